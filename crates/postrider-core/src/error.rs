@@ -1,0 +1,286 @@
+//! What can go wrong, with structure for programs and a hint for people.
+
+use std::{error::Error as StdError, fmt};
+
+use crate::{EventError, EventId};
+
+/// Any error of Postrider's.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The event is not one that can be written.
+    Event(EventError),
+    /// An event of this id is in the outbox already.
+    DuplicateId {
+        /// The id; where several events were written at once, the one that the database named, if it named one.
+        id: Option<EventId>,
+    },
+    /// The connection is not in a transaction, so the event would not be tied to any business change.
+    NotInTransaction {
+        /// The driver whose connection it is.
+        driver: &'static str,
+    },
+    /// The transaction belongs to another kind of database than the outbox.
+    WrongDatabase {
+        /// The driver that the transaction belongs to.
+        driver: &'static str,
+        /// The kind of database that the outbox is in.
+        outbox: &'static str,
+    },
+    /// The outbox was given a list of known types, and this is none of them.
+    UnknownType {
+        /// The type of the event.
+        event_type: String,
+        /// The types that the outbox takes.
+        known: Vec<String>,
+    },
+    /// A write hook refused the event.
+    Hook(Box<dyn StdError + Send + Sync>),
+    /// The outbox was put together wrongly.
+    Config(ConfigError),
+    /// The tables are not what they should be.
+    Schema(SchemaError),
+    /// The database failed.
+    Store(StoreError),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Event(error) => fmt::Display::fmt(error, f),
+            Self::DuplicateId { id: Some(id) } => write!(
+                f,
+                "an event with the id {:?} is in the outbox already: use another id, or write_if_absent",
+                id.as_str()
+            ),
+            Self::DuplicateId { id: None } => f.write_str(
+                "one of these events has an id that is in the outbox already: use other ids, or write_if_absent",
+            ),
+            Self::NotInTransaction { driver } => write!(
+                f,
+                "this {driver} connection is not in a transaction, so the event would not be tied to a change: begin one first"
+            ),
+            Self::WrongDatabase { driver, outbox } => write!(
+                f,
+                "a transaction of {driver} cannot write to an outbox in {outbox}: use the transaction of that database"
+            ),
+            Self::UnknownType { event_type, known } => write!(
+                f,
+                "the event type {event_type:?} is not known to this outbox: it takes {}",
+                known.join(", ")
+            ),
+            Self::Hook(_) => f.write_str("a write hook refused the event"),
+            Self::Config(error) => fmt::Display::fmt(error, f),
+            Self::Schema(error) => fmt::Display::fmt(error, f),
+            Self::Store(error) => fmt::Display::fmt(error, f),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Self::Event(error) => error.source(),
+            Self::Hook(error) => Some(&**error),
+            Self::Store(error) => error.source(),
+            _ => None,
+        }
+    }
+}
+
+impl From<EventError> for Error {
+    fn from(error: EventError) -> Self {
+        Self::Event(error)
+    }
+}
+
+impl From<ConfigError> for Error {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<SchemaError> for Error {
+    fn from(error: SchemaError) -> Self {
+        Self::Schema(error)
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// How an outbox was put together wrongly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// Something that has no default was not given.
+    Missing {
+        /// What.
+        what: &'static str,
+        /// How to give it.
+        hint: &'static str,
+    },
+    /// A setting lies outside of its range.
+    OutOfRange {
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        allowed: String,
+    },
+    /// The same route was registered twice.
+    DuplicateRoute {
+        /// The aggregate type, or none for any.
+        aggregate_type: Option<String>,
+        /// The event type, or none for the wildcard.
+        event_type: Option<String>,
+    },
+    /// A name that goes into SQL is not a plain identifier.
+    Identifier {
+        /// What was given.
+        value: String,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing { what, hint } => write!(f, "the outbox has no {what}: {hint}"),
+            Self::OutOfRange { setting, value, allowed } => {
+                write!(f, "{setting} is {value}; it must be {allowed}")
+            }
+            Self::DuplicateRoute { aggregate_type, event_type } => {
+                let event = event_type
+                    .as_deref()
+                    .map_or("every event".to_owned(), |t| format!("the event type {t:?}"));
+                let of = aggregate_type
+                    .as_deref()
+                    .map_or(String::new(), |t| format!(" of the aggregate type {t:?}"));
+                write!(
+                    f,
+                    "{event}{of} has a handler already: one handler is the rule; give several as a list with on_list"
+                )
+            }
+            Self::Identifier { value } => write!(
+                f,
+                "{value:?} is not a name for a table: use a letter or underscore, then letters, digits and underscores, 40 at most"
+            ),
+        }
+    }
+}
+
+impl StdError for ConfigError {}
+
+/// What is wrong with the tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SchemaError {
+    /// A table of our name exists that Postrider did not create.
+    Foreign {
+        /// The table.
+        table: String,
+    },
+    /// The tables were made by a newer version.
+    Newer {
+        /// The version of the tables.
+        found: u32,
+        /// The newest version that this program knows.
+        known: u32,
+    },
+    /// The tables are missing, and creating them was switched off.
+    Missing {
+        /// The table.
+        table: String,
+    },
+}
+
+impl fmt::Display for SchemaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Foreign { table } => write!(
+                f,
+                "a table {table} exists that Postrider did not create: rename it, or choose another prefix; nothing was changed"
+            ),
+            Self::Newer { found, known } => write!(
+                f,
+                "the tables have schema version {found} and this program knows {known}: upgrade the program; nothing was changed"
+            ),
+            Self::Missing { table } => write!(
+                f,
+                "the table {table} does not exist: call migrate(), or apply the printed schema by hand"
+            ),
+        }
+    }
+}
+
+impl StdError for SchemaError {}
+
+/// How a database failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// Somebody else held a lock for too long. Worth another try.
+    Busy,
+    /// It could not be reached. Worth another try.
+    Unreachable,
+    /// It may not be written to.
+    ReadOnly,
+    /// It is not a database, or a damaged one.
+    Corrupt,
+    /// Anything else.
+    Other,
+}
+
+/// A failure of the database.
+#[derive(Debug)]
+pub struct StoreError {
+    kind: StoreErrorKind,
+    what: String,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl StoreError {
+    /// A failure while doing `what`.
+    pub fn new(
+        kind: StoreErrorKind,
+        what: impl Into<String>,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Self {
+        Self { kind, what: what.into(), source: Some(source.into()) }
+    }
+
+    /// How it failed.
+    pub fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+
+    /// Whether trying again may help.
+    pub fn is_transient(&self) -> bool {
+        matches!(self.kind, StoreErrorKind::Busy | StoreErrorKind::Unreachable)
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hint = match self.kind {
+            StoreErrorKind::Busy => ": the database is locked by somebody else",
+            StoreErrorKind::Unreachable => ": the database cannot be reached",
+            StoreErrorKind::ReadOnly => {
+                ": the database is read-only; check the rights of the file and its folder"
+            }
+            StoreErrorKind::Corrupt => ": the file is not a database, or is damaged",
+            StoreErrorKind::Other => "",
+        };
+        write!(f, "{}{hint}", self.what)
+    }
+}
+
+impl StdError for StoreError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_ref().map(|source| &**source as &(dyn StdError + 'static))
+    }
+}

@@ -1,0 +1,27 @@
+//! What runs at the writing side.
+
+use crate::{Error, Event, EventId};
+
+/// What became of the transaction that events were written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It committed.
+    Committed,
+    /// It was rolled back.
+    RolledBack,
+    /// The receipt was dropped without a word: rolled back as a rule, but the table alone knows.
+    Unknown,
+}
+
+/// Changes or suppresses events before they are written, and observes what became of them.
+pub trait WriteHook: Send + Sync + 'static {
+    /// Called for each event before the insert. `Ok(None)` suppresses it, an error fails the write.
+    fn before_write(&self, event: Event) -> Result<Option<Event>, Error> {
+        Ok(Some(event))
+    }
+
+    /// Called once for each write with the ids of the events that were inserted.
+    fn after(&self, ids: &[EventId], fate: Fate) {
+        let _ = (ids, fate);
+    }
+}

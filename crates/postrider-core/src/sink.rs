@@ -1,0 +1,230 @@
+//! Where an event goes, and what delivery said of it.
+
+use std::{error::Error as StdError, fmt, future::Future, sync::Arc, time::Duration};
+
+use crate::{BoxFuture, Event, store::Lane};
+
+/// How an event came to be delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// Handed over in memory right after its commit.
+    Hot,
+    /// Read from the table.
+    Cold,
+}
+
+/// One event on its way: what handlers, sinks and interceptors see. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// The event.
+    pub event: Event,
+    /// Handed over in memory, or read from the table.
+    pub source: Source,
+    /// Which attempt this is; the first is 1.
+    pub attempt: u32,
+    /// The lane that the event lies in.
+    pub lane: Lane,
+}
+
+impl std::ops::Deref for Delivery {
+    type Target = Event;
+    fn deref(&self) -> &Event {
+        &self.event
+    }
+}
+
+/// What delivery said of one event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It arrived.
+    Delivered,
+    /// It failed; try again after the policy's delay, or the given one.
+    Retry {
+        /// Why.
+        error: String,
+        /// The delay, where the receiver named one.
+        after: Option<Duration>,
+    },
+    /// It will never be accepted; no further attempt.
+    Rejected {
+        /// Why.
+        error: String,
+    },
+    /// Not now; nothing went wrong and no attempt is counted.
+    Deferred {
+        /// How long to wait.
+        after: Duration,
+    },
+    /// Nobody knows whether it arrived, for example after a time-out.
+    Unknown {
+        /// What happened.
+        error: String,
+    },
+    /// The receiver is down; no attempt is counted, and what goes to it waits.
+    Unavailable {
+        /// What it said.
+        error: String,
+    },
+}
+
+impl Outcome {
+    /// Failed; try again after the policy's delay.
+    pub fn retry(error: impl fmt::Display) -> Self {
+        Self::Retry { error: error.to_string(), after: None }
+    }
+
+    /// Failed; try again after the given delay.
+    pub fn retry_after(error: impl fmt::Display, after: Duration) -> Self {
+        Self::Retry { error: error.to_string(), after: Some(after) }
+    }
+
+    /// It will never be accepted.
+    pub fn rejected(error: impl fmt::Display) -> Self {
+        Self::Rejected { error: error.to_string() }
+    }
+
+    /// Not now; come again after the given time.
+    pub fn deferred(after: Duration) -> Self {
+        Self::Deferred { after }
+    }
+
+    /// Nobody knows whether it arrived.
+    pub fn unknown(error: impl fmt::Display) -> Self {
+        Self::Unknown { error: error.to_string() }
+    }
+
+    /// The receiver is down.
+    pub fn unavailable(error: impl fmt::Display) -> Self {
+        Self::Unavailable { error: error.to_string() }
+    }
+
+    /// What went wrong, where something did.
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Self::Delivered | Self::Deferred { .. } => None,
+            Self::Retry { error, .. }
+            | Self::Rejected { error }
+            | Self::Unknown { error }
+            | Self::Unavailable { error } => Some(error),
+        }
+    }
+}
+
+/// What a handler may return: nothing, a `Result` with any error, or an [`Outcome`] of its choice.
+pub trait IntoOutcome {
+    /// What delivery said.
+    fn into_outcome(self) -> Outcome;
+}
+
+impl IntoOutcome for () {
+    fn into_outcome(self) -> Outcome {
+        Outcome::Delivered
+    }
+}
+
+impl IntoOutcome for Outcome {
+    fn into_outcome(self) -> Outcome {
+        self
+    }
+}
+
+impl<T: IntoOutcome, E: Into<Box<dyn StdError + Send + Sync>>> IntoOutcome for Result<T, E> {
+    /// An error is a retry; its text and the texts of its sources are kept.
+    fn into_outcome(self) -> Outcome {
+        match self {
+            Ok(value) => value.into_outcome(),
+            Err(error) => Outcome::retry(error_chain(&*error.into())),
+        }
+    }
+}
+
+/// An error and its sources in one line.
+pub fn error_chain(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let inner_text = inner.to_string();
+        // Some errors print their source themselves; saying it twice helps nobody.
+        if !text.ends_with(&inner_text) {
+            text.push_str(": ");
+            text.push_str(&inner_text);
+        }
+        source = inner.source();
+    }
+    text
+}
+
+/// What a sink says of the order inside a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BatchOrder {
+    /// Once an event of a key was not delivered, no later event of that key in the batch was applied.
+    Prefix,
+    /// Each event stands alone, so a batch holds at most one event of a key.
+    Independent,
+}
+
+/// What a sink can do, as data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SinkTraits {
+    /// Most events in one `send`; 1 for handlers.
+    pub batch_max: usize,
+    /// The order inside a batch.
+    pub order: BatchOrder,
+    /// How long a `send` may take before its outcome is unknown; no limit for handlers.
+    pub send_timeout: Option<Duration>,
+}
+
+impl SinkTraits {
+    /// A handler in this process: one event at a time, for as long as it takes.
+    pub const HANDLER: Self = Self { batch_max: 1, order: BatchOrder::Independent, send_timeout: None };
+}
+
+/// Where an event goes. A handler is a function in this process (see [`handler`]), a sink an outside system that is
+/// fed in batches; one trait serves both.
+pub trait Sink: Send + Sync + 'static {
+    /// What this sink can do.
+    fn traits(&self) -> SinkTraits {
+        SinkTraits::HANDLER
+    }
+
+    /// Delivers a batch and says what became of each event, in the order of the batch.
+    ///
+    /// A missing outcome, like a panic, fails the attempt of the event that it belongs to.
+    fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>>;
+}
+
+struct Handler<F>(F);
+
+impl<F, R> Sink for Handler<F>
+where
+    F: Fn(Delivery) -> R + Send + Sync + 'static,
+    R: Future<Output: IntoOutcome> + Send + 'static,
+{
+    fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
+        Box::pin(async move {
+            let mut outcomes = Vec::with_capacity(batch.len());
+            for delivery in batch {
+                outcomes.push((self.0)(delivery.clone()).await.into_outcome());
+            }
+            outcomes
+        })
+    }
+}
+
+/// A function as a sink: takes a [`Delivery`], returns anything that is [`IntoOutcome`].
+///
+/// ```
+/// use postrider_core::{Delivery, handler};
+/// let print = handler(async |delivery: Delivery| {
+///     println!("{} {}", delivery.event_type(), delivery.id());
+/// });
+/// # let _ = print;
+/// ```
+pub fn handler<F, R>(function: F) -> Arc<dyn Sink>
+where
+    F: Fn(Delivery) -> R + Send + Sync + 'static,
+    R: Future<Output: IntoOutcome> + Send + 'static,
+{
+    Arc::new(Handler(function))
+}

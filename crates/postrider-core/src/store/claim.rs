@@ -1,0 +1,94 @@
+//! Claiming: reading what is due, in order.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Lane, Lease, Seq};
+use crate::{Event, EventId, Timestamp};
+
+/// How far the claims of one lane have come. Opaque to the engine, which keeps it between claims and goes back to
+/// [`Position::START`] for a look from the bottom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Position {
+    /// Every event that has or will ever have at most this `seq` was met by a claim.
+    pub seq: Seq,
+    /// Waiting events were read up to this time...
+    pub due_at: Timestamp,
+    /// ...and this `seq` within it. Both go back to the start when the end was reached.
+    pub due_seq: Seq,
+}
+
+impl Position {
+    /// Before everything.
+    pub const START: Self = Self { seq: 0, due_at: Timestamp::EPOCH, due_seq: 0 };
+}
+
+/// One lane of a claim.
+#[derive(Debug, Clone)]
+pub struct LaneClaim {
+    /// The lane and the token that it is held by.
+    pub lease: Lease,
+    /// Where the last claim ended.
+    pub from: Position,
+    /// Events below `from` to look at once more: they were met before, and given back.
+    pub again: Vec<Seq>,
+}
+
+/// What to read.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The lanes to read, in lane order.
+    pub lanes: Vec<LaneClaim>,
+    /// Events above `from` that the engine has in memory, sorted; they are not wanted again.
+    pub in_flight: Vec<Seq>,
+    /// Most events to return.
+    pub limit: usize,
+    /// Most bytes of payload to return; the first event comes whatever its size.
+    pub bytes: usize,
+}
+
+/// A row that is no event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undecodable {
+    /// Its id.
+    pub id: EventId,
+    /// Its key, as the database computes it.
+    pub key: Option<Arc<str>>,
+    /// Why it is none.
+    pub reason: String,
+}
+
+/// One event that was claimed.
+#[derive(Debug, Clone)]
+pub struct ClaimedEvent {
+    /// Its lane.
+    pub lane: Lane,
+    /// Its place in the order.
+    pub seq: Seq,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// Whether its key is held because of it, or because others stand behind it.
+    pub held: bool,
+    /// When it was inserted, on the database's clock.
+    pub created_at: Timestamp,
+    /// The event, or why the row is none.
+    pub event: Result<Event, Undecodable>,
+}
+
+/// What a claim returned.
+#[derive(Debug, Clone, Default)]
+pub struct Claimed {
+    /// Due events; within a lane and key in the order of `seq`.
+    pub events: Vec<ClaimedEvent>,
+    /// Where each lane's next claim begins.
+    pub positions: Vec<(Lane, Position)>,
+    /// Events that were met but neither returned nor parked: look at them once more.
+    pub again: Vec<(Lane, Seq)>,
+    /// Lanes that turned out to be somebody else's.
+    pub lost: Vec<Lane>,
+    /// Whether more is due now than was returned.
+    pub more: bool,
+    /// How long until the next waiting event is due.
+    pub next_due: Option<Duration>,
+    /// The database's clock when it read.
+    pub now: Timestamp,
+}

@@ -1,0 +1,55 @@
+//! Lanes and the right to deliver them.
+
+use std::time::Duration;
+
+use crate::rng::Rng;
+
+/// A hash bucket of keys, the unit of ownership.
+pub type Lane = u32;
+
+/// The fencing token of a lease. Each acquisition raises the epoch by one and draws a random nonce, so that no two
+/// leases of a lane ever share a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Token {
+    /// Raised by one each time the lane is taken.
+    pub epoch: u64,
+    /// Random; tells apart two who believe in the same epoch, for example after a restored backup.
+    pub nonce: u64,
+}
+
+/// The right to deliver one lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    /// The lane.
+    pub lane: Lane,
+    /// What proves the right.
+    pub token: Token,
+}
+
+/// A wish for lanes.
+#[derive(Debug, Clone)]
+pub struct LeaseRequest {
+    /// The name of the instance; for people to read, never a token.
+    pub owner: String,
+    /// How long the lease holds on the database's clock.
+    pub ttl: Duration,
+    /// Where nonces are drawn from.
+    pub nonces: Rng,
+}
+
+impl LeaseRequest {
+    /// The nonces of this request, one for each lane that is taken. They fit into a signed 64-bit column.
+    pub fn nonces(&self) -> impl Iterator<Item = u64> {
+        let mut rng = self.nonces.clone();
+        std::iter::repeat_with(move || rng.next_u64() >> 1)
+    }
+}
+
+/// What became of a wish for lanes.
+#[derive(Debug, Clone, Default)]
+pub struct Leased {
+    /// The lanes that were taken just now.
+    pub leases: Vec<Lease>,
+    /// How long until the next lane that somebody else holds could be taken.
+    pub next_expiry: Option<Duration>,
+}

@@ -1,0 +1,97 @@
+//! The store: domain verbs only. The engine never sees SQL.
+//!
+//! Inserting is not a verb of the store: it runs on the caller's own transaction (see [`crate::tx`]).
+//!
+//! A store keeps three things apart, and a claim costs in proportion to what it returns, never to what waits:
+//!
+//! * **fresh** events, which a claim reads forward from a [`Position`];
+//! * **waiting** events, which become due at a time of their own;
+//! * **parked** events, which stand behind a held key and come back when it is freed.
+
+mod claim;
+mod lane;
+mod operate;
+mod settle;
+
+pub use claim::{Claim, Claimed, ClaimedEvent, LaneClaim, Position, Undecodable};
+pub use lane::{Lane, Lease, LeaseRequest, Leased, Token};
+pub use operate::{DeadLetter, EventStatus, Hold, HoldReason, Stats};
+pub use settle::{Change, Settled, Settlement};
+
+use std::time::Duration;
+
+use crate::{BoxFuture, EventId, Result, Target};
+
+/// An event's place in the order of its outbox.
+pub type Seq = u64;
+
+/// What a store can do, as data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Features {
+    /// How many lanes it has.
+    pub lanes: u32,
+    /// Whether its clock is that of a server which all instances share. SQLite's is the host's.
+    pub shared_clock: bool,
+    /// Whether a transaction can commit behind one with larger `seq`. SQLite has one writer, so it cannot.
+    pub late_commits: bool,
+}
+
+/// A database with an outbox in it.
+///
+/// Every verb is safe to repeat. `lease`, `renew`, `release`, `claim` and `settle` belong to the engine; a settle, and
+/// whatever a claim has to write, takes effect only under the token of a lease that still holds.
+pub trait Store: Send + Sync + 'static {
+    /// What this store can do.
+    fn features(&self) -> Features;
+
+    /// The table that events are inserted into.
+    fn target(&self) -> &Target;
+
+    /// Creates or upgrades our tables. Safe when many start at once; refuses a foreign table of our name.
+    fn migrate(&self) -> BoxFuture<'_, Result<()>>;
+
+    /// Takes the lanes that are free or whose lease has run out.
+    fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>>;
+
+    /// Extends leases by `ttl` from now and says which of the lanes are still held.
+    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Vec<Lane>>>;
+
+    /// Gives lanes back at once. Nothing of them may be in flight.
+    fn release<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<()>>;
+
+    /// Reads due events of lanes that one holds, in the order of `seq` within a key.
+    ///
+    /// It never returns an event of a held key other than its head; those that it meets it parks. Nothing else is
+    /// written, and a claim marks no event that it returns.
+    fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>>;
+
+    /// Writes outcomes, in one transaction, if every lane that they belong to is still held; otherwise none of them.
+    /// Repeating a settle changes nothing.
+    fn settle<'a>(
+        &'a self,
+        leases: &'a [Lease],
+        settlements: &'a [Settlement],
+        retention: Duration,
+    ) -> BoxFuture<'a, Result<Settled>>;
+
+    /// Dead letters in the order of `seq`, after the given one.
+    fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>>;
+
+    /// Makes dead events due again, with their attempts counted from zero. Says how many there were.
+    fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>>;
+
+    /// Deletes dead events and frees their keys. Says how many there were.
+    fn discard<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>>;
+
+    /// Deletes at most `limit` delivered events that are older than `retention`. Says how many there were.
+    fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>>;
+
+    /// How much of everything there is.
+    fn stats(&self) -> BoxFuture<'_, Result<Stats>>;
+
+    /// Where one event is.
+    fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>>;
+
+    /// What a key waits for; none if it is not held.
+    fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>>;
+}

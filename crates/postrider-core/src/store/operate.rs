@@ -1,0 +1,138 @@
+//! What operators see and do.
+
+use std::{fmt, time::Duration};
+
+use super::{Lane, Seq};
+use crate::{EventId, Timestamp};
+
+/// A dead letter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// Its place in the order.
+    pub seq: Seq,
+    /// Its id.
+    pub id: EventId,
+    /// Its type.
+    pub event_type: String,
+    /// Its key.
+    pub key: Option<String>,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// Why it went dead.
+    pub error: String,
+    /// Whether its key waits for it.
+    pub blocks: bool,
+    /// When it was inserted.
+    pub created_at: Timestamp,
+}
+
+/// Where one event is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EventStatus {
+    /// Not in this outbox: never written, rolled back, or delivered and past its retention.
+    Absent,
+    /// Waiting for its first attempt.
+    New,
+    /// Waiting behind the head of its key.
+    Parked,
+    /// Waiting for its time.
+    Waiting {
+        /// How often it was tried.
+        attempts: u32,
+        /// When it is due.
+        available_at: Timestamp,
+        /// What went wrong last.
+        error: Option<String>,
+    },
+    /// Delivered, and kept until its retention ends.
+    Done {
+        /// When.
+        done_at: Timestamp,
+    },
+    /// Not to be tried again until an operator says so.
+    Dead {
+        /// How often it was tried.
+        attempts: u32,
+        /// Why.
+        error: String,
+    },
+}
+
+/// Why a key waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HoldReason {
+    /// Its head failed and will be tried again.
+    Retry,
+    /// Its head was put off without an attempt being counted.
+    Deferred,
+    /// Its head is dead.
+    Dead,
+    /// It was freed, and what was parked behind it is coming back.
+    Returning,
+}
+
+impl HoldReason {
+    /// The word that is stored.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Deferred => "deferred",
+            Self::Dead => "dead",
+            Self::Returning => "returning",
+        }
+    }
+
+    /// The reason that a stored word stands for. A word that nobody wrote reads as [`HoldReason::Dead`], the one that
+    /// waits for a person.
+    pub fn from_stored(word: &str) -> Self {
+        match word {
+            "retry" => Self::Retry,
+            "deferred" => Self::Deferred,
+            "returning" => Self::Returning,
+            _ => Self::Dead,
+        }
+    }
+}
+
+impl fmt::Display for HoldReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a key waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hold {
+    /// The lane of the key.
+    pub lane: Lane,
+    /// The key.
+    pub key: String,
+    /// The event that it waits for.
+    pub seq: Seq,
+    /// Why.
+    pub reason: HoldReason,
+    /// Until when, where that is known.
+    pub until: Option<Timestamp>,
+    /// How many events are parked behind it.
+    pub parked: u64,
+}
+
+/// How much of everything there is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Events that are not delivered and not dead.
+    pub pending: u64,
+    /// Those of them that wait for a time of their own.
+    pub waiting: u64,
+    /// Those of them that are parked behind the head of their key.
+    pub parked: u64,
+    /// Dead letters.
+    pub dead: u64,
+    /// Held keys.
+    pub held_keys: u64,
+    /// Delivered events that are kept.
+    pub done: u64,
+    /// Age of the oldest event that is not delivered and not dead.
+    pub oldest: Option<Duration>,
+}

@@ -1,0 +1,177 @@
+//! The caller's transaction: the one thing that an event is written through.
+//!
+//! A driver is taught to Postrider by implementing [`CallerTx`] for its own transaction type. The marker `M` is a type
+//! of the adapter's crate; it is what lets an adapter live in a crate that owns neither the trait nor the driver, and
+//! callers never name it.
+
+use std::fmt;
+
+use crate::{
+    BoxFuture, ConfigError, Error, Event, EventId, Result,
+    store::{Lane, Seq},
+};
+
+/// The kind of database that an outbox is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// The in-memory store of the engine.
+    Memory,
+    /// SQLite.
+    Sqlite,
+}
+
+impl Dialect {
+    /// Its name, for messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Sqlite => "SQLite",
+        }
+    }
+}
+
+/// The prefix of Postrider's tables: a plain identifier, the only kind of name that enters SQL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prefix(String);
+
+impl Prefix {
+    /// Longest prefix, in characters; databases cut names at 63 and the longest suffix needs room.
+    pub const CHARS_MAX: usize = 40;
+
+    /// Checks that `name` is a letter or underscore, then letters, digits and underscores.
+    ///
+    /// ```
+    /// use postrider_core::tx::Prefix;
+    /// assert!(Prefix::new("shop_outbox_").is_ok());
+    /// assert!(Prefix::new("events; DROP TABLE x").is_err());
+    /// ```
+    pub fn new(name: &str) -> Result<Self, ConfigError> {
+        let mut bytes = name.bytes();
+        let plain = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+            && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
+            && name.len() <= Self::CHARS_MAX;
+        if plain {
+            Ok(Self(name.to_owned()))
+        } else {
+            Err(ConfigError::Identifier { value: name.to_owned() })
+        }
+    }
+}
+
+impl Default for Prefix {
+    fn default() -> Self {
+        Self("postrider_".to_owned())
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a driver adapter must know of the table that it inserts into.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The kind of database.
+    pub dialect: Dialect,
+    /// The prefix of the tables.
+    pub prefix: Prefix,
+    /// The statement that inserts one event; written out once, because it is the hot one.
+    pub insert_one: String,
+}
+
+impl Target {
+    /// An error unless this target is of the given kind.
+    pub fn require(&self, dialect: Dialect, driver: &'static str) -> Result<()> {
+        if self.dialect == dialect {
+            Ok(())
+        } else {
+            Err(Error::WrongDatabase { driver, outbox: self.dialect.name() })
+        }
+    }
+}
+
+/// What an insert does with an id that the outbox has already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnDuplicate {
+    /// Fails with [`Error::DuplicateId`].
+    Fail,
+    /// Leaves the event that is there and says so.
+    Keep,
+}
+
+/// A transaction of the caller's, of any driver. Postrider never commits it and never rolls it back.
+///
+/// Not implemented for pools or for connections whose type already says that they are in no transaction.
+pub trait CallerTx<M>: Send {
+    /// Inserts the events, in order, in one round trip where the driver can; all of them or none. Says for each whether
+    /// it is new: false only with [`OnDuplicate::Keep`].
+    fn insert<'a>(
+        self,
+        target: &'a Target,
+        events: &'a [Event],
+        on_duplicate: OnDuplicate,
+    ) -> BoxFuture<'a, Result<Vec<bool>>>
+    where
+        Self: 'a;
+}
+
+/// The same for drivers that block.
+pub trait BlockingCallerTx<M> {
+    /// As [`CallerTx::insert`].
+    fn insert(self, target: &Target, events: &[Event], on_duplicate: OnDuplicate) -> Result<Vec<bool>>;
+}
+
+/// Something that transactions can be begun on, so that Postrider owns their commit.
+pub trait TxSource<M> {
+    /// The transactions it gives.
+    type Tx: OwnedTx;
+
+    /// Begins one that will write.
+    fn begin<'a>(self) -> BoxFuture<'a, Result<Self::Tx>>
+    where
+        Self: 'a;
+}
+
+/// Where one event of an open transaction lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// Its id.
+    pub id: EventId,
+    /// Its place in the order.
+    pub seq: Seq,
+    /// Its lane.
+    pub lane: Lane,
+}
+
+/// A transaction that Postrider begins and commits. Dropping it rolls it back.
+pub trait OwnedTx: Send + 'static {
+    /// What business statements run on.
+    type Conn: ?Sized;
+
+    /// What business statements run on.
+    fn conn(&mut self) -> &mut Self::Conn;
+
+    /// As [`CallerTx::insert`].
+    fn insert<'a>(
+        &'a mut self,
+        target: &'a Target,
+        events: &'a [Event],
+        on_duplicate: OnDuplicate,
+    ) -> BoxFuture<'a, Result<Vec<bool>>>;
+
+    /// Which of these events the transaction still holds: not those behind a savepoint that was rolled back.
+    fn read_back<'a>(
+        &'a mut self,
+        target: &'a Target,
+        ids: &'a [EventId],
+    ) -> BoxFuture<'a, Result<Vec<Placed>>>;
+
+    /// Commits.
+    fn commit(self) -> BoxFuture<'static, Result<()>>;
+
+    /// Rolls back.
+    fn rollback(self) -> BoxFuture<'static, Result<()>>;
+}

@@ -1,0 +1,1 @@
+//! Postrider's engine: write, claim, deliver, settle; and the in-memory store.

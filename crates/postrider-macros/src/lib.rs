@@ -1,0 +1,1 @@
+//! Derives for Postrider's event and aggregate types.

@@ -1,0 +1,1 @@
+//! Postrider's SQL stores, through sqlx.

@@ -1,0 +1,1 @@
+//! Conformance suites, simulator and test parts for Postrider.

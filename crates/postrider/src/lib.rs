@@ -1,0 +1,1 @@
+//! A transactional outbox: write events inside your own database transaction, have them delivered in order.

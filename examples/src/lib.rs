@@ -1,0 +1,1 @@
+//! Programs that show Postrider at work.
