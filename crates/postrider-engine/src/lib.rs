@@ -1,1 +1,56 @@
-//! Postrider's engine: write, claim, deliver, settle; and the in-memory store.
+//! Postrider's engine: what happens to an event between the business transaction and its receiver.
+//!
+//! # Layout
+//!
+//! The flow reads in four files, in order:
+//!
+//! 1. [`write`](mod@write): into the caller's transaction, or one that Postrider owns ([`tx`])
+//! 2. `claim`: from the table into memory, by wake-up or by poll
+//! 3. `deliver`: to the handler that [`routes`] name, through the [interceptors](postrider_core::interceptor)
+//! 4. `settle`: the outcomes back into the table, in batches, under the fence
+//!
+//! Around it: `lease` keeps the right to deliver, `buffer` is everything that is in memory, `breaker` keeps away from a
+//! receiver that is down, `purge` ends the retention of what was delivered. [`Outbox`] is all of it in one piece;
+//! [`Engine`] and [`Writer`] are its halves for those who wire by hand. [`memory`] is a store without a database.
+
+mod breaker;
+mod buffer;
+mod builder;
+mod catch;
+mod claim;
+mod deliver;
+mod engine;
+mod lease;
+mod lineup;
+pub mod memory;
+mod outbox;
+mod purge;
+pub mod routes;
+mod settings;
+mod settle;
+pub mod trace;
+pub mod tx;
+pub mod write;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use builder::OutboxBuilder;
+pub use engine::{Engine, Parts, ShutdownReport};
+pub use outbox::Outbox;
+pub use routes::Routes;
+pub use settings::{DeadHeads, Ordering, Settings};
+pub use tx::Tx;
+pub use write::{Receipt, Writer};
+
+/// Locks a mutex whose data stays whole whoever panics: every critical section here is free of user code.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sleeps until the given moment, or for ever.
+async fn sleep_until(moment: Option<tokio::time::Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

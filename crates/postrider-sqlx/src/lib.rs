@@ -1,1 +1,33 @@
 //! Postrider's SQL stores, through sqlx.
+//!
+//! # Layout
+//!
+//! * [`sqlite`]: the outbox in a SQLite database, and the writers for the transactions of `sqlx` and `rusqlite`
+//!
+//! ```
+//! use postrider_core::{CallerTx, Event, Store, tx::OnDuplicate};
+//! use postrider_sqlx::SqliteStore;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> postrider_core::Result<()> {
+//! let store = SqliteStore::connect("sqlite::memory:").await?;
+//! store.migrate().await?;
+//!
+//! let event = Event::json_text("OrderPlaced", "{}").aggregate("Order", 42).build()?;
+//! # let begin = async || store.pool().begin().await;
+//! let mut tx = begin().await.map_err(|e| postrider_core::Error::Hook(e.into()))?;
+//! (&mut tx).insert(store.target(), &[event], OnDuplicate::Fail).await?;
+//! tx.commit().await.map_err(|e| postrider_core::Error::Hook(e.into()))?;
+//!
+//! assert_eq!(store.stats().await?.pending, 1);
+//! # Ok(())
+//! # }
+//! ```
+
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+#[cfg(feature = "rusqlite")]
+pub use sqlite::Rusqlite;
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteStore, SqliteTx, Sqlx};

@@ -1,1 +1,56 @@
 //! A transactional outbox: write events inside your own database transaction, have them delivered in order.
+//!
+//! A service changes its database *and* must tell the world. If it crashes in between, the message is lost, or sent for a
+//! change that was rolled back. An outbox writes the event in the same transaction and delivers it afterwards.
+//!
+#![cfg_attr(feature = "sqlite", doc = "```")]
+#![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use postrider::{Delivery, Event, Outbox, sqlite::SqliteStore};
+//!
+//! let store = SqliteStore::connect("sqlite::memory:").await?;
+//! let pool = store.pool().clone();
+//! let outbox = Outbox::builder()
+//!     .store(store)
+//!     .on("OrderPlaced", async |order: Delivery| println!("placed: {}", order.id()))
+//!     .start()
+//!     .await?;
+//!
+//! // One transaction for the change and the event: both happen, or neither.
+//! outbox
+//!     .transaction(&pool, async |tx| {
+//!         // sqlx::query("UPDATE …").execute(tx.conn()).await?;
+//!         tx.write(Event::json_text("OrderPlaced", r#"{"total":12}"#).aggregate("Order", 42)).await
+//!     })
+//!     .await?;
+//!
+//! outbox.shutdown().await;
+//! # Ok(()) }
+//! ```
+//!
+//! # Where to look
+//!
+//! * [`Outbox`] and [`OutboxBuilder`]: all of it in one piece
+//! * [`Event`]: what is written; [`Delivery`] and [`Outcome`]: what a handler sees and says
+//! * [`sqlite`]: the store; [`memory`]: a store without a database, for tests
+//! * [`store`]: the verbs behind them, for those who write a store of their own
+
+pub use postrider_core::{
+    AggregateType, Backoff, BatchOrder, BlockingCallerTx, BoxFuture, CallerTx, ConfigError, Delivery, Error,
+    Event, EventBuilder, EventError, EventId, EventType, Fate, GLOBAL_AGGREGATE, Interceptor, IntoEvent,
+    IntoOutcome, Metrics, Outcome, OwnedTx, Payload, Result, RetryPolicy, SchemaError, Sink, SinkTraits,
+    Source, Store, StoreError, StoreErrorKind, Target, Timestamp, TraceContext, TxSource, WriteHook, event,
+    handler, id, interceptor, metrics, rng, sink, store,
+};
+pub use postrider_engine::{
+    DeadHeads, Engine, Ordering, Outbox, OutboxBuilder, Parts, Receipt, Routes, Settings, ShutdownReport, Tx,
+    Writer, memory, routes, trace,
+};
+#[cfg(feature = "macros")]
+pub use postrider_macros::{AggregateType, EventType};
+
+/// The SQLite store and its writers.
+#[cfg(feature = "sqlite")]
+pub mod sqlite {
+    pub use postrider_sqlx::sqlite::*;
+}

@@ -1,0 +1,91 @@
+//! The breaker of one route: keeps away from a receiver that said it is down.
+//!
+//! `closed → open (for a while) → probing (one event) → closed, or open for longer`.
+
+use std::time::Duration;
+
+use postrider_core::{Backoff, RetryPolicy, rng::Rng};
+use tokio::time::Instant;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Closed,
+    Open { until: Instant },
+    Probing,
+}
+
+/// Open for 200 ms at first, then longer each time, up to a minute.
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    state: State,
+    /// How often in a row the receiver said that it is down.
+    refusals: u32,
+}
+
+impl Breaker {
+    pub(crate) const fn new() -> Self {
+        Self { state: State::Closed, refusals: 0 }
+    }
+
+    /// Whether an event may be sent now.
+    pub(crate) fn lets_through(&self, now: Instant) -> bool {
+        match self.state {
+            State::Closed => true,
+            State::Open { until } => now >= until,
+            State::Probing => false,
+        }
+    }
+
+    /// When it will let a probe through, if it is open.
+    pub(crate) fn opens_at(&self) -> Option<Instant> {
+        match self.state {
+            State::Open { until } => Some(until),
+            State::Closed | State::Probing => None,
+        }
+    }
+
+    /// Whether events may go in batches; a probe goes alone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    /// An event is being sent.
+    pub(crate) fn sending(&mut self) {
+        if self.state != State::Closed {
+            self.state = State::Probing;
+        }
+    }
+
+    /// The receiver answered. True if the breaker was open.
+    pub(crate) fn answered(&mut self) -> bool {
+        let was_open = self.state != State::Closed;
+        *self = Self::new();
+        was_open
+    }
+
+    /// The receiver is down: opens, and says for how long.
+    pub(crate) fn refused(&mut self, now: Instant, rng: &mut Rng) -> Duration {
+        self.refusals = self.refusals.saturating_add(1);
+        let pause = Backoff::default().delay(self.refusals, "", rng);
+        self.state = State::Open { until: now + pause };
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_open_breaker_lets_one_probe_through_after_its_pause_and_closes_on_an_answer() {
+        let (mut breaker, mut rng) = (Breaker::new(), Rng::seeded(1));
+        let pause = breaker.refused(Instant::now(), &mut rng);
+        assert!(!breaker.lets_through(Instant::now()));
+        tokio::time::advance(pause).await;
+        assert!(breaker.lets_through(Instant::now()));
+        breaker.sending();
+        assert!(!breaker.lets_through(Instant::now()), "a second probe at once");
+        assert!(breaker.answered());
+        assert!(breaker.lets_through(Instant::now()) && breaker.is_closed());
+    }
+}

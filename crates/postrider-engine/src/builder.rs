@@ -1,0 +1,298 @@
+//! Putting an outbox together: few lines for the common case, a method for everything that can be set.
+
+use std::{sync::Arc, time::Duration};
+
+use postrider_core::{
+    AggregateType, Backoff, Delivery, EventType, Interceptor, IntoOutcome, Metrics, Result, RetryPolicy,
+    Sink, Store, WriteHook, metrics::NoMetrics,
+};
+
+use crate::{
+    DeadHeads, Engine, Ordering, Outbox, Routes, Settings, Writer,
+    engine::{Parts, missing_store},
+};
+
+/// Puts an [`Outbox`] together. A store and, unless it only writes, a route are needed; all else has a default.
+#[must_use]
+pub struct OutboxBuilder {
+    store: Option<Arc<dyn Store>>,
+    routes: Routes,
+    interceptors: Vec<Arc<dyn Interceptor>>,
+    hooks: Vec<Arc<dyn WriteHook>>,
+    retry: Arc<dyn RetryPolicy>,
+    metrics: Arc<dyn Metrics>,
+    settings: Settings,
+    known_types: Option<Vec<String>>,
+    payload_max: Option<usize>,
+    migrate: bool,
+}
+
+impl OutboxBuilder {
+    pub(crate) fn new() -> Self {
+        Self {
+            store: None,
+            routes: Routes::new(),
+            interceptors: Vec::new(),
+            hooks: Vec::new(),
+            retry: Arc::new(Backoff::default()),
+            metrics: Arc::new(NoMetrics),
+            settings: Settings::default(),
+            known_types: None,
+            payload_max: None,
+            migrate: true,
+        }
+    }
+
+    /// The database. Required.
+    pub fn store(self, store: impl Store) -> Self {
+        self.shared_store(Arc::new(store))
+    }
+
+    /// The database, shared with others.
+    pub fn shared_store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// A handler for an event type, whatever the aggregate type; see [`Routes::on`].
+    pub fn on<F, R>(mut self, event_type: impl EventType, function: F) -> Self
+    where
+        F: Fn(Delivery) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoOutcome> + Send + 'static,
+    {
+        self.routes = self.routes.on(event_type, function);
+        self
+    }
+
+    /// A handler for an event type of one aggregate type; see [`Routes::on_aggregate`].
+    pub fn on_aggregate<F, R>(
+        mut self,
+        aggregate_type: impl AggregateType,
+        event_type: impl EventType,
+        function: F,
+    ) -> Self
+    where
+        F: Fn(Delivery) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoOutcome> + Send + 'static,
+    {
+        self.routes = self.routes.on_aggregate(aggregate_type, event_type, function);
+        self
+    }
+
+    /// Several handlers that run in order; see [`Routes::on_list`].
+    pub fn on_list(
+        mut self,
+        event_type: impl EventType,
+        handlers: impl IntoIterator<Item = Arc<dyn Sink>>,
+    ) -> Self {
+        self.routes = self.routes.on_list(event_type, handlers);
+        self
+    }
+
+    /// A sink for an event type; see [`Routes::sink`].
+    pub fn sink(mut self, event_type: impl EventType, sink: Arc<dyn Sink>) -> Self {
+        self.routes = self.routes.sink(event_type, sink);
+        self
+    }
+
+    /// A handler for events without another route; see [`Routes::otherwise`].
+    pub fn otherwise<F, R>(mut self, function: F) -> Self
+    where
+        F: Fn(Delivery) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoOutcome> + Send + 'static,
+    {
+        self.routes = self.routes.otherwise(function);
+        self
+    }
+
+    /// A handler for every event, after that of its route; see [`Routes::always`].
+    pub fn always<F, R>(mut self, function: F) -> Self
+    where
+        F: Fn(Delivery) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoOutcome> + Send + 'static,
+    {
+        self.routes = self.routes.always(function);
+        self
+    }
+
+    /// All routes at once, in place of those given so far.
+    pub fn routes(mut self, routes: Routes) -> Self {
+        self.routes = routes;
+        self
+    }
+
+    /// One more interceptor, after those given so far.
+    pub fn interceptor(mut self, interceptor: Arc<dyn Interceptor>) -> Self {
+        self.interceptors.push(interceptor);
+        self
+    }
+
+    /// One more write hook, after those given so far.
+    pub fn write_hook(mut self, hook: impl WriteHook) -> Self {
+        self.hooks.push(Arc::new(hook));
+        self
+    }
+
+    /// How long a failed event waits: a [`Backoff`], a closure of attempt and error, or a policy of your own.
+    pub fn retry(mut self, policy: impl RetryPolicy) -> Self {
+        self.retry = Arc::new(policy);
+        self
+    }
+
+    /// Who is told what happens. Keep a clone of the `Arc` to read a
+    /// [`Recording`](postrider_core::metrics::Recording).
+    pub fn metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
+        self.metrics = metrics;
+        self
+    }
+
+    /// The only event types that `write` takes.
+    pub fn known_types(mut self, types: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.known_types = Some(types.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// The largest payload that `write` takes, in bytes; at most 1 MiB.
+    pub fn payload_max(mut self, bytes: usize) -> Self {
+        self.payload_max = Some(bytes);
+        self
+    }
+
+    /// Whether the tables are created or upgraded at the start. Default true.
+    pub fn migrate(mut self, migrate: bool) -> Self {
+        self.migrate = migrate;
+        self
+    }
+
+    /// All numbers at once.
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Most deliveries at once. Default 4.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.settings.workers = workers;
+        self
+    }
+
+    /// Most hot events in memory. Default 1000.
+    pub fn hot_queue(mut self, events: usize) -> Self {
+        self.settings.hot_queue = events;
+        self
+    }
+
+    /// Most cold events in memory. Default 1000.
+    pub fn cold_queue(mut self, events: usize) -> Self {
+        self.settings.cold_queue = events;
+        self
+    }
+
+    /// Most events that one claim reads. Default 200.
+    pub fn claim_batch(mut self, events: usize) -> Self {
+        self.settings.claim_batch = events;
+        self
+    }
+
+    /// Shortest and longest pause between polls. Default 20 ms and 5 s.
+    pub fn poll(mut self, min: Duration, max: Duration) -> Self {
+        (self.settings.poll_min, self.settings.poll_max) = (min, max);
+        self
+    }
+
+    /// Whether to poll and follow wake-ups. Without it only hot events and `poll_once` deliver. Default true.
+    pub fn poller(mut self, on: bool) -> Self {
+        self.settings.poller = on;
+        self
+    }
+
+    /// How long a lease holds: the longest that delivery stands still after this process was killed. Default 15 s.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease;
+        self
+    }
+
+    /// Attempts before an event is dead. Default 10.
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.settings.max_attempts = attempts;
+        self
+    }
+
+    /// How long a shutdown waits for what is under way. Default 5 s.
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.drain_timeout = timeout;
+        self
+    }
+
+    /// How long delivered events are kept; zero deletes them at once. Default 1 h.
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.settings.retention = retention;
+        self
+    }
+
+    /// Whether the events of a key are delivered in order. Default by key.
+    pub fn ordering(mut self, ordering: Ordering) -> Self {
+        self.settings.ordering = ordering;
+        self
+    }
+
+    /// What a dead event does to its key. Default block.
+    pub fn dead_heads(mut self, policy: DeadHeads) -> Self {
+        self.settings.dead_heads = policy;
+        self
+    }
+
+    /// The name of this instance, for people to read.
+    pub fn instance(mut self, name: impl Into<String>) -> Self {
+        self.settings.instance = name.into();
+        self
+    }
+
+    /// The seed of jitter and nonces, to repeat a run.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.settings.seed = seed;
+        self
+    }
+
+    fn writer(&self) -> Result<Writer> {
+        let store = self.store.clone().ok_or_else(missing_store)?;
+        let mut writer = Writer::new(store).with_metrics(self.metrics.clone()).with_hooks(self.hooks.clone());
+        if let Some(types) = &self.known_types {
+            writer = writer.with_known_types(types.iter().cloned());
+        }
+        if let Some(bytes) = self.payload_max {
+            writer = writer.with_payload_max(bytes)?;
+        }
+        Ok(writer)
+    }
+
+    /// An outbox that writes and delivers.
+    pub async fn start(self) -> Result<Outbox> {
+        let writer = self.writer()?;
+        // What is wrong with the parts is told before the database is touched.
+        self.settings.check()?;
+        let routes = self.routes.checked()?;
+        if self.migrate {
+            writer.store.migrate().await?;
+        }
+        let engine = Engine::start(Parts {
+            store: writer.store.clone(),
+            routes,
+            interceptors: self.interceptors,
+            retry: self.retry,
+            metrics: self.metrics,
+            settings: self.settings,
+        })
+        .await?;
+        Ok(Outbox::from_parts(writer, Some(Arc::new(engine))))
+    }
+
+    /// An outbox that only writes; another process delivers.
+    pub async fn write_only(self) -> Result<Outbox> {
+        let writer = self.writer()?;
+        if self.migrate {
+            writer.store.migrate().await?;
+        }
+        Ok(Outbox::from_parts(writer, None))
+    }
+}

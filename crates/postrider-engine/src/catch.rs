@@ -1,0 +1,36 @@
+//! Running user code so that its panic is an outcome and not the end of a worker.
+
+use std::{
+    any::Any,
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+/// A future whose panic is a value.
+pub(crate) struct Catch<F>(Pin<Box<F>>);
+
+/// Runs `future`; a panic in it becomes `Err` with its message.
+///
+/// The future is dropped after a panic and never polled again, so nobody sees what the panic left half done.
+pub(crate) fn catch<F: Future>(future: F) -> Catch<F> {
+    Catch(Box::pin(future))
+}
+
+impl<F: Future> Future for Catch<F> {
+    type Output = Result<F::Output, String>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(context))) {
+            Ok(poll) => poll.map(Ok),
+            Err(panic) => Poll::Ready(Err(message(&*panic))),
+        }
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text =
+        panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("panicked: {}", text.unwrap_or("without a message"))
+}

@@ -1,0 +1,109 @@
+//! Claim: from the table into memory, by wake-up or by poll.
+//!
+//! Polling is the truth, wake-ups only make it quick. The pause between polls doubles from `poll_min` to `poll_max`
+//! while nothing comes, ends early when a waiting event is due, and begins anew with every event.
+
+use std::{sync::Arc, time::Duration};
+
+use postrider_core::Result;
+use tokio::time::Instant;
+use tracing::error;
+
+use crate::{buffer::Buffer, engine::Shared, lock};
+
+/// How claims follow one another.
+pub(crate) struct Pace {
+    pause: Duration,
+    last_full_look: Instant,
+}
+
+impl Pace {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { pause: Duration::ZERO, last_full_look: now }
+    }
+}
+
+/// What one claim brought.
+pub(crate) struct Brought {
+    pub(crate) taken: usize,
+    /// When to claim again if no wake-up comes first.
+    pause: Duration,
+}
+
+pub(crate) async fn run(shared: Arc<Shared>) {
+    loop {
+        let mut pace = shared.claim_turn.lock().await;
+        let pause = match once(&shared, &mut pace).await {
+            Ok(brought) => brought.pause,
+            Err(error) => {
+                error!(%error, source = source(&error), "claim failed: will try again");
+                pace.pause = (pace.pause * 2).clamp(shared.settings.poll_min * 5, shared.settings.poll_max);
+                pace.pause
+            }
+        };
+        drop(pace);
+        tokio::select! {
+            biased;
+            () = shared.stop_claiming.cancelled() => return,
+            () = shared.wake.notified() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// The cause of an error, for a log line.
+pub(crate) fn source(error: &postrider_core::Error) -> String {
+    std::error::Error::source(error).map(ToString::to_string).unwrap_or_default()
+}
+
+/// One claim, if there is a lane to claim from and room to claim into.
+pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
+    let started = Instant::now();
+    let from_bottom = started - pace.last_full_look >= shared.settings.full_look_every;
+    let Some(claim) = lock(&shared.buffer).begin_claim(&shared.settings, started, from_bottom) else {
+        // Whoever takes a lane or makes room wakes the poller.
+        return Ok(Brought { taken: 0, pause: shared.settings.poll_max });
+    };
+    if from_bottom {
+        pace.last_full_look = started;
+    }
+    // If this future is dropped in mid-claim, the engine is being dropped with it.
+    let claimed = match shared.store.claim(&claim).await {
+        Ok(claimed) => claimed,
+        Err(error) => {
+            lock(&shared.buffer).claim_failed(claim);
+            return Err(error);
+        }
+    };
+    let lag = Buffer::oldest(&claimed).map_or(Duration::ZERO, |created_at| claimed.now.since(created_at));
+    let (returned, more, next_due) = (claimed.events.len(), claimed.more, claimed.next_due);
+    let lost = !claimed.lost.is_empty();
+    let (taken, again, (hot, cold)) = {
+        let mut buffer = lock(&shared.buffer);
+        let taken = buffer.take(&claim, claimed, &shared.routes, shared.settings.ordering);
+        (taken, buffer.has_again(), buffer.depths())
+    };
+    if lost {
+        shared.lanes.notify_one();
+    }
+    if taken > 0 {
+        shared.work.notify_one();
+        shared.metrics.cold_enqueued(taken as u64);
+    }
+    shared.metrics.claimed(returned as u64, started.elapsed());
+    shared.metrics.oldest_lag(lag);
+    shared.metrics.queue_depths(hot as u64, cold as u64);
+
+    let settings = &shared.settings;
+    pace.pause = if taken > 0 || again {
+        settings.poll_min
+    } else {
+        (pace.pause * 2).clamp(settings.poll_min, settings.poll_max)
+    };
+    let pause = if more && taken > 0 {
+        Duration::ZERO
+    } else {
+        next_due.map_or(pace.pause, |due| due.min(pace.pause))
+    };
+    Ok(Brought { taken, pause })
+}

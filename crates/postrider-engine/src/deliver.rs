@@ -1,0 +1,308 @@
+//! Deliver: interceptors, route, handler or sink, and what its outcome means for the event.
+
+use std::sync::Arc;
+
+use postrider_core::{
+    Delivery, Event, Outcome, Sink, Source,
+    event::limits::clean_error,
+    store::{Change, HoldReason, Settlement},
+};
+use tokio::time::Instant;
+use tracing::{error, warn};
+
+use crate::{
+    DeadHeads,
+    buffer::{Item, Next, Verdict},
+    catch::catch,
+    engine::Shared,
+    lock,
+    routes::RouteId,
+    sleep_until, trace,
+};
+
+/// One worker: takes what lines up, delivers it, hands the outcome on.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    loop {
+        let next = {
+            let mut buffer = lock(&shared.buffer);
+            let now = Instant::now();
+            let next = buffer.next(now);
+            // A single wake-up may stand for several events: pass it on before getting busy.
+            if matches!(next, Next::Send(..)) && buffer.has_work(now) {
+                shared.work.notify_one();
+            }
+            next
+        };
+        match next {
+            Next::Send(route, items) => deliver(&shared, route, items).await,
+            Next::Wait(until) => {
+                tokio::select! {
+                    biased;
+                    () = shared.work.notified() => {}
+                    () = sleep_until(until) => {}
+                }
+            }
+        }
+    }
+}
+
+async fn deliver(shared: &Shared, route: Option<RouteId>, mut items: Vec<Item>) {
+    let outcomes = match items.as_mut_slice() {
+        [item] => vec![deliver_one(shared, route, item).await],
+        _ => deliver_batch(shared, route, &items).await,
+    };
+    let verdicts: Vec<Verdict> =
+        items.into_iter().zip(outcomes).map(|(item, end)| judge(shared, route, item, end)).collect();
+    let now = Instant::now();
+    let settle_now = {
+        let mut buffer = lock(&shared.buffer);
+        let first = buffer.settle_at(&shared.settings, now).is_none();
+        buffer.finish(verdicts, now);
+        first || buffer.settle_at(&shared.settings, now) == Some(now)
+    };
+    if settle_now {
+        shared.outcomes.notify_one();
+    }
+}
+
+/// How one delivery ended.
+enum End {
+    Outcome(Outcome),
+    Unroutable,
+    Undecodable,
+}
+
+fn delivery_of(event: &Event, item: &Item) -> Delivery {
+    Delivery {
+        event: event.clone(),
+        source: item.source,
+        attempt: item.attempts.saturating_add(1),
+        lane: item.lease.lane,
+    }
+}
+
+async fn deliver_one(shared: &Shared, route: Option<RouteId>, item: &Item) -> End {
+    let Ok(event) = &item.cargo else { return End::Undecodable };
+    let delivery = delivery_of(event, item);
+    let sink = route.and_then(|route| shared.routes.sink(route));
+    let run = async {
+        let passed = match before(shared, &delivery).await {
+            Ok(()) => shared.interceptors.len(),
+            Err((passed, outcome)) => {
+                after(shared, &delivery, &outcome, passed).await;
+                return End::Outcome(outcome);
+            }
+        };
+        let outcome = match sink {
+            Some(sink) => send(sink, std::slice::from_ref(&delivery)).await.pop().unwrap_or_else(no_outcome),
+            None => Outcome::rejected(unroutable(event)),
+        };
+        after(shared, &delivery, &outcome, passed).await;
+        if sink.is_some() { End::Outcome(outcome) } else { End::Unroutable }
+    };
+    match event.trace_context() {
+        Some(context) => trace::scope(context, run).await,
+        None => run.await,
+    }
+}
+
+/// A batch for a sink. Interceptors run for each event; those that one of them fails are left out.
+async fn deliver_batch(shared: &Shared, route: Option<RouteId>, items: &[Item]) -> Vec<End> {
+    let Some(sink) = route.and_then(|route| shared.routes.sink(route)) else {
+        let mut ends = Vec::with_capacity(items.len());
+        for item in items {
+            ends.push(deliver_one(shared, None, item).await);
+        }
+        return ends;
+    };
+    let mut ends: Vec<Option<End>> = Vec::with_capacity(items.len());
+    let mut batch = Vec::with_capacity(items.len());
+    for item in items {
+        let Ok(event) = &item.cargo else {
+            ends.push(Some(End::Undecodable));
+            continue;
+        };
+        let delivery = delivery_of(event, item);
+        match before(shared, &delivery).await {
+            Ok(()) => {
+                batch.push(delivery);
+                ends.push(None);
+            }
+            Err((passed, outcome)) => {
+                after(shared, &delivery, &outcome, passed).await;
+                ends.push(Some(End::Outcome(outcome)));
+            }
+        }
+    }
+    let outcomes = if batch.is_empty() { Vec::new() } else { send(sink, &batch).await };
+    let mut outcomes = outcomes.into_iter();
+    let mut deliveries = batch.iter();
+    let mut all = Vec::with_capacity(items.len());
+    for end in ends {
+        all.push(match end {
+            Some(end) => end,
+            None => {
+                let outcome = outcomes.next().unwrap_or_else(no_outcome);
+                if let Some(delivery) = deliveries.next() {
+                    after(shared, delivery, &outcome, shared.interceptors.len()).await;
+                }
+                End::Outcome(outcome)
+            }
+        });
+    }
+    all
+}
+
+fn no_outcome() -> Outcome {
+    Outcome::unknown("the sink returned no outcome for this event")
+}
+
+fn unroutable(event: &Event) -> String {
+    format!(
+        "unroutable: no handler for the event type {:?} of the aggregate type {:?}",
+        event.event_type(),
+        event.aggregate_type()
+    )
+}
+
+/// Sends a batch; a panic fails every attempt in it, a time-out leaves every outcome unknown.
+async fn send(sink: &Arc<dyn Sink>, batch: &[Delivery]) -> Vec<Outcome> {
+    let all = |outcome: Outcome| vec![outcome; batch.len()];
+    // The call itself is inside, since it too can panic.
+    let sending = catch(async { sink.send(batch).await });
+    let result = match sink.traits().send_timeout {
+        None => sending.await,
+        Some(limit) => match tokio::time::timeout(limit, sending).await {
+            Ok(result) => result,
+            Err(_) => return all(Outcome::unknown(format!("no answer within {limit:?}"))),
+        },
+    };
+    result.unwrap_or_else(|panic| all(Outcome::retry(format!("the handler {panic}"))))
+}
+
+/// Runs the interceptors in order; an error is a failed attempt, with the number of those that had passed.
+async fn before(shared: &Shared, delivery: &Delivery) -> Result<(), (usize, Outcome)> {
+    for (passed, interceptor) in shared.interceptors.iter().enumerate() {
+        let error = match catch(async { interceptor.before(delivery).await }).await {
+            Ok(Ok(())) => continue,
+            Ok(Err(error)) => postrider_core::sink::error_chain(&*error),
+            Err(panic) => panic,
+        };
+        return Err((passed, Outcome::retry(format!("an interceptor refused the event: {error}"))));
+    }
+    Ok(())
+}
+
+/// Runs the first `passed` interceptors in reverse order; what goes wrong in them is logged.
+async fn after(shared: &Shared, delivery: &Delivery, outcome: &Outcome, passed: usize) {
+    for interceptor in shared.interceptors.iter().take(passed).rev() {
+        let error = match catch(async { interceptor.after(delivery, outcome).await }).await {
+            Ok(Ok(())) => continue,
+            Ok(Err(error)) => postrider_core::sink::error_chain(&*error),
+            Err(panic) => panic,
+        };
+        warn!(event = %delivery.id(), %error, "an interceptor failed after delivery: the outcome stands");
+    }
+}
+
+/// Turns the end of a delivery into what the table is to say.
+fn judge(shared: &Shared, route: Option<RouteId>, item: Item, end: End) -> Verdict {
+    let attempts = item.attempts.saturating_add(1);
+    let block = shared.settings.dead_heads == DeadHeads::Block && item.key.is_some();
+    let change = match end {
+        End::Outcome(outcome) => {
+            let pause = note_breaker(shared, route, &outcome);
+            match outcome {
+                Outcome::Delivered => Change::Done,
+                Outcome::Rejected { error } => Change::Dead { attempts, error, block },
+                Outcome::Deferred { after } => {
+                    Change::Wait { after, attempts: item.attempts, error: None, reason: HoldReason::Deferred }
+                }
+                Outcome::Unavailable { error } => Change::Wait {
+                    after: pause,
+                    attempts: item.attempts,
+                    error: Some(error),
+                    reason: HoldReason::Deferred,
+                },
+                outcome => fail(shared, attempts, outcome, block),
+            }
+        }
+        // Nobody will ever handle it, so its key does not wait for it.
+        End::Unroutable => {
+            let error = item.cargo.as_ref().map_or_else(|row| row.reason.clone(), unroutable);
+            Change::Dead { attempts: item.attempts, error, block: false }
+        }
+        End::Undecodable => {
+            let error = item.cargo.as_ref().err().map_or_else(String::new, |row| row.reason.clone());
+            Change::Dead { attempts: item.attempts, error: format!("undecodable: {error}"), block }
+        }
+    };
+    report(shared, &item, &change);
+    Verdict {
+        lease: item.lease,
+        settlement: Settlement {
+            lane: item.lease.lane,
+            seq: item.seq,
+            key: item.key,
+            held: item.held,
+            change: clean(change),
+        },
+    }
+}
+
+/// A failed attempt: wait and try again, or dead if it was the last.
+fn fail(shared: &Shared, attempts: u32, outcome: Outcome, block: bool) -> Change {
+    let (error, after) = match outcome {
+        Outcome::Retry { error, after } => (error, after),
+        outcome => (outcome.error().unwrap_or_default().to_owned(), None),
+    };
+    if attempts >= shared.settings.max_attempts {
+        return Change::Dead { attempts, error, block };
+    }
+    let after = after.unwrap_or_else(|| shared.retry.delay(attempts, &error, &mut lock(&shared.rng)));
+    Change::Wait { after, attempts, error: Some(error), reason: HoldReason::Retry }
+}
+
+/// Tells the route's breaker what came back, and says for how long it is open.
+fn note_breaker(shared: &Shared, route: Option<RouteId>, outcome: &Outcome) -> std::time::Duration {
+    let Some(route) = route else { return std::time::Duration::ZERO };
+    let mut buffer = lock(&shared.buffer);
+    let Some(breaker) = buffer.breakers.get_mut(route + 1) else { return std::time::Duration::ZERO };
+    if let Outcome::Unavailable { error } = outcome {
+        let pause = breaker.refused(Instant::now(), &mut lock(&shared.rng));
+        drop(buffer);
+        warn!(%error, ?pause, "a receiver is unavailable: what goes to it waits");
+        shared.metrics.breaker(true);
+        return pause;
+    }
+    let reopened = breaker.answered();
+    drop(buffer);
+    if reopened {
+        shared.metrics.breaker(false);
+        shared.work.notify_one();
+    }
+    std::time::Duration::ZERO
+}
+
+/// Error text is cut and cleaned here, before it is kept in memory and stored.
+fn clean(mut change: Change) -> Change {
+    match &mut change {
+        Change::Wait { error: Some(error), .. } | Change::Dead { error, .. } => *error = clean_error(error),
+        _ => {}
+    }
+    change
+}
+
+fn report(shared: &Shared, item: &Item, change: &Change) {
+    let id = item.cargo.as_ref().map_or_else(|row| &row.id, Event::id);
+    match change {
+        Change::Done => shared.metrics.delivered(),
+        Change::Wait { reason: HoldReason::Retry, .. } => shared.metrics.failed(),
+        Change::Wait { .. } => shared.metrics.deferred(),
+        Change::Dead { attempts, error, block } => {
+            shared.metrics.dead();
+            let hot = item.source == Source::Hot;
+            error!(event = %id, attempts, reason = %error, blocks_its_key = block, hot, "event is dead");
+        }
+    }
+}

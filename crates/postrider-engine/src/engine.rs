@@ -1,0 +1,283 @@
+//! The delivering half of an outbox: its tasks, and how they begin and end.
+
+use std::{sync::Arc, time::Duration};
+
+use postrider_core::{
+    ConfigError, Event, Interceptor, Metrics, Result, RetryPolicy, Store, rng::Rng, store::Lane, tx::Placed,
+};
+use tokio::{sync::Notify, task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::{
+    Settings,
+    buffer::{Buffer, HandOver},
+    claim, deliver, lease, lock, purge,
+    routes::{RouteTable, Routes},
+    settle,
+};
+
+/// What an engine is made of.
+pub struct Parts {
+    /// The database.
+    pub store: Arc<dyn Store>,
+    /// Where events go.
+    pub routes: Routes,
+    /// What runs around every delivery, in order.
+    pub interceptors: Vec<Arc<dyn Interceptor>>,
+    /// How long a failed event waits.
+    pub retry: Arc<dyn RetryPolicy>,
+    /// Who is told what happens.
+    pub metrics: Arc<dyn Metrics>,
+    /// The numbers.
+    pub settings: Settings,
+}
+
+/// What the tasks of an engine share.
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) routes: RouteTable,
+    pub(crate) interceptors: Vec<Arc<dyn Interceptor>>,
+    pub(crate) retry: Arc<dyn RetryPolicy>,
+    pub(crate) metrics: Arc<dyn Metrics>,
+    pub(crate) settings: Settings,
+    pub(crate) buffer: std::sync::Mutex<Buffer>,
+    pub(crate) rng: std::sync::Mutex<Rng>,
+    /// Something lined up to be sent.
+    pub(crate) work: Notify,
+    /// Outcomes wait to be settled.
+    pub(crate) outcomes: Notify,
+    /// There may be something to claim: a commit, room in the queue, or a lane.
+    pub(crate) wake: Notify,
+    /// A lane was lost or could be had.
+    pub(crate) lanes: Notify,
+    /// Something was settled: a drain may have come to its end.
+    pub(crate) progress: Notify,
+    /// One claim at a time.
+    pub(crate) claim_turn: tokio::sync::Mutex<claim::Pace>,
+    /// Since when hot events were dropped without a warning, and how many.
+    pub(crate) hot_drops: std::sync::Mutex<Option<(Instant, u64)>>,
+    pub(crate) stop_claiming: CancellationToken,
+}
+
+/// Claims, delivers and settles until it is shut down. Dropping it stops it at once, without a drain.
+pub struct Engine {
+    shared: Arc<Shared>,
+    tasks: tokio::sync::Mutex<Tasks>,
+    /// Ends the tasks when the engine is dropped.
+    stop: CancellationToken,
+}
+
+#[derive(Default)]
+struct Tasks {
+    workers: JoinSet<()>,
+    others: JoinSet<()>,
+    report: Option<ShutdownReport>,
+}
+
+/// What a shutdown left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Events that were in memory and not sent; they are pending in the table, no attempt counted.
+    pub given_back: usize,
+    /// Events that were being sent when the time ran out; they may have arrived, and will be sent again.
+    pub interrupted: usize,
+    /// Whether the lanes were given back. Otherwise their leases run out by themselves.
+    pub released: bool,
+}
+
+impl Engine {
+    /// Checks the parts, takes the lanes that are free, and starts to deliver.
+    pub async fn start(parts: Parts) -> Result<Self> {
+        parts.settings.check()?;
+        let routes = parts.routes.build()?;
+        let mut rng = Rng::seeded(parts.settings.seed);
+        let lease_rng = rng.fork();
+        let shared = Arc::new(Shared {
+            buffer: std::sync::Mutex::new(Buffer::new(&routes)),
+            store: parts.store,
+            routes,
+            interceptors: parts.interceptors,
+            retry: parts.retry,
+            metrics: parts.metrics,
+            settings: parts.settings,
+            rng: std::sync::Mutex::new(rng),
+            work: Notify::new(),
+            outcomes: Notify::new(),
+            wake: Notify::new(),
+            lanes: Notify::new(),
+            progress: Notify::new(),
+            claim_turn: tokio::sync::Mutex::new(claim::Pace::new(Instant::now())),
+            hot_drops: std::sync::Mutex::new(None),
+            stop_claiming: CancellationToken::new(),
+        });
+        let mut keeper = lease::Keeper::new(shared.clone(), lease_rng);
+        // The first round is waited for, so that an outbox which has its lanes can deliver the moment it exists.
+        let pause = keeper.round().await;
+        let stop = CancellationToken::new();
+        let mut tasks = Tasks::default();
+        for _ in 0..shared.settings.workers {
+            tasks.workers.spawn(until(stop.clone(), deliver::run(shared.clone())));
+        }
+        tasks.others.spawn(until(stop.clone(), settle::run(shared.clone())));
+        tasks.others.spawn(until(stop.clone(), keeper.run(pause)));
+        tasks.others.spawn(until(stop.clone(), purge::run(shared.clone())));
+        if shared.settings.poller {
+            tasks.others.spawn(until(stop.clone(), claim::run(shared.clone())));
+        }
+        info!(instance = %shared.settings.instance, lanes = lock(&shared.buffer).lanes_owned(), "engine started");
+        Ok(Self { shared, tasks: tokio::sync::Mutex::new(tasks), stop })
+    }
+
+    /// Runs one claim now, whatever the poller does, and says how many events it brought.
+    pub async fn poll_once(&self) -> Result<usize> {
+        if self.shared.stop_claiming.is_cancelled() {
+            return Ok(0);
+        }
+        let mut pace = self.shared.claim_turn.lock().await;
+        Ok(claim::once(&self.shared, &mut pace).await?.taken)
+    }
+
+    /// There may be something to deliver: a hint that follows a commit.
+    pub fn wake(&self) {
+        self.shared.wake.notify_one();
+    }
+
+    /// A lane that this engine owns, for events that belong to none by their key.
+    pub fn owns(&self, lane: Lane) -> bool {
+        lock(&self.shared.buffer).leases().iter().any(|lease| lease.lane == lane)
+    }
+
+    /// Hands a committed event over in memory. If there is no room the table has it, and the next claim brings it.
+    pub(crate) fn hand_over(&self, event: Event, placed: &Placed) {
+        let shared = &self.shared;
+        let now = Instant::now();
+        let result = lock(&shared.buffer).hand_over(event, placed, &shared.routes, &shared.settings, now);
+        match result {
+            HandOver::Queued => {
+                shared.metrics.hot_enqueued();
+                shared.work.notify_one();
+            }
+            HandOver::Full => {
+                shared.metrics.hot_dropped();
+                self.warn_of_drop(now);
+                shared.wake.notify_one();
+            }
+            HandOver::LeftToClaim => shared.wake.notify_one(),
+        }
+    }
+
+    /// At most one warning a second, with the number of drops since the last.
+    fn warn_of_drop(&self, now: Instant) {
+        let mut drops = lock(&self.shared.hot_drops);
+        match &mut *drops {
+            Some((since, count)) if now - *since < Duration::from_secs(1) => *count += 1,
+            drops => {
+                let unreported = drops.map_or(0, |(_, count)| count);
+                warn!(
+                    capacity = self.shared.settings.hot_queue,
+                    also_dropped_since_last_warning = unreported,
+                    "hot queue full: the event stays in the table and the next claim delivers it"
+                );
+                *drops = Some((now, 0));
+            }
+        }
+    }
+
+    /// The settings that it runs with.
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    /// Whether a key matters to it: if not, events with one may take the hot path.
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.shared.settings.ordering == crate::Ordering::ByKey
+    }
+
+    /// Stops claiming, delivers what is in memory for at most the drain timeout, gives the rest back and frees the
+    /// lanes. A second call returns what the first one said.
+    pub async fn shutdown(&self) -> ShutdownReport {
+        let shared = &self.shared;
+        shared.stop_claiming.cancel();
+        lock(&shared.buffer).accepting = false;
+        let mut tasks = self.tasks.lock().await;
+        if let Some(report) = tasks.report {
+            return report;
+        }
+        let deadline = Instant::now() + shared.settings.drain_timeout;
+        let _ = tokio::time::timeout_at(deadline, self.drained()).await;
+
+        let given_back = lock(&shared.buffer).give_back();
+        shared.metrics.given_back(given_back as u64);
+        let interrupted = lock(&shared.buffer).sending();
+        tasks.workers.shutdown().await;
+        // Outcomes that came in at the last moment are settled; a database that is down is not waited for.
+        let grace = Instant::now() + shared.settings.lease.min(Duration::from_secs(1));
+        let settled = tokio::time::timeout_at(grace, self.settled()).await.is_ok();
+
+        let released = settled && interrupted == 0 && self.release().await;
+        self.stop.cancel();
+        while tasks.others.join_next().await.is_some() {}
+        let report = ShutdownReport { given_back, interrupted, released };
+        tasks.report = Some(report);
+        info!(given_back, interrupted, released, "engine stopped");
+        report
+    }
+
+    async fn drained(&self) {
+        loop {
+            let progress = self.shared.progress.notified();
+            if lock(&self.shared.buffer).is_drained(Instant::now()) {
+                return;
+            }
+            progress.await;
+        }
+    }
+
+    async fn settled(&self) {
+        self.shared.outcomes.notify_one();
+        loop {
+            let progress = self.shared.progress.notified();
+            if !lock(&self.shared.buffer).has_outcomes() {
+                return;
+            }
+            progress.await;
+        }
+    }
+
+    async fn release(&self) -> bool {
+        let leases = lock(&self.shared.buffer).leases();
+        match self.shared.store.release(&leases).await {
+            Ok(()) => {
+                let mut buffer = lock(&self.shared.buffer);
+                leases.iter().for_each(|lease| buffer.lose(lease.lane));
+                true
+            }
+            Err(error) => {
+                warn!(%error, "could not give the lanes back: their leases will run out");
+                false
+            }
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Runs a task until the engine is stopped, at which it is dropped where it stands.
+async fn until(stop: CancellationToken, task: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
+        () = task => {}
+    }
+}
+
+/// For builders: an engine without a store has nothing to do.
+pub(crate) fn missing_store() -> ConfigError {
+    ConfigError::Missing { what: "store", hint: "give the builder one with store(...)" }
+}

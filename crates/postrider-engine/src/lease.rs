@@ -1,0 +1,117 @@
+//! Keeping the right to deliver.
+//!
+//! **State:** the leases in the buffer, each with a local deadline. **Term:** a lease holds for `lease` on the
+//! database's clock and is renewed each third of it; locally it counts from the moment before the renewal was sent, less
+//! a tenth, so that this side always believes it to end before the database does. **When it fails:** a renewal that does
+//! not come through is tried again; past the deadline nothing of the lane is sent, and what was under way can settle
+//! only if nobody took the lane meanwhile.
+
+use std::{sync::Arc, time::Duration};
+
+use postrider_core::{rng::Rng, store::LeaseRequest};
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use crate::{engine::Shared, lock};
+
+/// Longest wait before a lane that ran out elsewhere is tried for again.
+const RETRY_MAX: Duration = Duration::from_secs(1);
+
+pub(crate) struct Keeper {
+    shared: Arc<Shared>,
+    rng: Rng,
+}
+
+impl Keeper {
+    pub(crate) fn new(shared: Arc<Shared>, rng: Rng) -> Self {
+        Self { shared, rng }
+    }
+
+    /// Renews what is held, takes what is free, and says when to come again.
+    pub(crate) async fn round(&mut self) -> Duration {
+        let renew_every = self.shared.settings.lease / 3;
+        let renewed = self.renew().await;
+        let taken = if renewed { self.take().await } else { None };
+        let owned = lock(&self.shared.buffer).lanes_owned();
+        self.shared.metrics.lanes_owned(owned as u64);
+        match (renewed, taken) {
+            // Something failed: soon again, while the deadline is still ahead.
+            (false, _) | (true, None) => (renew_every / 4).min(RETRY_MAX),
+            (true, Some(next_expiry)) => next_expiry.map_or(renew_every, |expiry| expiry.min(renew_every)),
+        }
+        .max(Duration::from_millis(1))
+    }
+
+    pub(crate) async fn run(mut self, mut pause: Duration) {
+        loop {
+            tokio::select! {
+                biased;
+                () = self.shared.lanes.notified() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+            pause = self.round().await;
+        }
+    }
+
+    /// False if the database did not answer.
+    async fn renew(&self) -> bool {
+        let leases = lock(&self.shared.buffer).leases();
+        if leases.is_empty() {
+            return true;
+        }
+        let deadline = self.deadline();
+        match self.shared.store.renew(&leases, self.shared.settings.lease).await {
+            Ok(held) => {
+                let mut buffer = lock(&self.shared.buffer);
+                for lease in leases {
+                    if held.contains(&lease.lane) {
+                        buffer.own(lease, deadline);
+                    } else {
+                        warn!(lane = lease.lane, "lane lost: another instance took it");
+                        buffer.lose(lease.lane);
+                    }
+                }
+                true
+            }
+            Err(error) => {
+                warn!(%error, "could not renew the lease");
+                false
+            }
+        }
+    }
+
+    /// When the next lane of somebody else's could be had; the outer none if the database did not answer.
+    async fn take(&mut self) -> Option<Option<Duration>> {
+        let lanes = self.shared.store.features().lanes as usize;
+        if lock(&self.shared.buffer).lanes_owned() >= lanes || self.shared.stop_claiming.is_cancelled() {
+            return Some(None);
+        }
+        let deadline = self.deadline();
+        let request = LeaseRequest {
+            owner: self.shared.settings.instance.clone(),
+            ttl: self.shared.settings.lease,
+            nonces: self.rng.fork(),
+        };
+        match self.shared.store.lease(&request).await {
+            Ok(leased) => {
+                if !leased.leases.is_empty() {
+                    debug!(lanes = leased.leases.len(), "lanes taken");
+                    let mut buffer = lock(&self.shared.buffer);
+                    leased.leases.iter().for_each(|&lease| buffer.own(lease, deadline));
+                    drop(buffer);
+                    self.shared.wake.notify_one();
+                }
+                Some(leased.next_expiry)
+            }
+            Err(error) => {
+                warn!(%error, "could not ask for lanes");
+                None
+            }
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        let lease = self.shared.settings.lease;
+        Instant::now() + (lease - lease / 10)
+    }
+}

@@ -1,0 +1,200 @@
+//! The in-memory store: every verb of [`Store`], nothing on disk.
+//!
+//! State: a few maps under one lock, which is never held over an await. Term: as long as a handle or a transaction of it
+//! lives. When it fails: it does not; what it held is gone with the process. It is for tests, for the simulator, and for
+//! measuring what an engine could do on a database that costs nothing.
+//!
+//! Two runs with the same calls give the same answers: no order comes from a randomly seeded map, and time is tokio's, so
+//! that it stands still where a test has paused it.
+//!
+//! * [`tables`] and [`lane`]: rows, and the sets of each lane that a claim reads
+//! * [`tx`]: transactions, which events enter through
+//! * [`claim`], [`settle`], [`lease`], [`operate`]: the verbs
+//! * [`aids`]: what only tests want to see or do
+
+mod aids;
+mod claim;
+mod clock;
+mod hash;
+mod lane;
+mod lease;
+mod operate;
+mod row;
+mod settle;
+mod tables;
+mod tx;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+pub use aids::RawRow;
+use clock::Clock;
+use postrider_core::{
+    BoxFuture, EventId, Result, Store, Target, Timestamp,
+    store::{
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
+        Settled, Settlement, Stats,
+    },
+    tx::{Dialect, Prefix},
+};
+use tables::Tables;
+pub use tx::{Memory, MemoryTx};
+
+/// An outbox in memory. Cloning it gives another handle to the same one.
+///
+/// ```
+/// use postrider_core::{Event, Store, store::EventStatus, tx::{CallerTx, OnDuplicate}};
+/// use postrider_engine::memory::MemoryStore;
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// # runtime.block_on(async {
+/// let store = MemoryStore::new(8);
+/// let event = Event::json_text("OrderPlaced", "{}").aggregate("Order", 42).build()?;
+///
+/// let mut tx = store.begin();
+/// tx.put("order 42", "placed");
+/// tx.insert(store.target(), std::slice::from_ref(&event), OnDuplicate::Fail).await?;
+/// tx.commit().await?;
+///
+/// assert_eq!(store.get("order 42").as_deref(), Some("placed"));
+/// assert_eq!(store.status(event.id()).await?, EventStatus::New);
+/// # Ok::<(), postrider_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: Clock,
+    target: Target,
+    tables: Mutex<Tables>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        // A panic of somebody who held the lock was not in the middle of a change that others could not read.
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MemoryStore {
+    /// An empty outbox with so many lanes, at least one.
+    pub fn new(lanes: u32) -> Self {
+        let target =
+            Target { dialect: Dialect::Memory, prefix: Prefix::default(), insert_one: String::new() };
+        let tables = Mutex::new(Tables::new(lanes.max(1)));
+        Self { shared: Arc::new(Shared { clock: Clock::default(), target, tables }) }
+    }
+
+    /// Begins a transaction. Dropping it rolls it back.
+    pub fn begin(&self) -> MemoryTx {
+        MemoryTx::new(Arc::clone(&self.shared))
+    }
+
+    /// What committed transactions last [put](MemoryTx::put) under this name.
+    pub fn get(&self, name: &str) -> Option<String> {
+        self.shared.lock().business.get(name).cloned()
+    }
+
+    /// This store's clock.
+    pub fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
+    /// Sets how far this store's clock is ahead of the time that tokio has counted since the store was made.
+    pub fn set_clock_offset(&self, offset: Duration) {
+        self.shared.clock.set_offset(offset);
+    }
+
+    /// Answers a verb at once: the lock is taken and given back before anybody waits.
+    fn answer<'a, T: Send + 'a>(
+        &self,
+        verb: impl FnOnce(&mut Tables, Timestamp) -> T,
+    ) -> BoxFuture<'a, Result<T>> {
+        let answer = verb(&mut self.shared.lock(), self.shared.clock.now());
+        Box::pin(std::future::ready(Ok(answer)))
+    }
+}
+
+impl Store for MemoryStore {
+    fn features(&self) -> Features {
+        Features { lanes: self.shared.lock().lane_count(), shared_clock: true, late_commits: true }
+    }
+
+    fn target(&self) -> &Target {
+        &self.shared.target
+    }
+
+    fn migrate(&self) -> BoxFuture<'_, Result<()>> {
+        self.answer(|_, _| ())
+    }
+
+    fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
+        self.answer(|tables, now| lease::lease(tables, request, now))
+    }
+
+    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Vec<Lane>>> {
+        self.answer(|tables, now| lease::renew(tables, leases, now.plus(ttl)))
+    }
+
+    fn release<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<()>> {
+        self.answer(|tables, _| lease::release(tables, leases))
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
+        self.answer(|tables, now| claim::claim(tables, claim, now))
+    }
+
+    fn settle<'a>(
+        &'a self,
+        leases: &'a [Lease],
+        settlements: &'a [Settlement],
+        retention: Duration,
+    ) -> BoxFuture<'a, Result<Settled>> {
+        self.answer(|tables, now| settle::settle(tables, leases, settlements, retention, now))
+    }
+
+    fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
+        self.answer(|tables, _| operate::dead(tables, after, limit))
+    }
+
+    fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
+        self.answer(|tables, now| operate::redrive(tables, ids, now))
+    }
+
+    fn discard<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
+        self.answer(|tables, _| operate::discard(tables, ids))
+    }
+
+    fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>> {
+        self.answer(|tables, now| operate::purge(tables, now.minus(retention), limit))
+    }
+
+    fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
+        self.answer(|tables, now| operate::stats(tables, now))
+    }
+
+    fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {
+        self.answer(|tables, _| operate::status(tables, id))
+    }
+
+    fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
+        self.answer(|tables, _| operate::why(tables, key))
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tables = self.shared.lock();
+        f.debug_struct("MemoryStore")
+            .field("lanes", &tables.lane_count())
+            .field("rows", &tables.rows.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,73 @@
+//! One row of the event table.
+
+use std::sync::Arc;
+
+use postrider_core::{
+    Event, EventId, Timestamp,
+    store::{Lane, Undecodable},
+};
+
+/// The status of a row that is not delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Status {
+    New,
+    Waiting,
+    Dead,
+}
+
+impl Status {
+    /// The number that a SQL store keeps.
+    pub(super) const fn number(self) -> u8 {
+        match self {
+            Self::New => 0,
+            Self::Waiting => 2,
+            Self::Dead => 3,
+        }
+    }
+}
+
+/// A row that decodes to no event.
+#[derive(Debug, Clone)]
+pub(super) struct Broken {
+    pub(super) event_type: String,
+    pub(super) undecodable: Undecodable,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub(super) content: Result<Event, Box<Broken>>,
+    pub(super) lane: Lane,
+    pub(super) status: Status,
+    pub(super) parked: bool,
+    pub(super) attempts: u32,
+    pub(super) available_at: Timestamp,
+    pub(super) created_at: Timestamp,
+    pub(super) last_error: Option<String>,
+}
+
+impl Row {
+    pub(super) fn id(&self) -> &EventId {
+        match &self.content {
+            Ok(event) => event.id(),
+            Err(broken) => &broken.undecodable.id,
+        }
+    }
+
+    pub(super) fn key(&self) -> Option<&Arc<str>> {
+        match &self.content {
+            Ok(event) => event.shared_key(),
+            Err(broken) => broken.undecodable.key.as_ref(),
+        }
+    }
+
+    pub(super) fn event_type(&self) -> &str {
+        match &self.content {
+            Ok(event) => event.event_type(),
+            Err(broken) => &broken.event_type,
+        }
+    }
+
+    pub(super) fn payload_bytes(&self) -> usize {
+        self.content.as_ref().map_or(0, |event| event.payload().len())
+    }
+}

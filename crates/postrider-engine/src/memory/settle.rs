@@ -1,0 +1,88 @@
+//! Settling: outcomes, under the fence.
+
+use std::time::Duration;
+
+use postrider_core::{
+    Timestamp,
+    event::limits::clean_error,
+    store::{Change, HoldReason, Lane, Lease, Settled, Settlement},
+};
+
+use super::{lane::Held, row::Status, tables::Tables};
+
+pub(super) fn settle(
+    tables: &mut Tables,
+    leases: &[Lease],
+    settlements: &[Settlement],
+    retention: Duration,
+    now: Timestamp,
+) -> Settled {
+    let lost = lost(tables, leases, settlements);
+    if !lost.is_empty() {
+        return Settled { applied: 0, lost };
+    }
+    let applied = settlements.iter().filter(|settlement| apply(tables, settlement, retention, now)).count();
+    Settled { applied: applied as u64, lost }
+}
+
+/// The lanes that the caller may not settle: somebody else's, and those it brought no lease for.
+fn lost(tables: &Tables, leases: &[Lease], settlements: &[Settlement]) -> Vec<Lane> {
+    let foreign = leases.iter().filter(|lease| !tables.is_held(lease)).map(|lease| lease.lane);
+    let unleased = settlements
+        .iter()
+        .map(|settlement| settlement.lane)
+        .filter(|lane| !leases.iter().any(|lease| lease.lane == *lane));
+    let mut lost: Vec<Lane> = foreign.chain(unleased).collect();
+    lost.sort_unstable();
+    lost.dedup();
+    lost
+}
+
+/// Says whether the row was there to be changed. One that is delivered or dead is not.
+fn apply(tables: &mut Tables, settlement: &Settlement, retention: Duration, now: Timestamp) -> bool {
+    let seq = settlement.seq;
+    let open =
+        tables.rows.get(&seq).is_some_and(|row| row.status != Status::Dead && row.lane == settlement.lane);
+    if !open {
+        return false;
+    }
+    let held = match &settlement.change {
+        Change::Done => {
+            if let Some(row) = tables.remove(seq).filter(|_| !retention.is_zero()) {
+                tables.done_ids.insert(row.id().clone(), now);
+                tables.done.insert((now, seq), row.id().clone());
+            }
+            None
+        }
+        Change::Wait { after, attempts, error, reason } => {
+            let until = now.plus(*after);
+            tables.change(seq, |row| {
+                row.status = Status::Waiting;
+                row.parked = false;
+                row.available_at = until;
+                row.attempts = *attempts;
+                if let Some(error) = error {
+                    row.last_error = Some(clean_error(error));
+                }
+            });
+            Some(Held { seq, until: Some(until), reason: *reason })
+        }
+        Change::Dead { attempts, error, block } => {
+            tables.change(seq, |row| {
+                row.status = Status::Dead;
+                row.parked = false;
+                row.attempts = *attempts;
+                row.last_error = Some(clean_error(error));
+            });
+            block.then_some(Held { seq, until: None, reason: HoldReason::Dead })
+        }
+    };
+    if let (Some(key), Some(lane)) = (&settlement.key, tables.lane_mut(settlement.lane)) {
+        match held {
+            Some(held) => lane.hold(key, held),
+            None if settlement.held => lane.free(key, seq),
+            None => {}
+        }
+    }
+    true
+}

@@ -1,0 +1,129 @@
+//! All that is stored, and the moves that keep rows and sets in step.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use postrider_core::{
+    EventId, Timestamp,
+    store::{Lane, Lease, Seq},
+};
+
+use super::{
+    hash::FixedMap,
+    lane::LaneTable,
+    row::{Row, Status},
+};
+
+pub(super) struct Tables {
+    /// Events that are not delivered.
+    pub(super) rows: BTreeMap<Seq, Row>,
+    /// Dead ones among them.
+    pub(super) dead: BTreeSet<Seq>,
+    /// Delivered ones that are kept, the oldest first.
+    pub(super) done: BTreeMap<(Timestamp, Seq), EventId>,
+    pub(super) done_ids: FixedMap<EventId, Timestamp>,
+    /// What transactions wrote beside their events.
+    pub(super) business: BTreeMap<String, String>,
+    /// The first seq of each open transaction: whatever it wrote, no claim has met.
+    open: BTreeMap<u64, Seq>,
+    ids: FixedMap<EventId, Seq>,
+    lanes: Vec<LaneTable>,
+    last_seq: Seq,
+}
+
+impl Tables {
+    pub(super) fn new(lanes: u32) -> Self {
+        Self {
+            rows: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            done: BTreeMap::new(),
+            done_ids: FixedMap::default(),
+            business: BTreeMap::new(),
+            open: BTreeMap::new(),
+            ids: FixedMap::default(),
+            lanes: (0..lanes).map(|_| LaneTable::default()).collect(),
+            last_seq: 0,
+        }
+    }
+
+    pub(super) fn lane_count(&self) -> u32 {
+        u32::try_from(self.lanes.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn lane(&self, lane: Lane) -> Option<&LaneTable> {
+        self.lanes.get(usize::try_from(lane).ok()?)
+    }
+
+    pub(super) fn lane_mut(&mut self, lane: Lane) -> Option<&mut LaneTable> {
+        self.lanes.get_mut(usize::try_from(lane).ok()?)
+    }
+
+    pub(super) fn lanes(&self) -> impl Iterator<Item = &LaneTable> {
+        self.lanes.iter()
+    }
+
+    pub(super) fn lanes_mut(&mut self) -> impl Iterator<Item = (Lane, &mut LaneTable)> {
+        (0..).zip(self.lanes.iter_mut())
+    }
+
+    /// Whether the lane is held by the token of this lease.
+    pub(super) fn is_held(&self, lease: &Lease) -> bool {
+        self.lane(lease.lane).is_some_and(|lane| lane.is_held_by(lease.token))
+    }
+
+    pub(super) fn seq_of(&self, id: &str) -> Option<Seq> {
+        self.ids.get(id).copied()
+    }
+
+    /// The next place in the order, drawn for a transaction that stays open.
+    pub(super) fn draw_seq(&mut self, tx: u64) -> Seq {
+        self.last_seq += 1;
+        self.open.entry(tx).or_insert(self.last_seq);
+        self.last_seq
+    }
+
+    /// Nothing more comes from this transaction.
+    pub(super) fn close(&mut self, tx: u64) {
+        self.open.remove(&tx);
+    }
+
+    /// The largest seq below which no open transaction can still put anything.
+    pub(super) fn ceiling(&self) -> Seq {
+        self.open.values().min().map_or(self.last_seq, |first| first.saturating_sub(1))
+    }
+
+    /// Makes a row visible.
+    pub(super) fn add(&mut self, seq: Seq, row: Row) {
+        self.ids.insert(row.id().clone(), seq);
+        if let Some(lane) = self.lane_mut(row.lane) {
+            lane.enter(seq, &row);
+        }
+        self.rows.insert(seq, row);
+    }
+
+    /// Changes a row, and moves it to the set that it then belongs to.
+    pub(super) fn change(&mut self, seq: Seq, change: impl FnOnce(&mut Row)) {
+        let Some(row) = self.rows.get_mut(&seq) else { return };
+        let Some(lane) = usize::try_from(row.lane).ok().and_then(|lane| self.lanes.get_mut(lane)) else {
+            return;
+        };
+        lane.leave(seq, row);
+        change(row);
+        lane.enter(seq, row);
+        if row.status == Status::Dead {
+            self.dead.insert(seq);
+        } else {
+            self.dead.remove(&seq);
+        }
+    }
+
+    /// Deletes a row.
+    pub(super) fn remove(&mut self, seq: Seq) -> Option<Row> {
+        let row = self.rows.remove(&seq)?;
+        if let Some(lane) = self.lane_mut(row.lane) {
+            lane.leave(seq, &row);
+        }
+        self.dead.remove(&seq);
+        self.ids.remove(row.id());
+        Some(row)
+    }
+}

@@ -1,0 +1,194 @@
+//! The outbox in one piece: a writer, and an engine unless it only writes.
+
+use std::sync::Arc;
+
+use postrider_core::{
+    BlockingCallerTx, CallerTx, Error, Event, EventId, IntoEvent, Result, Store, TxSource,
+    store::{DeadLetter, EventStatus, Hold, Seq, Stats},
+    tx::{OnDuplicate, Placed},
+};
+
+use crate::{Engine, OutboxBuilder, Receipt, ShutdownReport, Tx, Writer, tx::may_be_hot};
+
+/// A transactional outbox. Cheap to clone; all clones are the same outbox. When the last one is dropped the engine stops
+/// at once; [`shutdown`](Outbox::shutdown) lets it finish what is under way.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use postrider_core::{Delivery, Event};
+/// use postrider_engine::{Outbox, memory::MemoryStore};
+///
+/// let store = MemoryStore::new(1);
+/// let outbox = Outbox::builder()
+///     .store(store.clone())
+///     .on("OrderPlaced", async |order: Delivery| println!("{}", order.id()))
+///     .start()
+///     .await?;
+///
+/// outbox.transaction(&store, async |tx| tx.write(Event::json_text("OrderPlaced", "{}")).await).await?;
+/// outbox.shutdown().await;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Outbox {
+    writer: Writer,
+    engine: Option<Arc<Engine>>,
+}
+
+impl Outbox {
+    /// Begins to put an outbox together.
+    pub fn builder() -> OutboxBuilder {
+        OutboxBuilder::new()
+    }
+
+    /// An outbox of parts that were made by hand.
+    pub fn from_parts(writer: Writer, engine: Option<Arc<Engine>>) -> Self {
+        Self { writer, engine }
+    }
+
+    pub(crate) fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
+    /// The engine, unless this outbox only writes.
+    pub fn engine(&self) -> Option<&Arc<Engine>> {
+        self.engine.as_ref()
+    }
+
+    /// The database.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.writer.store
+    }
+
+    /// Writes an event in the caller's own transaction.
+    ///
+    /// Nothing is delivered before that commits, and nothing at all if it does not. An insert that fails is the
+    /// caller's to deal with; it is never repeated here.
+    pub async fn write<M, X: CallerTx<M>>(&self, tx: X, event: impl IntoEvent) -> Result<Receipt> {
+        self.writer.write_events(self.engine.as_ref(), tx, [event], OnDuplicate::Fail).await
+    }
+
+    /// Writes several events in one round trip, all or none.
+    pub async fn write_all<M, X: CallerTx<M>>(
+        &self,
+        tx: X,
+        events: impl IntoIterator<Item = impl IntoEvent>,
+    ) -> Result<Receipt> {
+        self.writer.write_events(self.engine.as_ref(), tx, events, OnDuplicate::Fail).await
+    }
+
+    /// Writes an event unless one of its id is there already.
+    pub async fn write_if_absent<M, X: CallerTx<M>>(&self, tx: X, event: impl IntoEvent) -> Result<Receipt> {
+        self.writer.write_events(self.engine.as_ref(), tx, [event], OnDuplicate::Keep).await
+    }
+
+    /// As [`write`](Outbox::write), for drivers that block.
+    pub fn write_blocking<M, X: BlockingCallerTx<M>>(&self, tx: X, event: impl IntoEvent) -> Result<Receipt> {
+        self.writer.write_blocking(self.engine.as_ref(), tx, [event], OnDuplicate::Fail)
+    }
+
+    /// As [`write_all`](Outbox::write_all), for drivers that block.
+    pub fn write_all_blocking<M, X: BlockingCallerTx<M>>(
+        &self,
+        tx: X,
+        events: impl IntoIterator<Item = impl IntoEvent>,
+    ) -> Result<Receipt> {
+        self.writer.write_blocking(self.engine.as_ref(), tx, events, OnDuplicate::Fail)
+    }
+
+    /// Runs `work` in a transaction: commits if it returns `Ok`, rolls back on an error or a panic.
+    ///
+    /// This is the quick way: Postrider owns the commit, so events without a key go to their handler in memory.
+    pub async fn transaction<M, P, T, E, F>(&self, pool: P, work: F) -> Result<T, E>
+    where
+        P: TxSource<M>,
+        E: From<Error>,
+        F: AsyncFnOnce(&mut Tx<P::Tx>) -> Result<T, E>,
+    {
+        let mut tx = self.begin(pool).await?;
+        match work(&mut tx).await {
+            Ok(value) => {
+                tx.commit().await?;
+                Ok(value)
+            }
+            Err(error) => {
+                // The caller's error is the one to tell; a rollback that fails ends with the connection.
+                let _ = tx.rollback().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins a transaction as a guard: [`Tx::commit`] commits, dropping it rolls back.
+    pub async fn begin<M, P: TxSource<M>>(&self, pool: P) -> Result<Tx<P::Tx>> {
+        Ok(Tx::new(pool.begin().await?, self.clone()))
+    }
+
+    /// Runs one claim now and says how many events it brought; zero for an outbox that only writes.
+    pub async fn poll_once(&self) -> Result<usize> {
+        match &self.engine {
+            Some(engine) => engine.poll_once().await,
+            None => Ok(0),
+        }
+    }
+
+    /// There may be something to deliver: a hint, for commits that no receipt knows of.
+    pub fn wake(&self) {
+        if let Some(engine) = &self.engine {
+            engine.wake();
+        }
+    }
+
+    pub(crate) fn may_be_hot(&self, event: &Event) -> bool {
+        self.engine.as_ref().is_some_and(|engine| may_be_hot(event, engine.keeps_order()))
+    }
+
+    pub(crate) fn hand_over(&self, event: Event, placed: &Placed) {
+        if let Some(engine) = &self.engine {
+            engine.hand_over(event, placed);
+        }
+    }
+
+    /// Where one event is.
+    pub async fn status(&self, id: impl Into<EventId>) -> Result<EventStatus> {
+        self.store().status(&id.into()).await
+    }
+
+    /// How much of everything there is.
+    pub async fn stats(&self) -> Result<Stats> {
+        self.store().stats().await
+    }
+
+    /// What a key waits for; none if it is not held.
+    pub async fn why(&self, key: &str) -> Result<Option<Hold>> {
+        self.store().why(key).await
+    }
+
+    /// Dead letters in order, after the given place.
+    pub async fn dead(&self, after: Seq, limit: usize) -> Result<Vec<DeadLetter>> {
+        self.store().dead(after, limit).await
+    }
+
+    /// Makes dead events due again, with their attempts counted from zero. Says how many there were.
+    pub async fn redrive(&self, ids: &[EventId]) -> Result<u64> {
+        let count = self.store().redrive(ids).await?;
+        self.wake();
+        Ok(count)
+    }
+
+    /// Deletes dead events and frees their keys. Says how many there were.
+    pub async fn discard(&self, ids: &[EventId]) -> Result<u64> {
+        let count = self.store().discard(ids).await?;
+        self.wake();
+        Ok(count)
+    }
+
+    /// Stops claiming, delivers what is in memory for at most the drain timeout, gives the rest back and frees the
+    /// lanes. Writing goes on working; what is written is delivered by the next engine.
+    pub async fn shutdown(&self) -> ShutdownReport {
+        match &self.engine {
+            Some(engine) => engine.shutdown().await,
+            None => ShutdownReport::default(),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Purge: ends the retention of what was delivered.
+
+use std::{sync::Arc, time::Duration};
+
+use tracing::warn;
+
+use crate::{engine::Shared, lock};
+
+/// Batches grow to this many times the configured size while they come back full.
+const GROWTH_MAX: usize = 64;
+
+pub(crate) async fn run(shared: Arc<Shared>) {
+    if shared.settings.retention == Duration::ZERO {
+        return;
+    }
+    // A random start keeps instances that were started together from purging together.
+    let first = shared.settings.purge_every.mul_f64(lock(&shared.rng).next_f64());
+    tokio::time::sleep(first).await;
+    loop {
+        if lock(&shared.buffer).lanes_owned() > 0 {
+            round(&shared).await;
+        }
+        tokio::time::sleep(shared.settings.purge_every).await;
+    }
+}
+
+/// Deletes until a batch comes back short.
+async fn round(shared: &Shared) {
+    let mut batch = shared.settings.purge_batch;
+    loop {
+        match shared.store.purge(shared.settings.retention, batch).await {
+            Ok(rows) => {
+                shared.metrics.purged(rows);
+                if rows < batch as u64 {
+                    return;
+                }
+                batch = (batch * 2).min(shared.settings.purge_batch * GROWTH_MAX);
+                // Deliveries go first: a settle that waits for the writer gets its turn between batches.
+                tokio::task::yield_now().await;
+            }
+            Err(error) => {
+                warn!(%error, "purge failed: will try again");
+                return;
+            }
+        }
+    }
+}

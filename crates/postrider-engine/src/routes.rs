@@ -1,0 +1,236 @@
+//! Routes: which handler or sink an event goes to.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use postrider_core::{
+    AggregateType, BoxFuture, ConfigError, Delivery, Event, EventType, IntoOutcome, Outcome, Sink, handler,
+};
+
+/// Where the events of one route go.
+pub(crate) type RouteId = usize;
+
+/// An event type and, where it was given, an aggregate type.
+type TypePair = (String, Option<String>);
+
+/// The routes of an outbox, while they are put together.
+///
+/// An event goes to the handler of its exact pair of aggregate and event type, else to the handler of its event type,
+/// else to the wildcard. One handler is the rule, and a second for the same events is an error;
+/// [`on_list`](Routes::on_list) gives several that run in order.
+///
+/// ```
+/// use postrider_core::Delivery;
+/// use postrider_engine::Routes;
+///
+/// let routes = Routes::new()
+///     .on("OrderPlaced", async |delivery: Delivery| println!("{}", delivery.id()))
+///     .on_aggregate("Refund", "OrderPlaced", async |_: Delivery| ())
+///     .otherwise(async |_: Delivery| ());
+/// # let _ = routes;
+/// ```
+#[derive(Default)]
+#[must_use]
+pub struct Routes {
+    named: BTreeMap<TypePair, Vec<Arc<dyn Sink>>>,
+    otherwise: Vec<Arc<dyn Sink>>,
+    always: Vec<Arc<dyn Sink>>,
+    error: Option<ConfigError>,
+}
+
+impl Routes {
+    /// No routes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A handler for an event type, whatever the aggregate type.
+    pub fn on<F, R>(self, event_type: impl EventType, function: F) -> Self
+    where
+        F: Fn(Delivery) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoOutcome> + Send + 'static,
+    {
+        self.to(None, event_type.name(), vec![handler(function)])
+    }
+
+    /// A handler for an event type of one aggregate type.
+    pub fn on_aggregate<F, R>(
+        self,
+        aggregate_type: impl AggregateType,
+        event_type: impl EventType,
+        function: F,
+    ) -> Self
+    where
+        F: Fn(Delivery) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoOutcome> + Send + 'static,
+    {
+        self.to(Some(aggregate_type.name()), event_type.name(), vec![handler(function)])
+    }
+
+    /// Several handlers for an event type, which run in order. The first that fails fails the event, and a retry runs
+    /// the whole list again.
+    pub fn on_list(
+        self,
+        event_type: impl EventType,
+        handlers: impl IntoIterator<Item = Arc<dyn Sink>>,
+    ) -> Self {
+        self.to(None, event_type.name(), handlers.into_iter().collect())
+    }
+
+    /// A sink for an event type, whatever the aggregate type.
+    pub fn sink(self, event_type: impl EventType, sink: Arc<dyn Sink>) -> Self {
+        self.to(None, event_type.name(), vec![sink])
+    }
+
+    /// A handler for the events that have no other route.
+    pub fn otherwise<F, R>(mut self, function: F) -> Self
+    where
+        F: Fn(Delivery) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoOutcome> + Send + 'static,
+    {
+        if !self.otherwise.is_empty() {
+            self.fail(ConfigError::DuplicateRoute { aggregate_type: None, event_type: None });
+        }
+        self.otherwise.push(handler(function));
+        self
+    }
+
+    /// A handler for every event, after the one that its route names. It is enough to deliver an event that has no
+    /// other route.
+    pub fn always<F, R>(mut self, function: F) -> Self
+    where
+        F: Fn(Delivery) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoOutcome> + Send + 'static,
+    {
+        self.always.push(handler(function));
+        self
+    }
+
+    fn to(mut self, aggregate_type: Option<&str>, event_type: &str, sinks: Vec<Arc<dyn Sink>>) -> Self {
+        let pair = (event_type.to_owned(), aggregate_type.map(str::to_owned));
+        if event_type.trim().is_empty() || aggregate_type.is_some_and(|name| name.trim().is_empty()) {
+            self.fail(ConfigError::Missing {
+                what: "name for a route",
+                hint: "give the event type, and the aggregate type if any, a name",
+            });
+        } else if sinks.is_empty() {
+            self.fail(ConfigError::Missing { what: "handler in a list", hint: "give on_list at least one" });
+        } else if self.named.contains_key(&pair) {
+            self.fail(ConfigError::DuplicateRoute {
+                aggregate_type: pair.1.clone(),
+                event_type: Some(pair.0.clone()),
+            });
+        }
+        self.named.insert(pair, sinks);
+        self
+    }
+
+    /// The first mistake is the one that is told.
+    fn fail(&mut self, error: ConfigError) {
+        self.error.get_or_insert(error);
+    }
+
+    /// These routes, if nothing is wrong with them.
+    pub(crate) fn checked(self) -> Result<Self, ConfigError> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        if self.named.is_empty() && self.otherwise.is_empty() && self.always.is_empty() {
+            return Err(ConfigError::Missing {
+                what: "routes",
+                hint: "register a handler with on(...), or build a write_only() outbox",
+            });
+        }
+        Ok(self)
+    }
+
+    /// The finished table, or what was wrong with it.
+    pub(crate) fn build(self) -> Result<RouteTable, ConfigError> {
+        let this = self.checked()?;
+        let mut table = RouteTable::default();
+        for ((event_type, aggregate_type), sinks) in this.named {
+            let route = table.add(sinks.iter().chain(&this.always));
+            let types = table.by_type.entry(event_type).or_default();
+            match aggregate_type {
+                Some(aggregate_type) => types.by_aggregate.insert(aggregate_type, route),
+                None => types.any.replace(route),
+            };
+        }
+        if !this.otherwise.is_empty() || !this.always.is_empty() {
+            table.wildcard = Some(table.add(this.otherwise.iter().chain(&this.always)));
+        }
+        Ok(table)
+    }
+}
+
+#[derive(Default)]
+struct TypeRoutes {
+    any: Option<RouteId>,
+    by_aggregate: BTreeMap<String, RouteId>,
+}
+
+/// The routes of a running engine.
+#[derive(Default)]
+pub(crate) struct RouteTable {
+    by_type: BTreeMap<String, TypeRoutes>,
+    wildcard: Option<RouteId>,
+    sinks: Vec<Arc<dyn Sink>>,
+}
+
+impl RouteTable {
+    fn add<'a>(&mut self, sinks: impl Iterator<Item = &'a Arc<dyn Sink>>) -> RouteId {
+        let mut sinks: Vec<_> = sinks.cloned().collect();
+        self.sinks.push(match sinks.pop() {
+            Some(only) if sinks.is_empty() => only,
+            last => {
+                sinks.extend(last);
+                Arc::new(List(sinks))
+            }
+        });
+        self.sinks.len() - 1
+    }
+
+    /// The route of an event: exact pair, then event type, then wildcard.
+    pub(crate) fn find(&self, event: &Event) -> Option<RouteId> {
+        self.by_type
+            .get(event.event_type())
+            .and_then(|types| types.by_aggregate.get(event.aggregate_type()).copied().or(types.any))
+            .or(self.wildcard)
+    }
+
+    pub(crate) fn sink(&self, route: RouteId) -> Option<&Arc<dyn Sink>> {
+        self.sinks.get(route)
+    }
+
+    /// How many routes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.sinks.len()
+    }
+}
+
+/// Several handlers in a row: the first that does not deliver decides.
+struct List(Vec<Arc<dyn Sink>>);
+
+impl Sink for List {
+    fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
+        Box::pin(async move {
+            let mut outcomes = Vec::with_capacity(batch.len());
+            for delivery in batch {
+                outcomes.push(self.send_one(delivery).await);
+            }
+            outcomes
+        })
+    }
+}
+
+impl List {
+    async fn send_one(&self, delivery: &Delivery) -> Outcome {
+        for sink in &self.0 {
+            match sink.send(std::slice::from_ref(delivery)).await.pop() {
+                Some(Outcome::Delivered) => {}
+                Some(outcome) => return outcome,
+                None => return Outcome::unknown("the sink returned no outcome for this event"),
+            }
+        }
+        Outcome::Delivered
+    }
+}

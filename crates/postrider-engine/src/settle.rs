@@ -1,0 +1,100 @@
+//! Settle: outcomes back into the table, in batches, under the fence.
+//!
+//! One settle runs at a time; what comes in meanwhile makes the next batch. A settle that fails is repeated until it is
+//! committed or its lanes are lost: an outcome is never dropped because the database was away.
+
+use std::{sync::Arc, time::Duration};
+
+use postrider_core::store::{Lease, Settlement};
+use tokio::time::Instant;
+use tracing::{error, warn};
+
+use crate::{buffer::Verdict, claim::source, engine::Shared, lock, sleep_until};
+
+/// Longest pause before a failed settle is repeated.
+const RETRY_MAX: Duration = Duration::from_secs(2);
+
+pub(crate) async fn run(shared: Arc<Shared>) {
+    loop {
+        let now = Instant::now();
+        let due = lock(&shared.buffer).settle_at(&shared.settings, now);
+        match due {
+            Some(due) if due <= now => {
+                let (verdicts, dropped) = lock(&shared.buffer).take_outcomes(shared.settings.settle_batch);
+                count_fenced(&shared, dropped);
+                settle(&shared, verdicts).await;
+                lock(&shared.buffer).end_settle();
+                shared.progress.notify_waiters();
+            }
+            due => {
+                tokio::select! {
+                    biased;
+                    () = shared.outcomes.notified() => {}
+                    () = sleep_until(due) => {}
+                }
+            }
+        }
+    }
+}
+
+async fn settle(shared: &Shared, mut verdicts: Vec<Verdict>) {
+    let mut pause = shared.settings.poll_min;
+    while !verdicts.is_empty() {
+        let (leases, settlements) = batch(&verdicts);
+        let started = Instant::now();
+        match shared.store.settle(&leases, &settlements, shared.settings.retention).await {
+            Ok(settled) if settled.lost.is_empty() => {
+                commit(shared, &settlements);
+                shared.metrics.settled(settlements.len() as u64, started.elapsed());
+                return;
+            }
+            Ok(settled) => {
+                warn!(lanes = ?settled.lost, "fenced: another instance took the lane, its events will be delivered there");
+                let mut buffer = lock(&shared.buffer);
+                settled.lost.iter().for_each(|&lane| buffer.lose(lane));
+                drop(buffer);
+                shared.lanes.notify_one();
+            }
+            Err(error) => {
+                error!(%error, source = source(&error), events = settlements.len(), "settle failed: will be repeated");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(RETRY_MAX);
+            }
+        }
+        let (held, dropped) = lock(&shared.buffer).still_held(verdicts);
+        count_fenced(shared, dropped);
+        verdicts = held;
+    }
+}
+
+/// The leases of a batch in lane order, each once, and its settlements.
+fn batch(verdicts: &[Verdict]) -> (Vec<Lease>, Vec<Settlement>) {
+    let mut leases: Vec<Lease> = verdicts.iter().map(|verdict| verdict.lease).collect();
+    leases.sort_unstable_by_key(|lease| lease.lane);
+    leases.dedup();
+    (leases, verdicts.iter().map(|verdict| verdict.settlement.clone()).collect())
+}
+
+fn commit(shared: &Shared, settlements: &[Settlement]) {
+    let (work, claim, (hot, cold)) = {
+        let mut buffer = lock(&shared.buffer);
+        for settlement in settlements {
+            buffer.committed(settlement, &shared.routes);
+        }
+        (buffer.has_work(Instant::now()), buffer.wants_claim(), buffer.depths())
+    };
+    if work {
+        shared.work.notify_one();
+    }
+    shared.metrics.queue_depths(hot as u64, cold as u64);
+    if claim {
+        shared.wake.notify_one();
+    }
+}
+
+fn count_fenced(shared: &Shared, events: u64) {
+    if events > 0 {
+        shared.metrics.fenced(events);
+        shared.wake.notify_one();
+    }
+}

@@ -1,0 +1,255 @@
+//! Write: an event into the caller's own transaction.
+
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+use postrider_core::{
+    BlockingCallerTx, CallerTx, ConfigError, Error, Event, EventError, EventId, Fate, IntoEvent, Metrics,
+    Result, Store, WriteHook, tx::OnDuplicate,
+};
+
+use crate::{Engine, settings::check_payload_max, trace};
+
+/// The writing half of an outbox. It needs no engine: what it writes is delivered by whoever owns the lanes.
+#[derive(Clone)]
+pub struct Writer {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) metrics: Arc<dyn Metrics>,
+    hooks: Arc<[Arc<dyn WriteHook>]>,
+    known_types: Option<Arc<BTreeSet<String>>>,
+    payload_bytes_max: usize,
+}
+
+impl Writer {
+    /// A writer to the outbox of `store`.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self {
+            store,
+            metrics: Arc::new(postrider_core::metrics::NoMetrics),
+            hooks: Arc::new([]),
+            known_types: None,
+            payload_bytes_max: postrider_core::event::limits::PAYLOAD_BYTES_MAX,
+        }
+    }
+
+    /// Who is told what is written.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
+        self.metrics = metrics;
+        self
+    }
+
+    /// What runs before each insert, in order.
+    #[must_use]
+    pub fn with_hooks(mut self, hooks: Vec<Arc<dyn WriteHook>>) -> Self {
+        self.hooks = hooks.into();
+        self
+    }
+
+    /// The only event types that are taken.
+    #[must_use]
+    pub fn with_known_types(mut self, types: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.known_types = Some(Arc::new(types.into_iter().map(Into::into).collect()));
+        self
+    }
+
+    /// The largest payload that is taken, in bytes.
+    pub fn with_payload_max(mut self, bytes: usize) -> Result<Self, ConfigError> {
+        self.payload_bytes_max = check_payload_max(bytes)?;
+        Ok(self)
+    }
+
+    /// Everything that happens to an event before its insert.
+    pub(crate) fn prepare(&self, events: impl IntoIterator<Item = impl IntoEvent>) -> Result<Prepared> {
+        let mut prepared = Prepared { ids: Vec::new(), events: Vec::new() };
+        for event in events {
+            let event = event.into_event()?;
+            prepared.ids.push(event.id().clone());
+            if let Some(event) = self.pass_hooks(with_current_trace(event)?)? {
+                self.check(&event)?;
+                prepared.events.push(event);
+            }
+        }
+        Ok(prepared)
+    }
+
+    fn pass_hooks(&self, event: Event) -> Result<Option<Event>> {
+        let mut event = Some(event);
+        for hook in self.hooks.iter() {
+            event = match event {
+                Some(event) => hook.before_write(event)?,
+                None => break,
+            };
+        }
+        Ok(event)
+    }
+
+    fn check(&self, event: &Event) -> Result<()> {
+        if let Some(known) = self.known_types.as_ref().filter(|known| !known.contains(event.event_type())) {
+            return Err(Error::UnknownType {
+                event_type: event.event_type().to_owned(),
+                known: known.iter().cloned().collect(),
+            });
+        }
+        let size = event.payload().len();
+        if size > self.payload_bytes_max {
+            let limit = self.payload_bytes_max;
+            return Err(EventError::TooLong { field: "payload", size, limit, unit: "bytes" }.into());
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn insert<M, X: CallerTx<M>>(
+        &self,
+        tx: X,
+        prepared: &Prepared,
+        on_duplicate: OnDuplicate,
+    ) -> Result<Vec<bool>> {
+        if prepared.events.is_empty() {
+            return Ok(Vec::new());
+        }
+        let new = tx.insert(self.store.target(), &prepared.events, on_duplicate).await?;
+        self.count(&new);
+        Ok(new)
+    }
+
+    pub(crate) fn count(&self, new: &[bool]) {
+        self.metrics.written(new.iter().filter(|&&new| new).count() as u64);
+    }
+
+    pub(crate) fn notice(&self, fate: Fate) -> Notice {
+        Notice { hooks: self.hooks.clone(), ids: Vec::new(), fate }
+    }
+
+    /// As [`Outbox::write`](crate::Outbox::write).
+    pub async fn write<M, X: CallerTx<M>>(&self, tx: X, event: impl IntoEvent) -> Result<Receipt> {
+        self.write_events(None, tx, [event], OnDuplicate::Fail).await
+    }
+
+    pub(crate) async fn write_events<M, X: CallerTx<M>>(
+        &self,
+        engine: Option<&Arc<Engine>>,
+        tx: X,
+        events: impl IntoIterator<Item = impl IntoEvent>,
+        on_duplicate: OnDuplicate,
+    ) -> Result<Receipt> {
+        let prepared = self.prepare(events)?;
+        let new = self.insert(tx, &prepared, on_duplicate).await?;
+        Ok(self.receipt(engine, prepared, &new))
+    }
+
+    pub(crate) fn write_blocking<M, X: BlockingCallerTx<M>>(
+        &self,
+        engine: Option<&Arc<Engine>>,
+        tx: X,
+        events: impl IntoIterator<Item = impl IntoEvent>,
+        on_duplicate: OnDuplicate,
+    ) -> Result<Receipt> {
+        let prepared = self.prepare(events)?;
+        let new = match prepared.events.as_slice() {
+            [] => Vec::new(),
+            events => tx.insert(self.store.target(), events, on_duplicate)?,
+        };
+        self.count(&new);
+        Ok(self.receipt(engine, prepared, &new))
+    }
+
+    fn receipt(&self, engine: Option<&Arc<Engine>>, prepared: Prepared, new: &[bool]) -> Receipt {
+        let mut notice = self.notice(Fate::Unknown);
+        notice.ids.extend(prepared.new_ids(new));
+        Receipt { ids: prepared.ids, notice, engine: engine.cloned() }
+    }
+}
+
+/// Events that are ready to be inserted.
+pub(crate) struct Prepared {
+    /// The ids of all that were given, suppressed ones included.
+    pub(crate) ids: Vec<EventId>,
+    pub(crate) events: Vec<Event>,
+}
+
+impl Prepared {
+    /// The ids of those that the insert found to be new.
+    pub(crate) fn new_ids<'a>(&'a self, new: &'a [bool]) -> impl Iterator<Item = EventId> + 'a {
+        self.events.iter().zip(new).filter(|(_, new)| **new).map(|(event, _)| event.id().clone())
+    }
+}
+
+/// The trace that is current at `write` goes along, unless the event names one of its own.
+fn with_current_trace(event: Event) -> Result<Event> {
+    match trace::current() {
+        Some(context) if !event.headers().contains_key(postrider_core::trace::TRACEPARENT) => {
+            Ok(event.to_builder().trace_context(&context).build()?)
+        }
+        _ => Ok(event),
+    }
+}
+
+/// Tells the write hooks what became of events, once, at the latest when it is dropped.
+pub(crate) struct Notice {
+    hooks: Arc<[Arc<dyn WriteHook>]>,
+    pub(crate) ids: Vec<EventId>,
+    /// What is told if nothing else is said.
+    pub(crate) fate: Fate,
+}
+
+impl Notice {
+    pub(crate) fn tell(&mut self, fate: Fate) {
+        self.fate = fate;
+        let ids = std::mem::take(&mut self.ids);
+        if !ids.is_empty() {
+            self.hooks.iter().for_each(|hook| hook.after(&ids, fate));
+        }
+    }
+}
+
+impl Drop for Notice {
+    fn drop(&mut self) {
+        self.tell(self.fate);
+    }
+}
+
+/// What `write` gives: the ids, and a way to say that the transaction was committed.
+///
+/// Saying so is a hint that makes delivery quick. The table is the truth: an event whose receipt was forgotten is
+/// delivered by the next poll, and one whose transaction was rolled back never is, whatever its receipt was told.
+pub struct Receipt {
+    ids: Vec<EventId>,
+    notice: Notice,
+    engine: Option<Arc<Engine>>,
+}
+
+impl Receipt {
+    /// The id of the event; of the first, where several were written.
+    pub fn id(&self) -> Option<&EventId> {
+        self.ids.first()
+    }
+
+    /// The ids of all events, in the order in which they were given.
+    pub fn ids(&self) -> &[EventId] {
+        &self.ids
+    }
+
+    /// How many rows were inserted: fewer than ids if a hook suppressed some, or `write_if_absent` found them.
+    pub fn inserted(&self) -> usize {
+        self.notice.ids.len()
+    }
+
+    /// The transaction was committed: wakes the engine. Never fails, also after a shutdown.
+    pub fn committed(mut self) {
+        self.notice.tell(Fate::Committed);
+        if let Some(engine) = &self.engine {
+            engine.wake();
+        }
+    }
+
+    /// The transaction was rolled back: tells the write hooks.
+    pub fn rolled_back(mut self) {
+        self.notice.tell(Fate::RolledBack);
+    }
+}
+
+impl fmt::Debug for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receipt").field("ids", &self.ids).finish_non_exhaustive()
+    }
+}

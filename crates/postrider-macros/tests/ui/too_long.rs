@@ -1,0 +1,16 @@
+use postrider_macros::{AggregateType, EventType};
+
+#[derive(EventType)]
+enum Event {
+    #[event_type(name =
+"012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678")]
+    Placed,
+}
+
+#[derive(AggregateType)]
+enum Aggregate {
+    #[aggregate_type(name = "01234567890123456789012345678901234567890123456789012345678901234")]
+    Order,
+}
+
+fn main() {}

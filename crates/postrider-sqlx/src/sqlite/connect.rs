@@ -1,0 +1,94 @@
+//! From the name of a database to a pool of connections.
+
+use std::{str::FromStr, time::Duration};
+
+use postrider_core::Result;
+use sqlx::{
+    ConnectOptions, SqlitePool,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+};
+
+use super::error::of_sqlx;
+
+/// How long SQLite itself waits for a lock.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// SQLite has one writer; more connections than this only wait for each other.
+const CONNECTIONS_MAX: u32 = 4;
+
+/// What a name stands for.
+struct Named {
+    options: SqliteConnectOptions,
+    in_memory: bool,
+    read_only: bool,
+}
+
+/// A pool for `sqlite::memory:`, `sqlite://path`, `sqlite:path` or a plain path. A missing file is created, a missing
+/// folder is not.
+pub(super) async fn connect(url: &str) -> Result<SqlitePool> {
+    let cannot = |error| of_sqlx(error, format!("cannot open {url}"));
+    let Named { options, in_memory, read_only } = parse(url).map_err(cannot)?;
+    let mut options = options.busy_timeout(BUSY_TIMEOUT).disable_statement_logging();
+    if !read_only {
+        options = options
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Normal);
+    }
+    let pool = if in_memory {
+        // The database lives in its connection and ends with it, so there is one and it is never replaced.
+        SqlitePoolOptions::new().min_connections(1).max_connections(1).idle_timeout(None).max_lifetime(None)
+    } else {
+        SqlitePoolOptions::new().max_connections(CONNECTIONS_MAX)
+    };
+    // A connection to a file does not go stale, so asking it before each use would only cost time.
+    pool.test_before_acquire(false).connect_with(options).await.map_err(cannot)
+}
+
+fn parse(url: &str) -> sqlx::Result<Named> {
+    let is_memory = |path: &str| path.is_empty() || path == ":memory:";
+    let Some(rest) = url.strip_prefix("sqlite:") else {
+        if is_memory(url) {
+            return parse("sqlite::memory:");
+        }
+        // A plain path may hold any character; none of them is special.
+        let options = SqliteConnectOptions::new().filename(url);
+        return Ok(Named { options, in_memory: false, read_only: false });
+    };
+    let (path, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+    let path = path.strip_prefix("//").unwrap_or(path);
+    let has = |wanted: &str| parameters.split('&').any(|parameter| parameter == wanted);
+    let in_memory = is_memory(path) || has("mode=memory");
+    Ok(Named {
+        options: if is_memory(path) {
+            SqliteConnectOptions::from_str("sqlite::memory:")?
+        } else {
+            SqliteConnectOptions::from_str(url)?
+        },
+        in_memory,
+        read_only: has("mode=ro") || has("immutable=1") || has("immutable=true"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_to_name_a_file_names_the_same_file() {
+        for url in ["sqlite:///tmp/shop.db", "sqlite:/tmp/shop.db", "/tmp/shop.db"] {
+            let named = parse(url).unwrap();
+            assert_eq!(named.options.get_filename().to_str(), Some("/tmp/shop.db"), "{url}");
+            assert!(!named.in_memory && !named.read_only);
+        }
+        assert_eq!(parse("50%?#.db").unwrap().options.get_filename().to_str(), Some("50%?#.db"));
+        assert!(parse("sqlite:shop.db?mode=ro").unwrap().read_only);
+    }
+
+    #[test]
+    fn every_way_to_name_memory_names_memory() {
+        for url in ["sqlite::memory:", "sqlite://:memory:", ":memory:", "sqlite://", "sqlite:x?mode=memory"] {
+            assert!(parse(url).unwrap().in_memory, "{url}");
+        }
+    }
+}

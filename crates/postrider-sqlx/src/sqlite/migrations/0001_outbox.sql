@@ -1,0 +1,89 @@
+-- Postrider's tables, version 1. {p} stands for the prefix.
+
+-- Events that are not delivered. INSERT INTO {p}event (event_type, payload) VALUES (...) is enough, from any language.
+-- What a claim looks at comes before what it weighs, so that judging a row does not read its payload.
+CREATE TABLE {p}event (
+    seq            INTEGER PRIMARY KEY AUTOINCREMENT,
+    lane           INTEGER NOT NULL DEFAULT 0,
+    status         INTEGER NOT NULL DEFAULT 0 CHECK (status IN (0, 2, 3)), -- 0 new, 2 waiting, 3 dead
+    parked         INTEGER NOT NULL DEFAULT 0 CHECK (parked IN (0, 1)),
+    attempts       INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    available_at   INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER) * 1000),
+    created_at     INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER) * 1000),
+    occurred_at    INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER) * 1000),
+    event_id       TEXT    NOT NULL DEFAULT (lower(hex(randomblob(16)))),
+    event_type     TEXT    NOT NULL,
+    aggregate_type TEXT    NOT NULL DEFAULT '__GLOBAL__',
+    aggregate_id   TEXT,
+    ordering_key   TEXT,
+    -- The key that orders the event; null where nothing does.
+    effective_key  TEXT    AS (coalesce(ordering_key, aggregate_type || ':' || aggregate_id)) VIRTUAL,
+    tenant_id      TEXT,
+    content_type   TEXT    NOT NULL DEFAULT 'application/json',
+    headers        TEXT,
+    last_error     TEXT,
+    payload        TEXT,
+    payload_bytes  BLOB,
+    CHECK ((payload IS NULL) <> (payload_bytes IS NULL))
+) STRICT;
+
+CREATE UNIQUE INDEX {p}event_id ON {p}event (event_id);
+CREATE INDEX {p}event_fresh ON {p}event (lane, seq) WHERE status = 0 AND parked = 0;
+CREATE INDEX {p}event_waiting ON {p}event (lane, available_at, seq) WHERE status = 2 AND parked = 0;
+CREATE INDEX {p}event_parked ON {p}event (lane, effective_key, seq) WHERE parked = 1;
+CREATE INDEX {p}event_dead ON {p}event (seq) WHERE status = 3;
+
+-- Delivered events, kept until their retention ends.
+CREATE TABLE {p}done (
+    seq            INTEGER PRIMARY KEY,
+    lane           INTEGER NOT NULL,
+    attempts       INTEGER NOT NULL,
+    available_at   INTEGER NOT NULL,
+    created_at     INTEGER NOT NULL,
+    occurred_at    INTEGER NOT NULL,
+    done_at        INTEGER NOT NULL,
+    event_id       TEXT    NOT NULL,
+    event_type     TEXT    NOT NULL,
+    aggregate_type TEXT    NOT NULL,
+    aggregate_id   TEXT,
+    ordering_key   TEXT,
+    tenant_id      TEXT,
+    content_type   TEXT    NOT NULL,
+    headers        TEXT,
+    last_error     TEXT,
+    payload        TEXT,
+    payload_bytes  BLOB
+) STRICT;
+
+CREATE INDEX {p}done_at ON {p}done (done_at);
+CREATE INDEX {p}done_id ON {p}done (event_id);
+
+-- Who may deliver. SQLite has one lane.
+CREATE TABLE {p}lane (
+    lane         INTEGER PRIMARY KEY,
+    owner        TEXT,
+    epoch        INTEGER NOT NULL DEFAULT 0,
+    nonce        INTEGER, -- null while nobody holds the lane: null is never a token
+    leased_until INTEGER
+) STRICT;
+
+INSERT INTO {p}lane (lane) VALUES (0);
+
+-- Keys that wait for one event, their head.
+CREATE TABLE {p}hold (
+    lane          INTEGER NOT NULL,
+    effective_key TEXT    NOT NULL,
+    seq           INTEGER NOT NULL,
+    until         INTEGER,
+    reason        TEXT    NOT NULL,
+    PRIMARY KEY (lane, effective_key)
+) STRICT;
+
+CREATE INDEX {p}hold_returning ON {p}hold (lane, seq) WHERE reason = 'returning';
+
+CREATE TABLE {p}meta (
+    name  TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT;
+
+INSERT INTO {p}meta (name, value) VALUES ('schema_version', '1'), ('lanes', '1');

@@ -1,0 +1,28 @@
+//! Trying a verb again when somebody else holds the lock.
+
+use std::time::Duration;
+
+use super::error::is_busy;
+
+/// How often a verb is tried in all. SQLite itself has waited for the busy timeout each time.
+const TRIES_MAX: u32 = 4;
+
+/// How long to wait after the first try; doubled after each further one.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Runs a whole verb, and again if it was refused because of a lock. A verb is one transaction, so a try that failed
+/// has left nothing behind.
+pub(super) async fn patiently<T>(verb: impl AsyncFn() -> sqlx::Result<T>) -> sqlx::Result<T> {
+    let mut pause = PAUSE;
+    for _ in 1..TRIES_MAX {
+        match verb().await {
+            Err(error) if is_busy(&error) => {
+                tracing::debug!(%error, ?pause, "the database is locked; trying again");
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+            other => return other,
+        }
+    }
+    verb().await
+}

@@ -1,0 +1,69 @@
+//! What the suite asks of a store's tests.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use postrider_core::{Event, EventId, Result, Store, tx::OnDuplicate};
+
+use super::Failure;
+
+/// A store under test, with the transactions that a program would write through.
+///
+/// Beside its events a transaction writes business rows: names in a table of the harness's own. They are what atomicity is
+/// judged by.
+pub trait StoreHarness: Sized + Send + Sync + 'static {
+    /// A caller's transaction that is open. Dropping it rolls it back.
+    type Tx: Send;
+
+    /// An empty, migrated store that no other test sees.
+    fn fresh() -> impl Future<Output = Result<Self, Failure>> + Send;
+
+    /// The store.
+    fn store(&self) -> Arc<dyn Store>;
+
+    /// Lets time pass for the store, without sleeping: by moving its clock, or by moving every stored time back.
+    fn pass(&self, time: Duration) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Begins a transaction that will write.
+    fn begin(&self) -> impl Future<Output = Result<Self::Tx, Failure>> + Send;
+
+    /// Inserts events through the driver's [`CallerTx`](postrider_core::CallerTx).
+    fn insert(
+        &self,
+        tx: &mut Self::Tx,
+        events: &[Event],
+        on_duplicate: OnDuplicate,
+    ) -> impl Future<Output = Result<Vec<bool>>> + Send;
+
+    /// Writes a business row.
+    fn put(&self, tx: &mut Self::Tx, name: &str) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Whether this business row is committed.
+    fn has(&self, name: &str) -> impl Future<Output = Result<bool, Failure>> + Send;
+
+    /// Runs a statement that fails, and says nothing of it.
+    fn fail_statement(&self, tx: &mut Self::Tx) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Sets a savepoint.
+    fn savepoint(&self, tx: &mut Self::Tx) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Goes back to the savepoint.
+    fn rollback_to_savepoint(&self, tx: &mut Self::Tx) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Commits. Some databases answer Ok and have rolled back; the table is the truth.
+    fn commit(&self, tx: Self::Tx) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Rolls back.
+    fn rollback(&self, tx: Self::Tx) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Commits a row that decodes to no event (malformed headers, say), and gives its id.
+    fn insert_undecodable(&self) -> impl Future<Output = Result<EventId, Failure>> + Send;
+
+    /// Writes events in one transaction and commits it.
+    fn write(&self, events: &[Event]) -> impl Future<Output = Result<(), Failure>> + Send {
+        async move {
+            let mut tx = self.begin().await?;
+            self.insert(&mut tx, events, OnDuplicate::Fail).await?;
+            self.commit(tx).await
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The store conformance suite: what a store must do, as tests that run on any of them.
+//!
+//! A store is proved by implementing [`StoreHarness`] for it and calling [`store_conformance!`](crate::store_conformance)
+//! in a test file of its crate, which makes one test of each check:
+//!
+//! ```ignore
+//! struct MyHarness { /* a database of its own for each test */ }
+//! impl postrider_testkit::conformance::StoreHarness for MyHarness { /* … */ }
+//! postrider_testkit::store_conformance!(MyHarness);
+//! ```
+//!
+//! The crate needs `tokio` with `macros` and `rt` for its tests. No check sleeps: time passes through
+//! [`StoreHarness::pass`].
+//!
+//! # Layout
+//!
+//! * [`harness`]: what the suite asks of a store's tests
+//! * [`scene`]: a fresh store and one instance that holds its lanes, as every check begins
+//! * [`atomicity`], [`round_trip`], [`claiming`], [`waiting`], [`holding`], [`settling`], [`fencing`], [`leasing`],
+//!   [`operating`]: the checks
+//! * `suite`: the list of them, as a macro
+
+pub mod atomicity;
+pub mod claiming;
+pub mod fencing;
+pub mod harness;
+pub mod holding;
+pub mod leasing;
+pub mod operating;
+pub mod round_trip;
+pub mod scene;
+pub mod settling;
+mod suite;
+pub mod waiting;
+
+pub use harness::StoreHarness;
+pub use scene::{Owner, Scene};
+
+/// Why a check could not be carried through. A check that is carried through and finds a fault panics instead, by an
+/// assertion.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a check ends with.
+pub type Checked = Result<(), Failure>;

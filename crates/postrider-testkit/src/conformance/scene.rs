@@ -1,0 +1,254 @@
+//! How every check begins: a fresh store, and one instance that holds its lanes.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use postrider_core::{
+    Event, EventId, Store,
+    rng::Rng,
+    store::{
+        Change, Claim, Claimed, ClaimedEvent, EventStatus, HoldReason, Lane, LaneClaim, Lease, LeaseRequest, Position,
+        Seq, Settled, Settlement,
+    },
+};
+
+use super::{Checked, Failure, StoreHarness};
+
+/// How long leases of the suite hold.
+pub const LEASE: Duration = Duration::from_secs(3600);
+/// How long failed events of the suite wait.
+pub const BACKOFF: Duration = Duration::from_secs(600);
+/// Longer than [`BACKOFF`], shorter than [`LEASE`].
+pub const PAST_BACKOFF: Duration = Duration::from_secs(601);
+/// How long delivered events are kept in the suite, unless it says otherwise.
+pub const RETENTION: Duration = Duration::from_secs(86_400);
+
+const LIMIT: usize = 1000;
+const BYTES: usize = 64 * 1024 * 1024;
+
+/// One instance that holds lanes, and keeps between claims what an engine keeps.
+#[derive(Debug)]
+pub struct Owner {
+    leases: Vec<Lease>,
+    positions: BTreeMap<Lane, Position>,
+    again: Vec<(Lane, Seq)>,
+}
+
+impl Owner {
+    /// Takes every lane that is free.
+    pub async fn lease(store: &Arc<dyn Store>, name: &str) -> Result<Self, Failure> {
+        let request = LeaseRequest { owner: name.to_owned(), ttl: LEASE, nonces: Rng::from_entropy() };
+        let leases = store.lease(&request).await?.leases;
+        Ok(Self { leases, positions: BTreeMap::new(), again: Vec::new() })
+    }
+
+    /// The lanes that it took.
+    pub fn leases(&self) -> &[Lease] {
+        &self.leases
+    }
+
+    /// The lease of a lane.
+    pub fn lease_of(&self, lane: Lane) -> Option<Lease> {
+        self.leases.iter().copied().find(|lease| lease.lane == lane)
+    }
+
+    /// The same leases with other positions: before everything.
+    #[must_use]
+    pub fn at_the_start(&self) -> Self {
+        Self { leases: self.leases.clone(), positions: BTreeMap::new(), again: Vec::new() }
+    }
+
+    /// Has the next claim look at these once more.
+    pub fn give_back(&mut self, events: &[&ClaimedEvent]) {
+        self.again.extend(events.iter().map(|event| (event.lane, event.seq)));
+    }
+
+    /// Has the next claim look at a row that is not there.
+    pub fn ask_for(&mut self, lane: Lane, seq: Seq) {
+        self.again.push((lane, seq));
+    }
+
+    /// Claims at most so many events and bytes, and remembers how far it came.
+    pub async fn claim(
+        &mut self,
+        store: &Arc<dyn Store>,
+        limit: usize,
+        bytes: usize,
+        in_flight: &[Seq],
+    ) -> Result<Claimed, Failure> {
+        let again = std::mem::take(&mut self.again);
+        let lane = |lease: &Lease| LaneClaim {
+            lease: *lease,
+            from: self.positions.get(&lease.lane).copied().unwrap_or(Position::START),
+            again: again.iter().filter(|(lane, _)| *lane == lease.lane).map(|(_, seq)| *seq).collect(),
+        };
+        let mut in_flight = in_flight.to_vec();
+        in_flight.sort_unstable();
+        let claim = Claim { lanes: self.leases.iter().map(lane).collect(), in_flight, limit, bytes };
+        let claimed = store.claim(&claim).await?;
+        self.positions.extend(claimed.positions.iter().copied());
+        self.again.extend(claimed.again.iter().copied());
+        Ok(claimed)
+    }
+
+    /// Writes outcomes under the leases of their lanes.
+    pub async fn settle(
+        &self,
+        store: &Arc<dyn Store>,
+        settlements: &[Settlement],
+        retention: Duration,
+    ) -> Result<Settled, Failure> {
+        let concerned = |lease: &&Lease| settlements.iter().any(|settlement| settlement.lane == lease.lane);
+        let leases: Vec<Lease> = self.leases.iter().filter(concerned).copied().collect();
+        Ok(store.settle(&leases, settlements, retention).await?)
+    }
+}
+
+/// A fresh store with one owner of all its lanes.
+pub struct Scene<H: StoreHarness> {
+    /// The harness.
+    pub harness: H,
+    /// Its store.
+    pub store: Arc<dyn Store>,
+    /// Who holds the lanes.
+    pub owner: Owner,
+}
+
+impl<H: StoreHarness> Scene<H> {
+    /// A fresh store, and its lanes taken.
+    pub async fn fresh() -> Result<Self, Failure> {
+        let harness = H::fresh().await?;
+        let store = harness.store();
+        let owner = Owner::lease(&store, "suite").await?;
+        let lanes = store.features().lanes as usize;
+        assert_eq!(owner.leases().len(), lanes, "every lane of a fresh store is free");
+        Ok(Self { harness, store, owner })
+    }
+
+    /// Commits so many events of one key, in one transaction.
+    pub async fn keyed<const N: usize>(&self, key: &str) -> Result<[Event; N], Failure> {
+        let events = keyed(key)?;
+        self.harness.write(&events).await?;
+        Ok(events)
+    }
+
+    /// Commits one event.
+    pub async fn write(&self, event: &Event) -> Checked {
+        self.harness.write(std::slice::from_ref(event)).await
+    }
+
+    /// Claims all that is due.
+    pub async fn claim(&mut self) -> Result<Claimed, Failure> {
+        self.owner.claim(&self.store, LIMIT, BYTES, &[]).await
+    }
+
+    /// Claims at most so many.
+    pub async fn claim_at_most(&mut self, limit: usize) -> Result<Claimed, Failure> {
+        self.owner.claim(&self.store, limit, BYTES, &[]).await
+    }
+
+    /// Claims all that is due, which must be exactly so many events; in the order of `seq`.
+    pub async fn claim_exactly<const N: usize>(&mut self) -> Result<[ClaimedEvent; N], Failure> {
+        let mut events = self.claim().await?.events;
+        events.sort_by_key(|event| event.seq);
+        <[ClaimedEvent; N]>::try_from(events)
+            .map_err(|events| format!("a claim returned {} events where {N} were due", events.len()).into())
+    }
+
+    /// Claims and settles as done until nothing comes any more. Gives the ids in the order in which they came.
+    pub async fn drain(&mut self) -> Result<Vec<EventId>, Failure> {
+        let (mut ids, mut empty) = (Vec::new(), 0);
+        // Once more after an empty claim: it may have had to put something right first.
+        while empty < 3 {
+            let claimed = self.claim().await?.events;
+            empty = if claimed.is_empty() { empty + 1 } else { 0 };
+            ids.extend(claimed.iter().map(|event| id_of(event).clone()));
+            self.done(&claimed).await?;
+        }
+        Ok(ids)
+    }
+
+    /// Settles these as delivered.
+    pub async fn done(&self, events: &[ClaimedEvent]) -> Result<Settled, Failure> {
+        let settlements: Vec<_> = events.iter().map(|event| settlement(event, Change::Done)).collect();
+        self.owner.settle(&self.store, &settlements, RETENTION).await
+    }
+
+    /// Settles one event.
+    pub async fn settle(&self, event: &ClaimedEvent, change: Change) -> Result<Settled, Failure> {
+        self.owner.settle(&self.store, &[settlement(event, change)], RETENTION).await
+    }
+
+    /// Where an event is.
+    pub async fn status(&self, event: &Event) -> Result<EventStatus, Failure> {
+        Ok(self.store.status(event.id()).await?)
+    }
+
+    /// Lets time pass. A harness may do it by moving stored times, which the cursors over waiting events point into: they
+    /// go back to the start.
+    pub async fn pass(&mut self, time: Duration) -> Checked {
+        self.harness.pass(time).await?;
+        for position in self.owner.positions.values_mut() {
+            *position = Position { seq: position.seq, ..Position::START };
+        }
+        Ok(())
+    }
+}
+
+/// So many events of one key, not written yet.
+pub fn keyed<const N: usize>(key: &str) -> Result<[Event; N], Failure> {
+    let mut events = Vec::with_capacity(N);
+    for n in 0..N {
+        events.push(Event::json_text("Tested", format!("{{\"n\":{n}}}")).key(key).build()?);
+    }
+    <[Event; N]>::try_from(events).map_err(|_| "an array of another length".into())
+}
+
+/// So many events without a key, not written yet.
+pub fn unkeyed(count: usize) -> Result<Vec<Event>, Failure> {
+    (0..count).map(|n| Ok(Event::json_text("Tested", n.to_string()).build()?)).collect()
+}
+
+/// The ids of events that were written.
+pub fn ids(events: &[Event]) -> Vec<EventId> {
+    events.iter().map(|event| event.id().clone()).collect()
+}
+
+/// The ids of events that were claimed.
+pub fn claimed_ids(events: &[ClaimedEvent]) -> Vec<EventId> {
+    events.iter().map(|event| id_of(event).clone()).collect()
+}
+
+/// The same ids, sorted: ULIDs of one process sort as they were made.
+#[must_use]
+pub fn sorted(mut ids: Vec<EventId>) -> Vec<EventId> {
+    ids.sort();
+    ids
+}
+
+/// The id of an event that was claimed, whether or not it could be decoded.
+pub fn id_of(event: &ClaimedEvent) -> &EventId {
+    match &event.event {
+        Ok(event) => event.id(),
+        Err(undecodable) => &undecodable.id,
+    }
+}
+
+/// What the engine would settle of an event whose order is kept.
+pub fn settlement(event: &ClaimedEvent, change: Change) -> Settlement {
+    let key = match &event.event {
+        Ok(event) => event.shared_key().cloned(),
+        Err(undecodable) => undecodable.key.clone(),
+    };
+    Settlement { lane: event.lane, seq: event.seq, key, held: event.held, change }
+}
+
+/// A failed attempt, to be repeated after [`BACKOFF`].
+pub fn retry(attempts: u32) -> Change {
+    let error = Some(format!("attempt {attempts} failed"));
+    Change::Wait { after: BACKOFF, attempts, error, reason: HoldReason::Retry }
+}
+
+/// Dead; its key waits for it, or does not.
+pub fn dead(block: bool) -> Change {
+    Change::Dead { attempts: 3, error: "it is of no use".to_owned(), block }
+}

@@ -1,0 +1,86 @@
+//! What CI decides on, in order. A step says what it found in a few words, or why it failed.
+
+use crate::place::Place;
+use crate::{core_tree, demo, rules, tools};
+
+/// One thing that can pass or fail, and that can be run alone: `cargo xtask test --only <name>`.
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) check: fn(&Place) -> Result<String, String>,
+}
+
+/// All steps; the first [`LINT_STEPS`] of them run no tests.
+pub(crate) const TEST: &[Step] = &[
+    Step { name: "format", what: "cargo fmt", check: format },
+    Step { name: "clippy", what: "cargo clippy, warnings denied", check: clippy },
+    Step { name: "deny", what: "cargo deny: bans, licences, sources", check: deny },
+    Step { name: "core-dependencies", what: "the core depends on next to nothing", check: core_tree::check },
+    Step {
+        name: "bounded-channels",
+        what: "no unbounded channel in the engine",
+        check: rules::bounded_channels,
+    },
+    Step { name: "honest-tests", what: "no test is ignored, no test sleeps", check: rules::honest_tests },
+    Step { name: "tests", what: "cargo test, doc tests included", check: tests },
+    Step { name: "docs", what: "cargo doc, warnings denied", check: docs },
+    Step { name: "release-build", what: "the postrider command, optimised", check: demo::build },
+    Step { name: "demo", what: "postrider demo loses, reorders and invents nothing", check: demo::check },
+];
+
+const LINT_STEPS: usize = 6;
+
+/// The steps that run no tests.
+pub(crate) fn lint() -> &'static [Step] {
+    TEST.get(..LINT_STEPS).unwrap_or(TEST)
+}
+
+fn format(place: &Place) -> Result<String, String> {
+    place.cargo(&["fmt", "--all", "--check"])
+}
+
+fn clippy(place: &Place) -> Result<String, String> {
+    place.cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])
+}
+
+fn deny(place: &Place) -> Result<String, String> {
+    let cargo_deny = tools::cargo_deny(place)?;
+    place.run(place.command(cargo_deny).args([
+        "check",
+        "--hide-inclusion-graph",
+        "bans",
+        "licenses",
+        "sources",
+    ]))
+}
+
+fn tests(place: &Place) -> Result<String, String> {
+    tools::sqlite3(place)?;
+    place.cargo(&["test", "--workspace", "--all-features"])
+}
+
+fn docs(place: &Place) -> Result<String, String> {
+    place.run(
+        place
+            .command(place.cargo_program())
+            .args(["doc", "--workspace", "--no-deps"])
+            .env("RUSTDOCFLAGS", "-D warnings"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lint_ends_where_the_tests_begin() {
+        assert_eq!(TEST[LINT_STEPS].name, "tests");
+        assert_eq!(lint().len(), LINT_STEPS);
+    }
+
+    #[test]
+    fn a_step_can_be_named_without_doubt() {
+        let names: std::collections::BTreeSet<_> = TEST.iter().map(|step| step.name).collect();
+        assert_eq!(names.len(), TEST.len());
+    }
+}
