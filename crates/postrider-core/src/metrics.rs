@@ -6,7 +6,7 @@ use std::{
 };
 
 /// Receives measurements from the writer, the engine and its poller. Every method does nothing by default, so an
-/// implementation takes what it wants.
+/// implementation takes what it wants. They are called on the engine's own tasks: they must be quick, and must not panic.
 ///
 /// The first eight are those of the source system; the rest is what an operator needs beyond them.
 pub trait Metrics: Send + Sync + 'static {

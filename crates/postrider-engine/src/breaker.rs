@@ -36,11 +36,11 @@ impl Breaker {
         }
     }
 
-    /// When it will let a probe through, if it is open.
-    pub(crate) fn opens_at(&self) -> Option<Instant> {
+    /// When it will let a probe through, if it does not now.
+    pub(crate) fn opens_at(&self, now: Instant) -> Option<Instant> {
         match self.state {
-            State::Open { until } => Some(until),
-            State::Closed | State::Probing => None,
+            State::Open { until } if until > now => Some(until),
+            _ => None,
         }
     }
 
@@ -56,6 +56,13 @@ impl Breaker {
         }
     }
 
+    /// What was taken to be sent never was: a probe is still to be made.
+    pub(crate) fn not_sent(&mut self, now: Instant) {
+        if self.state == State::Probing {
+            self.state = State::Open { until: now };
+        }
+    }
+
     /// The receiver answered. True if the breaker was open.
     pub(crate) fn answered(&mut self) -> bool {
         let was_open = self.state != State::Closed;
@@ -63,8 +70,11 @@ impl Breaker {
         was_open
     }
 
-    /// The receiver is down: opens, and says for how long.
+    /// The receiver is down: opens, and says for how long. What else was under way when it opened says nothing new.
     pub(crate) fn refused(&mut self, now: Instant, rng: &mut Rng) -> Duration {
+        if let Some(until) = self.opens_at(now) {
+            return until - now;
+        }
         self.refusals = self.refusals.saturating_add(1);
         let pause = Backoff::default().delay(self.refusals, "", rng);
         self.state = State::Open { until: now + pause };
@@ -87,5 +97,21 @@ mod tests {
         assert!(!breaker.lets_through(Instant::now()), "a second probe at once");
         assert!(breaker.answered());
         assert!(breaker.lets_through(Instant::now()) && breaker.is_closed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refusals_of_what_was_already_under_way_do_not_keep_it_open_for_longer() {
+        let (mut breaker, mut rng) = (Breaker::new(), Rng::seeded(1));
+        let pause = breaker.refused(Instant::now(), &mut rng);
+        assert!((0..10).all(|_| breaker.refused(Instant::now(), &mut rng) == pause));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_was_not_sent_can_be_made_again() {
+        let (mut breaker, mut rng) = (Breaker::new(), Rng::seeded(1));
+        tokio::time::advance(breaker.refused(Instant::now(), &mut rng)).await;
+        breaker.sending();
+        breaker.not_sent(Instant::now());
+        assert!(breaker.lets_through(Instant::now()) && !breaker.is_closed());
     }
 }

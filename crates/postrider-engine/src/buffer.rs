@@ -59,10 +59,10 @@ pub(crate) enum Next {
     Wait(Option<Instant>),
 }
 
-/// What became of a hand-over.
+/// What became of the wish to hand an event over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandOver {
-    Queued,
+    Reserved,
     Full,
     /// Somebody else's lane, in flight already, or shutting down: the table has it.
     LeftToClaim,
@@ -90,6 +90,8 @@ pub(crate) struct Buffer {
     /// Busy keys, with what waits behind them.
     keys: HashMap<KeyOfLane, VecDeque<Item>, FixedState>,
     tracked: BTreeMap<Seq, Tracked>,
+    /// Places in the hot queue for events that are about to commit.
+    reserved: BTreeMap<Seq, Item>,
     hot_count: usize,
     cold_count: usize,
     bytes: usize,
@@ -97,6 +99,10 @@ pub(crate) struct Buffer {
     claiming: bool,
     /// The last claim was not begun for want of room.
     starved: bool,
+    /// A held key was freed: what is parked behind it can come back.
+    returning: bool,
+    /// When the next waiting event is due, as far as is known.
+    due_at: Option<Instant>,
     settled_meanwhile: Vec<Seq>,
     held_meanwhile: HashSet<KeyOfLane, FixedState>,
     sending: usize,
@@ -119,11 +125,14 @@ impl Buffer {
             turn: 0,
             keys: HashMap::default(),
             tracked: BTreeMap::new(),
+            reserved: BTreeMap::new(),
             hot_count: 0,
             cold_count: 0,
             bytes: 0,
             claiming: false,
             starved: false,
+            returning: false,
+            due_at: None,
             settled_meanwhile: Vec::new(),
             held_meanwhile: HashSet::default(),
             sending: 0,
@@ -156,6 +165,12 @@ impl Buffer {
     pub(crate) fn lose(&mut self, lane: Lane) {
         if self.lanes.remove(&lane).is_none() {
             return;
+        }
+        let reserved: Vec<Seq> =
+            self.reserved.values().filter(|item| item.lease.lane == lane).map(|item| item.seq).collect();
+        for seq in reserved {
+            self.reserved.remove(&seq);
+            self.untrack(seq);
         }
         let mut queued = self.hot.extract(|item| item.lease.lane != lane);
         queued.extend(self.cold.extract(|item| item.lease.lane != lane));
@@ -192,6 +207,8 @@ impl Buffer {
         now: Instant,
         from_bottom: bool,
     ) -> Option<Claim> {
+        // Settles that commit from here on may name an earlier moment than the claim will.
+        self.due_at = None;
         let room = settings.cold_queue.saturating_sub(self.cold_count);
         let bytes = settings.queue_bytes.saturating_sub(self.bytes);
         // Waiting for a fair part of the queue to be free keeps claims large.
@@ -210,6 +227,7 @@ impl Buffer {
         }
         let lowest = lanes.iter().map(|lane| lane.from.seq).min()?;
         self.claiming = true;
+        self.returning = false;
         let in_flight = self.tracked.range(lowest.saturating_add(1)..).map(|(&seq, _)| seq).collect();
         Some(Claim { lanes, in_flight, limit: room.min(settings.claim_batch), bytes })
     }
@@ -274,9 +292,9 @@ impl Buffer {
     }
 
     /// The claim failed: what it was to look at again is still to be looked at.
-    pub(crate) fn claim_failed(&mut self, claim: Claim) {
-        for lane in claim.lanes {
-            for seq in lane.again {
+    pub(crate) fn claim_failed(&mut self, claim: &Claim) {
+        for lane in &claim.lanes {
+            for &seq in &lane.again {
                 self.look_again(lane.lease.lane, seq);
             }
         }
@@ -302,19 +320,33 @@ impl Buffer {
         self.lanes.values().any(|lane| !lane.again.is_empty())
     }
 
-    /// Whether the poller waits for what a settle brings: room, or events that were given back.
+    /// Whether the poller waits for what a settle brings: room, events that were given back, or a freed key.
     pub(crate) fn wants_claim(&self) -> bool {
-        self.starved || self.has_again()
+        self.starved || self.returning || self.has_again()
+    }
+
+    /// A waiting event is due at this moment. True if none was known to be due earlier.
+    pub(crate) fn due(&mut self, at: Instant) -> bool {
+        let earlier = self.due_at.is_none_or(|known| at < known);
+        if earlier {
+            self.due_at = Some(at);
+        }
+        earlier
+    }
+
+    /// When the next waiting event is due, as far as is known.
+    pub(crate) fn due_at(&self) -> Option<Instant> {
+        self.due_at
     }
 
     // ── hot ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Takes a committed event into the hot queue.
-    pub(crate) fn hand_over(
+    /// Reserves a place in the hot queue for an event that is about to commit. Claims pass it over from now on: otherwise
+    /// one could deliver and settle it between the commit and the hand-over, which would then deliver it again.
+    pub(crate) fn reserve(
         &mut self,
-        event: Event,
+        event: &Event,
         placed: &Placed,
-        routes: &RouteTable,
         settings: &Settings,
         now: Instant,
     ) -> HandOver {
@@ -322,14 +354,11 @@ impl Buffer {
             Some(lane) if self.accepting && now < lane.deadline => lane.lease,
             _ => return HandOver::LeftToClaim,
         };
-        if self.tracked.contains_key(&placed.seq) {
-            return HandOver::LeftToClaim;
-        }
         if self.hot_count >= settings.hot_queue || self.bytes + event.weight_bytes() > settings.queue_bytes {
             return HandOver::Full;
         }
         let item = Item {
-            cargo: Ok(event),
+            cargo: Ok(event.clone()),
             lease,
             seq: placed.seq,
             attempts: 0,
@@ -337,13 +366,29 @@ impl Buffer {
             source: Source::Hot,
             key: None,
         };
-        self.enter(item, routes);
-        HandOver::Queued
+        self.track(&item);
+        self.reserved.insert(placed.seq, item);
+        HandOver::Reserved
+    }
+
+    /// The event has committed: it lines up. False if its lane was lost meanwhile.
+    pub(crate) fn hand_over(&mut self, seq: Seq, routes: &RouteTable) -> bool {
+        let Some(item) = self.reserved.remove(&seq) else { return false };
+        self.line_up(item, routes);
+        true
+    }
+
+    /// Nobody knows whether the event has committed: the table does.
+    pub(crate) fn cancel_reservation(&mut self, seq: Seq) {
+        if let Some(item) = self.reserved.remove(&seq) {
+            self.untrack(seq);
+            self.look_again(item.lease.lane, seq);
+        }
     }
 
     // ── queues ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    fn enter(&mut self, item: Item, routes: &RouteTable) {
+    fn track(&mut self, item: &Item) {
         let weight = item.cargo.as_ref().map_or(256, Event::weight_bytes);
         match item.source {
             Source::Hot => self.hot_count += 1,
@@ -351,6 +396,10 @@ impl Buffer {
         }
         self.bytes += weight;
         self.tracked.insert(item.seq, Tracked { source: item.source, weight });
+    }
+
+    fn enter(&mut self, item: Item, routes: &RouteTable) {
+        self.track(&item);
         if let Some(key) = &item.key {
             match self.keys.entry((item.lease.lane, key.clone())) {
                 std::collections::hash_map::Entry::Occupied(mut busy) => {
@@ -384,7 +433,7 @@ impl Buffer {
             let (first, second) =
                 if hot_first { (&mut self.hot, &mut self.cold) } else { (&mut self.cold, &mut self.hot) };
             let Some((slot, items)) = first.pop(open, most).or_else(|| second.pop(open, most)) else {
-                return Next::Wait(self.breakers.iter().filter_map(Breaker::opens_at).min());
+                return Next::Wait(self.breakers.iter().filter_map(|breaker| breaker.opens_at(now)).min());
             };
             self.turn = (self.turn + 1) % 3;
             let (live, expired): (Vec<Item>, Vec<Item>) =
@@ -490,6 +539,7 @@ impl Buffer {
             Some(next) => self.line_up(next, routes),
             None => {
                 self.keys.remove(&place);
+                self.returning |= settlement.held;
             }
         }
     }

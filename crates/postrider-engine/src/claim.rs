@@ -3,9 +3,9 @@
 //! Polling is the truth, wake-ups only make it quick. The pause between polls doubles from `poll_min` to `poll_max`
 //! while nothing comes, ends early when a waiting event is due, and begins anew with every event.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
-use postrider_core::Result;
+use postrider_core::{Result, store::Claim};
 use tokio::time::Instant;
 use tracing::error;
 
@@ -42,11 +42,22 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             }
         };
         drop(pace);
+        if rest(&shared, Instant::now() + pause).await.is_break() {
+            return;
+        }
+    }
+}
+
+/// Rests until a wake-up, the end of the pause, or the moment that a waiting event is due.
+async fn rest(shared: &Shared, pause_ends: Instant) -> ControlFlow<()> {
+    loop {
+        let due_at = lock(&shared.buffer).due_at().unwrap_or(pause_ends);
         tokio::select! {
             biased;
-            () = shared.stop_claiming.cancelled() => return,
-            () = shared.wake.notified() => {}
-            () = tokio::time::sleep(pause) => {}
+            () = shared.stop_claiming.cancelled() => return ControlFlow::Break(()),
+            () = shared.wake.notified() => return ControlFlow::Continue(()),
+            () = shared.due.notified() => {}
+            () = tokio::time::sleep_until(pause_ends.min(due_at)) => return ControlFlow::Continue(()),
         }
     }
 }
@@ -67,22 +78,26 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     if from_bottom {
         pace.last_full_look = started;
     }
-    // If this future is dropped in mid-claim, the engine is being dropped with it.
-    let claimed = match shared.store.claim(&claim).await {
-        Ok(claimed) => claimed,
-        Err(error) => {
-            lock(&shared.buffer).claim_failed(claim);
-            return Err(error);
-        }
-    };
+    let mut underway = Underway { shared, claim, ended: false };
+    let claim = &underway.claim;
+    let claimed = shared.store.claim(claim).await?;
     let lag = Buffer::oldest(&claimed).map_or(Duration::ZERO, |created_at| claimed.now.since(created_at));
-    let (returned, more, next_due) = (claimed.events.len(), claimed.more, claimed.next_due);
+    let (returned, next_due) = (claimed.events.len(), claimed.next_due);
     let lost = !claimed.lost.is_empty();
+    // A claim may have done nothing but park what it met; then what it returns says nothing of what lies behind.
+    let got_on = claimed.positions.iter().any(|(lane, position)| {
+        claim.lanes.iter().any(|claim| claim.lease.lane == *lane && claim.from.seq < position.seq)
+    });
+    let more = claimed.more;
     let (taken, again, (hot, cold)) = {
         let mut buffer = lock(&shared.buffer);
-        let taken = buffer.take(&claim, claimed, &shared.routes, shared.settings.ordering);
+        let taken = buffer.take(claim, claimed, &shared.routes, shared.settings.ordering);
+        if let Some(at) = next_due.and_then(|due| Instant::now().checked_add(due)) {
+            buffer.due(at);
+        }
         (taken, buffer.has_again(), buffer.depths())
     };
+    underway.ended = true;
     if lost {
         shared.lanes.notify_one();
     }
@@ -100,10 +115,21 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     } else {
         (pace.pause * 2).clamp(settings.poll_min, settings.poll_max)
     };
-    let pause = if more && taken > 0 {
-        Duration::ZERO
-    } else {
-        next_due.map_or(pace.pause, |due| due.min(pace.pause))
-    };
+    let pause = if more && (taken > 0 || got_on) { Duration::ZERO } else { pace.pause };
     Ok(Brought { taken, pause })
+}
+
+/// A claim under way. If it fails, or its future is dropped, what it was to look at again is not forgotten.
+struct Underway<'a> {
+    shared: &'a Shared,
+    claim: Claim,
+    ended: bool,
+}
+
+impl Drop for Underway<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            lock(&self.shared.buffer).claim_failed(&self.claim);
+        }
+    }
 }

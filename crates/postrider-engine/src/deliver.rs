@@ -1,9 +1,13 @@
 //! Deliver: interceptors, route, handler or sink, and what its outcome means for the event.
 
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use postrider_core::{
-    Delivery, Event, Outcome, Sink, Source,
+    Backoff, Delivery, Event, Outcome, RetryPolicy, Source,
     event::limits::clean_error,
     store::{Change, HoldReason, Settlement},
 };
@@ -17,6 +21,7 @@ use crate::{
     engine::Shared,
     lock,
     routes::RouteId,
+    send::{no_outcome, send},
     sleep_until, trace,
 };
 
@@ -68,6 +73,8 @@ async fn deliver(shared: &Shared, route: Option<RouteId>, mut items: Vec<Item>) 
 /// How one delivery ended.
 enum End {
     Outcome(Outcome),
+    /// An interceptor failed the attempt; the receiver was not asked.
+    Intercepted(Outcome),
     Unroutable,
     Undecodable,
 }
@@ -90,11 +97,15 @@ async fn deliver_one(shared: &Shared, route: Option<RouteId>, item: &Item) -> En
             Ok(()) => shared.interceptors.len(),
             Err((passed, outcome)) => {
                 after(shared, &delivery, &outcome, passed).await;
-                return End::Outcome(outcome);
+                return End::Intercepted(outcome);
             }
         };
         let outcome = match sink {
-            Some(sink) => send(sink, std::slice::from_ref(&delivery)).await.pop().unwrap_or_else(no_outcome),
+            Some(sink) => send(sink, std::slice::from_ref(&delivery))
+                .await
+                .into_iter()
+                .next()
+                .unwrap_or_else(no_outcome),
             None => Outcome::rejected(unroutable(event)),
         };
         after(shared, &delivery, &outcome, passed).await;
@@ -130,7 +141,7 @@ async fn deliver_batch(shared: &Shared, route: Option<RouteId>, items: &[Item]) 
             }
             Err((passed, outcome)) => {
                 after(shared, &delivery, &outcome, passed).await;
-                ends.push(Some(End::Outcome(outcome)));
+                ends.push(Some(End::Intercepted(outcome)));
             }
         }
     }
@@ -153,31 +164,12 @@ async fn deliver_batch(shared: &Shared, route: Option<RouteId>, items: &[Item]) 
     all
 }
 
-fn no_outcome() -> Outcome {
-    Outcome::unknown("the sink returned no outcome for this event")
-}
-
 fn unroutable(event: &Event) -> String {
     format!(
         "unroutable: no handler for the event type {:?} of the aggregate type {:?}",
         event.event_type(),
         event.aggregate_type()
     )
-}
-
-/// Sends a batch; a panic fails every attempt in it, a time-out leaves every outcome unknown.
-async fn send(sink: &Arc<dyn Sink>, batch: &[Delivery]) -> Vec<Outcome> {
-    let all = |outcome: Outcome| vec![outcome; batch.len()];
-    // The call itself is inside, since it too can panic.
-    let sending = catch(async { sink.send(batch).await });
-    let result = match sink.traits().send_timeout {
-        None => sending.await,
-        Some(limit) => match tokio::time::timeout(limit, sending).await {
-            Ok(result) => result,
-            Err(_) => return all(Outcome::unknown(format!("no answer within {limit:?}"))),
-        },
-    };
-    result.unwrap_or_else(|panic| all(Outcome::retry(format!("the handler {panic}"))))
 }
 
 /// Runs the interceptors in order; an error is a failed attempt, with the number of those that had passed.
@@ -227,6 +219,10 @@ fn judge(shared: &Shared, route: Option<RouteId>, item: Item, end: End) -> Verdi
                 outcome => fail(shared, attempts, outcome, block),
             }
         }
+        End::Intercepted(outcome) => {
+            not_sent(shared, route);
+            fail(shared, attempts, outcome, block)
+        }
         // Nobody will ever handle it, so its key does not wait for it.
         End::Unroutable => {
             let error = item.cargo.as_ref().map_or_else(|row| row.reason.clone(), unroutable);
@@ -259,15 +255,24 @@ fn fail(shared: &Shared, attempts: u32, outcome: Outcome, block: bool) -> Change
     if attempts >= shared.settings.max_attempts {
         return Change::Dead { attempts, error, block };
     }
-    let after = after.unwrap_or_else(|| shared.retry.delay(attempts, &error, &mut lock(&shared.rng)));
+    let after = after.unwrap_or_else(|| delay(shared, attempts, &error));
     Change::Wait { after, attempts, error: Some(error), reason: HoldReason::Retry }
 }
 
+/// The policy's delay. A policy that panics is answered for by the default one, so that the event is not lost.
+fn delay(shared: &Shared, attempts: u32, error: &str) -> Duration {
+    let mut rng = lock(&shared.rng).fork();
+    catch_unwind(AssertUnwindSafe(|| shared.retry.delay(attempts, error, &mut rng))).unwrap_or_else(|_| {
+        error!("the retry policy panicked: the default one decides");
+        Backoff::default().delay(attempts, error, &mut lock(&shared.rng))
+    })
+}
+
 /// Tells the route's breaker what came back, and says for how long it is open.
-fn note_breaker(shared: &Shared, route: Option<RouteId>, outcome: &Outcome) -> std::time::Duration {
-    let Some(route) = route else { return std::time::Duration::ZERO };
+fn note_breaker(shared: &Shared, route: Option<RouteId>, outcome: &Outcome) -> Duration {
+    let Some(route) = route else { return Duration::ZERO };
     let mut buffer = lock(&shared.buffer);
-    let Some(breaker) = buffer.breakers.get_mut(route + 1) else { return std::time::Duration::ZERO };
+    let Some(breaker) = buffer.breakers.get_mut(route + 1) else { return Duration::ZERO };
     if let Outcome::Unavailable { error } = outcome {
         let pause = breaker.refused(Instant::now(), &mut lock(&shared.rng));
         drop(buffer);
@@ -281,7 +286,15 @@ fn note_breaker(shared: &Shared, route: Option<RouteId>, outcome: &Outcome) -> s
         shared.metrics.breaker(false);
         shared.work.notify_one();
     }
-    std::time::Duration::ZERO
+    Duration::ZERO
+}
+
+/// Tells the route's breaker that the receiver was not asked.
+fn not_sent(shared: &Shared, route: Option<RouteId>) {
+    let mut buffer = lock(&shared.buffer);
+    if let Some(breaker) = route.and_then(|route| buffer.breakers.get_mut(route + 1)) {
+        breaker.not_sent(Instant::now());
+    }
 }
 
 /// Error text is cut and cleaned here, before it is kept in memory and stored.

@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use postrider_core::{
-    ConfigError, Event, Interceptor, Metrics, Result, RetryPolicy, Store, rng::Rng, store::Lane, tx::Placed,
+    ConfigError, Event, Interceptor, Metrics, Result, RetryPolicy, Store,
+    rng::Rng,
+    store::{Lane, Seq},
+    tx::Placed,
 };
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -51,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) wake: Notify,
     /// A lane was lost or could be had.
     pub(crate) lanes: Notify,
+    /// A waiting event is due sooner than the poller knows.
+    pub(crate) due: Notify,
     /// Something was settled: a drain may have come to its end.
     pub(crate) progress: Notify,
     /// One claim at a time.
@@ -107,6 +112,7 @@ impl Engine {
             outcomes: Notify::new(),
             wake: Notify::new(),
             lanes: Notify::new(),
+            due: Notify::new(),
             progress: Notify::new(),
             claim_turn: tokio::sync::Mutex::new(claim::Pace::new(Instant::now())),
             hot_drops: std::sync::Mutex::new(None),
@@ -149,23 +155,21 @@ impl Engine {
         lock(&self.shared.buffer).leases().iter().any(|lease| lease.lane == lane)
     }
 
-    /// Hands a committed event over in memory. If there is no room the table has it, and the next claim brings it.
-    pub(crate) fn hand_over(&self, event: Event, placed: &Placed) {
-        let shared = &self.shared;
+    /// Reserves places in the hot queue for events that are about to commit.
+    pub(crate) fn reserve(self: &Arc<Self>, events: &[Event], placed: &[Placed]) -> Reservation {
+        let mut reservation = Reservation { engine: self.clone(), seqs: Vec::new(), dropped: 0, wake: false };
         let now = Instant::now();
-        let result = lock(&shared.buffer).hand_over(event, placed, &shared.routes, &shared.settings, now);
-        match result {
-            HandOver::Queued => {
-                shared.metrics.hot_enqueued();
-                shared.work.notify_one();
+        let mut buffer = lock(&self.shared.buffer);
+        for place in placed {
+            let Some(event) = events.iter().find(|event| *event.id() == place.id) else { continue };
+            match buffer.reserve(event, place, &self.shared.settings, now) {
+                HandOver::Reserved => reservation.seqs.push(place.seq),
+                HandOver::Full => reservation.dropped += 1,
+                HandOver::LeftToClaim => reservation.wake = true,
             }
-            HandOver::Full => {
-                shared.metrics.hot_dropped();
-                self.warn_of_drop(now);
-                shared.wake.notify_one();
-            }
-            HandOver::LeftToClaim => shared.wake.notify_one(),
         }
+        drop(buffer);
+        reservation
     }
 
     /// At most one warning a second, with the number of drops since the last.
@@ -225,6 +229,14 @@ impl Engine {
         report
     }
 
+    /// Stops at once and leaves everything as it is, as a crash would: leases run out, what was being sent may come
+    /// again. For tests.
+    pub fn abort(&self) {
+        self.shared.stop_claiming.cancel();
+        lock(&self.shared.buffer).accepting = false;
+        self.stop.cancel();
+    }
+
     async fn drained(&self) {
         loop {
             let progress = self.shared.progress.notified();
@@ -259,6 +271,55 @@ impl Engine {
                 false
             }
         }
+    }
+}
+
+/// Places in the hot queue. Dropping it leaves the events to the next claim, which asks the table whether they exist.
+pub(crate) struct Reservation {
+    engine: Arc<Engine>,
+    seqs: Vec<Seq>,
+    /// Events that found no room.
+    dropped: u64,
+    /// Events that a claim has to fetch.
+    wake: bool,
+}
+
+impl Reservation {
+    /// The events have committed: hands them over in memory. Those that found no room are in the table, and the next
+    /// claim brings them.
+    pub(crate) fn hand_over(mut self) {
+        let shared = &self.engine.shared;
+        let mut queued = 0;
+        {
+            let mut buffer = lock(&shared.buffer);
+            for seq in std::mem::take(&mut self.seqs) {
+                if buffer.hand_over(seq, &shared.routes) { queued += 1 } else { self.wake = true }
+            }
+        }
+        (0..queued).for_each(|_| shared.metrics.hot_enqueued());
+        if queued > 0 {
+            shared.work.notify_one();
+        }
+        for _ in 0..self.dropped {
+            shared.metrics.hot_dropped();
+            self.engine.warn_of_drop(Instant::now());
+        }
+        self.wake |= self.dropped > 0;
+        if self.wake {
+            shared.wake.notify_one();
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.seqs.is_empty() {
+            return;
+        }
+        let mut buffer = lock(&self.engine.shared.buffer);
+        self.seqs.iter().for_each(|&seq| buffer.cancel_reservation(seq));
+        drop(buffer);
+        self.engine.shared.wake.notify_one();
     }
 }
 

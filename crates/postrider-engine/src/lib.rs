@@ -26,6 +26,7 @@ pub mod memory;
 mod outbox;
 mod purge;
 pub mod routes;
+mod send;
 mod settings;
 mod settle;
 pub mod trace;

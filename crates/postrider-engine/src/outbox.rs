@@ -5,7 +5,7 @@ use std::sync::Arc;
 use postrider_core::{
     BlockingCallerTx, CallerTx, Error, Event, EventId, IntoEvent, Result, Store, TxSource,
     store::{DeadLetter, EventStatus, Hold, Seq, Stats},
-    tx::{OnDuplicate, Placed},
+    tx::OnDuplicate,
 };
 
 use crate::{Engine, OutboxBuilder, Receipt, ShutdownReport, Tx, Writer, tx::may_be_hot};
@@ -141,12 +141,6 @@ impl Outbox {
 
     pub(crate) fn may_be_hot(&self, event: &Event) -> bool {
         self.engine.as_ref().is_some_and(|engine| may_be_hot(event, engine.keeps_order()))
-    }
-
-    pub(crate) fn hand_over(&self, event: Event, placed: &Placed) {
-        if let Some(engine) = &self.engine {
-            engine.hand_over(event, placed);
-        }
     }
 
     /// Where one event is.

@@ -6,6 +6,8 @@ use postrider_core::{
     AggregateType, BoxFuture, ConfigError, Delivery, Event, EventType, IntoOutcome, Outcome, Sink, handler,
 };
 
+use crate::send::{no_outcome, send};
+
 /// Where the events of one route go.
 pub(crate) type RouteId = usize;
 
@@ -225,10 +227,10 @@ impl Sink for List {
 impl List {
     async fn send_one(&self, delivery: &Delivery) -> Outcome {
         for sink in &self.0 {
-            match sink.send(std::slice::from_ref(delivery)).await.pop() {
+            match send(sink, std::slice::from_ref(delivery)).await.into_iter().next() {
                 Some(Outcome::Delivered) => {}
                 Some(outcome) => return outcome,
-                None => return Outcome::unknown("the sink returned no outcome for this event"),
+                None => return no_outcome(),
             }
         }
         Outcome::Delivered

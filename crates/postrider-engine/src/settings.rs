@@ -224,7 +224,8 @@ mod tests {
 
     #[test]
     fn a_setting_outside_of_its_range_is_named_with_its_value_and_what_is_allowed() {
-        let wrong: [(fn(&mut Settings), &str); 6] = [
+        type Change = fn(&mut Settings);
+        let wrong: [(Change, &str); 6] = [
             (|s| s.workers = 0, "workers is 0; it must be at least 1"),
             (|s| s.hot_queue = 0, "hot_queue is 0"),
             (|s| s.cold_queue = 0, "cold_queue is 0"),

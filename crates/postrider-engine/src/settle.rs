@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use postrider_core::store::{Lease, Settlement};
+use postrider_core::store::{Change, Lease, Settlement};
 use tokio::time::Instant;
 use tracing::{error, warn};
 
@@ -76,10 +76,16 @@ fn batch(verdicts: &[Verdict]) -> (Vec<Lease>, Vec<Settlement>) {
 }
 
 fn commit(shared: &Shared, settlements: &[Settlement]) {
+    let mut sooner = false;
     let (work, claim, (hot, cold)) = {
         let mut buffer = lock(&shared.buffer);
         for settlement in settlements {
             buffer.committed(settlement, &shared.routes);
+            if let Change::Wait { after, .. } = settlement.change
+                && let Some(at) = Instant::now().checked_add(after)
+            {
+                sooner |= buffer.due(at);
+            }
         }
         (buffer.has_work(Instant::now()), buffer.wants_claim(), buffer.depths())
     };
@@ -89,6 +95,8 @@ fn commit(shared: &Shared, settlements: &[Settlement]) {
     shared.metrics.queue_depths(hot as u64, cold as u64);
     if claim {
         shared.wake.notify_one();
+    } else if sooner {
+        shared.due.notify_one();
     }
 }
 

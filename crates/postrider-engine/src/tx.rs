@@ -47,8 +47,7 @@ impl<O: OwnedTx> Tx<O> {
     pub async fn write(&mut self, event: impl IntoEvent) -> Result<EventId> {
         let event = event.into_event()?;
         let id = event.id().clone();
-        self.write_events([event], OnDuplicate::Fail).await?;
-        Ok(id)
+        Ok(self.write_events([event], OnDuplicate::Fail).await?.0.pop().unwrap_or(id))
     }
 
     /// Writes several events in one round trip, all or none. Their ids come back in order.
@@ -91,19 +90,26 @@ impl<O: OwnedTx> Tx<O> {
     /// it: an aborted transaction fails there, and what lies behind a rolled-back savepoint is not found.
     pub async fn commit(self) -> Result<()> {
         let Self { mut inner, outbox, hot, cold, mut notice } = self;
-        let ids: Vec<EventId> = hot.iter().map(|event| event.id().clone()).collect();
-        let placed = match ids.as_slice() {
+        let ids: Vec<EventId> = if notice.is_heard() {
+            notice.ids.clone()
+        } else {
+            hot.iter().map(|event| event.id().clone()).collect()
+        };
+        let mut placed = match ids.as_slice() {
             [] => Vec::new(),
             ids => inner.read_back(outbox.writer().store.target(), ids).await?,
         };
+        if notice.is_heard() {
+            notice.ids.retain(|id| placed.iter().any(|place| place.id == *id));
+        }
+        placed.retain(|place| hot.iter().any(|event| *event.id() == place.id));
+        let reservation = outbox.engine().map(|engine| engine.reserve(&hot, &placed));
         // From here on only the table knows, until the database has answered.
         notice.fate = Fate::Unknown;
         inner.commit().await?;
         notice.tell(Fate::Committed);
-        for event in hot {
-            if let Some(place) = placed.iter().find(|place| place.id == *event.id()) {
-                outbox.hand_over(event, place);
-            }
+        if let Some(reservation) = reservation {
+            reservation.hand_over();
         }
         if cold {
             outbox.wake();

@@ -62,11 +62,15 @@ impl Writer {
     pub(crate) fn prepare(&self, events: impl IntoIterator<Item = impl IntoEvent>) -> Result<Prepared> {
         let mut prepared = Prepared { ids: Vec::new(), events: Vec::new() };
         for event in events {
-            let event = event.into_event()?;
-            prepared.ids.push(event.id().clone());
-            if let Some(event) = self.pass_hooks(with_current_trace(event)?)? {
-                self.check(&event)?;
-                prepared.events.push(event);
+            let event = with_current_trace(event.into_event()?)?;
+            let id = event.id().clone();
+            match self.pass_hooks(event)? {
+                Some(event) => {
+                    self.check(&event)?;
+                    prepared.ids.push(event.id().clone());
+                    prepared.events.push(event);
+                }
+                None => prepared.ids.push(id),
             }
         }
         Ok(prepared)
@@ -193,6 +197,11 @@ pub(crate) struct Notice {
 }
 
 impl Notice {
+    /// Whether anybody listens.
+    pub(crate) fn is_heard(&self) -> bool {
+        !self.hooks.is_empty()
+    }
+
     pub(crate) fn tell(&mut self, fate: Fate) {
         self.fate = fate;
         let ids = std::mem::take(&mut self.ids);

@@ -1,1 +1,98 @@
-fn main() {}
+//! The `postrider` command: a demo and benchmarks.
+//!
+//! # Layout
+//!
+//! * `demo/`: a small shop with an outbox, and the verdict on it
+//! * `bench/`: what is measured, one file each
+//! * `terminal`, `failure`, `signal`, `folder`: what every subcommand needs of its surroundings
+
+mod bench;
+mod demo;
+mod failure;
+mod folder;
+mod signal;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use crate::failure::Failure;
+
+/// What decides what is logged, in the syntax of `RUST_LOG`.
+const LOG_VARIABLE: &str = "POSTRIDER_LOG";
+
+/// A transactional outbox: events are written inside your own database transaction and delivered in order.
+#[derive(Parser)]
+#[command(
+    name = "postrider",
+    version,
+    after_help = "Exit status: 0 well; 1 it ran and the verdict is bad; 2 usage or configuration; 3 something could \
+                  not be reached.\nLogs go to stderr; POSTRIDER_LOG says which (error, warn, info, debug, or \
+                  postrider_engine=debug)."
+)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(demo::Args),
+    Bench(bench::Args),
+}
+
+/// What a subcommand that ran has to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Good,
+    Bad,
+}
+
+fn main() -> ExitCode {
+    let CommandLine { command } = CommandLine::parse();
+    match run(command) {
+        Ok(Verdict::Good) => ExitCode::SUCCESS,
+        Ok(Verdict::Bad) => ExitCode::from(1),
+        Err(failure) => {
+            terminal::complain(&failure);
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(command: Command) -> Result<Verdict, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::unreachable("cannot start the runtime", &error))?;
+    log_to_stderr(match command {
+        Command::Demo(_) => demo::LOG_DEFAULT,
+        Command::Bench(_) => "error",
+    })?;
+    match command {
+        Command::Demo(args) => runtime.block_on(demo::run(args)),
+        Command::Bench(args) => runtime.block_on(bench::run(args)),
+    }
+}
+
+fn log_to_stderr(default: &str) -> Result<(), Failure> {
+    let wanted = std::env::var(LOG_VARIABLE).ok().filter(|wanted| !wanted.trim().is_empty());
+    let filter = EnvFilter::builder().parse(wanted.as_deref().unwrap_or(default)).map_err(|error| {
+        Failure::usage(format!("{LOG_VARIABLE} is not a filter: {error}"))
+            .hint("give a level such as warn, or a part and a level such as postrider_engine=debug")
+    })?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_put_together_without_contradictions() {
+        super::CommandLine::command().debug_assert();
+    }
+}

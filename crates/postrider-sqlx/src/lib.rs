@@ -9,15 +9,14 @@
 //! use postrider_sqlx::SqliteStore;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> postrider_core::Result<()> {
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let store = SqliteStore::connect("sqlite::memory:").await?;
 //! store.migrate().await?;
 //!
 //! let event = Event::json_text("OrderPlaced", "{}").aggregate("Order", 42).build()?;
-//! # let begin = async || store.pool().begin().await;
-//! let mut tx = begin().await.map_err(|e| postrider_core::Error::Hook(e.into()))?;
+//! let mut tx = store.pool().begin().await?;
 //! (&mut tx).insert(store.target(), &[event], OnDuplicate::Fail).await?;
-//! tx.commit().await.map_err(|e| postrider_core::Error::Hook(e.into()))?;
+//! tx.commit().await?;
 //!
 //! assert_eq!(store.stats().await?.pending, 1);
 //! # Ok(())

@@ -1,1 +1,4 @@
 //! Conformance suites, simulator and test parts for Postrider.
+
+pub mod conformance;
+pub mod sim;

@@ -7,10 +7,10 @@
 //! Two runs with the same calls give the same answers: no order comes from a randomly seeded map, and time is tokio's, so
 //! that it stands still where a test has paused it.
 //!
-//! * [`tables`] and [`lane`]: rows, and the sets of each lane that a claim reads
-//! * [`tx`]: transactions, which events enter through
-//! * [`claim`], [`settle`], [`lease`], [`operate`]: the verbs
-//! * [`aids`]: what only tests want to see or do
+//! * `tables` and `lane`: rows, and the sets of each lane that a claim reads
+//! * `tx`: transactions, which events enter through
+//! * `claim`, `settle`, `lease`, `operate`: the verbs
+//! * `aids`: what only tests want to see or do
 
 mod aids;
 mod claim;
@@ -22,6 +22,8 @@ mod operate;
 mod row;
 mod settle;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod tx;
 
 use std::{

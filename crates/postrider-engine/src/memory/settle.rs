@@ -8,7 +8,11 @@ use postrider_core::{
     store::{Change, HoldReason, Lane, Lease, Settled, Settlement},
 };
 
-use super::{lane::Held, row::Status, tables::Tables};
+use super::{
+    lane::Held,
+    row::{Row, Status},
+    tables::Tables,
+};
 
 pub(super) fn settle(
     tables: &mut Tables,
@@ -38,12 +42,15 @@ fn lost(tables: &Tables, leases: &[Lease], settlements: &[Settlement]) -> Vec<La
     lost
 }
 
-/// Says whether the row was there to be changed. One that is delivered or dead is not.
+/// Says whether the row was changed. One that is delivered or dead is not, nor one that has this state already.
 fn apply(tables: &mut Tables, settlement: &Settlement, retention: Duration, now: Timestamp) -> bool {
     let seq = settlement.seq;
-    let open =
-        tables.rows.get(&seq).is_some_and(|row| row.status != Status::Dead && row.lane == settlement.lane);
-    if !open {
+    let open = |row: &&Row| {
+        row.status != Status::Dead
+            && row.lane == settlement.lane
+            && !is_repeated(row, &settlement.change, now)
+    };
+    if tables.rows.get(&seq).filter(open).is_none() {
         return false;
     }
     let held = match &settlement.change {
@@ -85,4 +92,18 @@ fn apply(tables: &mut Tables, settlement: &Settlement, retention: Duration, now:
         }
     }
     true
+}
+
+/// Whether this wait has begun already: it is not begun anew. An attempt is counted once, and what was put off cannot be
+/// put off again before it was due.
+fn is_repeated(row: &Row, change: &Change, now: Timestamp) -> bool {
+    match change {
+        Change::Wait { attempts, reason, .. } => {
+            row.status == Status::Waiting
+                && !row.parked
+                && row.attempts == *attempts
+                && (*reason == HoldReason::Retry || row.available_at > now)
+        }
+        Change::Done | Change::Dead { .. } => false,
+    }
 }

@@ -16,6 +16,9 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// SQLite has one writer; more connections than this only wait for each other.
 const CONNECTIONS_MAX: u32 = 4;
 
+/// How far SQLite may read ahead of us. Fewer rows mean more changes of thread; a claim bounds its bytes itself.
+const ROWS_AHEAD_MAX: usize = 512;
+
 /// What a name stands for.
 struct Named {
     options: SqliteConnectOptions,
@@ -28,7 +31,8 @@ struct Named {
 pub(super) async fn connect(url: &str) -> Result<SqlitePool> {
     let cannot = |error| of_sqlx(error, format!("cannot open {url}"));
     let Named { options, in_memory, read_only } = parse(url).map_err(cannot)?;
-    let mut options = options.busy_timeout(BUSY_TIMEOUT).disable_statement_logging();
+    let mut options =
+        options.busy_timeout(BUSY_TIMEOUT).row_buffer_size(ROWS_AHEAD_MAX).disable_statement_logging();
     if !read_only {
         options = options
             .create_if_missing(true)

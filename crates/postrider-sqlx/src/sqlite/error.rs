@@ -77,7 +77,9 @@ pub(super) fn of_sqlx(error: sqlx::Error, what: impl Into<String>) -> Error {
     }
     let kind = match &error {
         sqlx::Error::PoolTimedOut => StoreErrorKind::Busy,
-        sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed | sqlx::Error::Io(_) => StoreErrorKind::Unreachable,
+        sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed | sqlx::Error::Io(_) => {
+            StoreErrorKind::Unreachable
+        }
         _ => StoreErrorKind::Other,
     };
     StoreError::new(kind, what, error).into()
@@ -99,7 +101,10 @@ pub(super) fn is_no_match(error: &sqlx::Error) -> bool {
 }
 
 /// Why an insert of `ids` failed, if it is because of an id.
-pub(super) fn duplicate_id<'e>(told: Report<'_>, mut ids: impl Iterator<Item = &'e EventId>) -> Option<Error> {
+pub(super) fn duplicate_id<'e>(
+    told: Report<'_>,
+    mut ids: impl Iterator<Item = &'e EventId>,
+) -> Option<Error> {
     if !told.is_duplicate_id() {
         return None;
     }

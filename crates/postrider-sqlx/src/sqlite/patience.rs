@@ -1,6 +1,6 @@
 //! Trying a verb again when somebody else holds the lock.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
 use super::error::is_busy;
 
@@ -12,7 +12,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Runs a whole verb, and again if it was refused because of a lock. A verb is one transaction, so a try that failed
 /// has left nothing behind.
-pub(super) async fn patiently<T>(verb: impl AsyncFn() -> sqlx::Result<T>) -> sqlx::Result<T> {
+pub(super) async fn patiently<T, F>(verb: impl Fn() -> F) -> sqlx::Result<T>
+where
+    F: Future<Output = sqlx::Result<T>>,
+{
     let mut pause = PAUSE;
     for _ in 1..TRIES_MAX {
         match verb().await {

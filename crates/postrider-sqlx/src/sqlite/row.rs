@@ -31,9 +31,11 @@ pub(super) fn columns() -> String {
 
 /// The event of a row. An error is that of this row alone; its neighbours do not suffer.
 pub(super) fn decode(row: &SqliteRow) -> Result<Event, Undecodable> {
-    fields(row)
-        .and_then(|fields| Ok(Event::from_stored(fields)?))
-        .map_err(|reason| Undecodable { id: id(row), key: key(row), reason: reason.to_string() })
+    fields(row).and_then(|fields| Ok(Event::from_stored(fields)?)).map_err(|reason| Undecodable {
+        id: id(row),
+        key: key(row),
+        reason: reason.to_string(),
+    })
 }
 
 type Reason = Box<dyn std::error::Error>;

@@ -20,6 +20,7 @@ use super::{
 pub(super) struct Statements {
     pub(super) keep: Statement,
     pub(super) remove: Statement,
+    pub(super) survivors: Statement,
     pub(super) change: Statement,
     pub(super) hold: Statement,
     pub(super) free: Statement,
@@ -27,7 +28,8 @@ pub(super) struct Statements {
 }
 
 /// The columns that a delivered event keeps.
-const KEPT: &str = "seq, lane, attempts, available_at, created_at, occurred_at, event_id, event_type, aggregate_type,
+const KEPT: &str =
+    "seq, lane, attempts, available_at, created_at, occurred_at, event_id, event_type, aggregate_type,
     aggregate_id, ordering_key, tenant_id, content_type, headers, last_error, payload, payload_bytes";
 
 /// Delivered rows: only those that are neither dead nor of another lane.
@@ -49,6 +51,7 @@ impl Statements {
                 "INSERT OR REPLACE INTO {{p}}done ({KEPT}, done_at) SELECT {KEPT}, ?3 {DELIVERED}"
             )),
             remove: statement(&format!("DELETE {DELIVERED}")),
+            survivors: statement("SELECT seq FROM {p}event WHERE seq IN (SELECT value FROM json_each(?1))"),
             // The last condition finds a repeated settle: a wait that has begun is not begun anew. An attempt is
             // counted once, and what was put off cannot be put off again before it was due.
             change: statement(
@@ -175,6 +178,21 @@ async fn change(
     query.fetch_all(conn).await?.iter().map(|row| row.try_get(0).map(natural)).collect()
 }
 
+/// Delivered heads whose rows are still there: they were dead before, and their keys wait for a person.
+async fn survivors(
+    sql: &Statements,
+    conn: &mut SqliteConnection,
+    settlements: &[Settlement],
+) -> sqlx::Result<HashSet<Seq>> {
+    let heads = settlements.iter().filter(|s| s.held && s.key.is_some() && s.change == Change::Done);
+    let heads: Vec<Seq> = heads.map(|settlement| settlement.seq).collect();
+    if heads.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let rows = sql.survivors.query().bind(json(&heads)?).fetch_all(conn).await?;
+    rows.iter().map(|row| row.try_get(0).map(natural)).collect()
+}
+
 /// Frees and holds the keys of what was settled.
 async fn settle_keys(
     sql: &Statements,
@@ -183,12 +201,13 @@ async fn settle_keys(
     changed: &HashSet<Seq>,
     now: Timestamp,
 ) -> sqlx::Result<()> {
+    let survivors = survivors(sql, conn, settlements).await?;
     let (mut freed, mut held) = (Vec::<Freed<'_>>::new(), Vec::<Held<'_>>::new());
     for settlement in settlements {
         let Some(key) = settlement.key.as_deref() else { continue };
         let (lane, seq) = (settlement.lane, settlement.seq);
         match &settlement.change {
-            Change::Done if settlement.held => freed.push((lane, key, seq)),
+            Change::Done if settlement.held && !survivors.contains(&seq) => freed.push((lane, key, seq)),
             Change::Wait { after, reason, .. } if changed.contains(&seq) => {
                 held.push((lane, key, seq, Some(now.plus(*after).as_micros()), reason.as_str()));
             }

@@ -107,8 +107,8 @@ pub async fn an_empty_batch_is_written_as_nothing<H: StoreHarness>() -> Checked 
 }
 
 /// An id that is there already is an error of its own kind, and the transaction goes on. S3-6.1a, S3-9.3b
-pub async fn a_duplicate_id_is_an_error_of_its_own_and_leaves_the_transaction_usable<H: StoreHarness>() -> Checked
-{
+pub async fn a_duplicate_id_is_an_error_of_its_own_and_leaves_the_transaction_usable<H: StoreHarness>()
+-> Checked {
     let mut scene = Scene::<H>::fresh().await?;
     let [first] = scene.keyed("k").await?;
     let [second] = keyed("k")?;

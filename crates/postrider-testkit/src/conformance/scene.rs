@@ -6,8 +6,8 @@ use postrider_core::{
     Event, EventId, Store,
     rng::Rng,
     store::{
-        Change, Claim, Claimed, ClaimedEvent, EventStatus, HoldReason, Lane, LaneClaim, Lease, LeaseRequest, Position,
-        Seq, Settled, Settlement,
+        Change, Claim, Claimed, ClaimedEvent, EventStatus, HoldReason, Lane, LaneClaim, Lease, LeaseRequest,
+        Position, Seq, Settled, Settlement,
     },
 };
 
@@ -37,8 +37,12 @@ impl Owner {
     /// Takes every lane that is free.
     pub async fn lease(store: &Arc<dyn Store>, name: &str) -> Result<Self, Failure> {
         let request = LeaseRequest { owner: name.to_owned(), ttl: LEASE, nonces: Rng::from_entropy() };
-        let leases = store.lease(&request).await?.leases;
-        Ok(Self { leases, positions: BTreeMap::new(), again: Vec::new() })
+        Ok(Self::holding(store.lease(&request).await?.leases))
+    }
+
+    /// An instance that believes to hold these lanes, and stands before everything.
+    pub fn holding(leases: Vec<Lease>) -> Self {
+        Self { leases, positions: BTreeMap::new(), again: Vec::new() }
     }
 
     /// The lanes that it took.
@@ -54,7 +58,7 @@ impl Owner {
     /// The same leases with other positions: before everything.
     #[must_use]
     pub fn at_the_start(&self) -> Self {
-        Self { leases: self.leases.clone(), positions: BTreeMap::new(), again: Vec::new() }
+        Self::holding(self.leases.clone())
     }
 
     /// Has the next claim look at these once more.

@@ -66,7 +66,10 @@ pub(super) async fn claim(
 
     let mut snapshot = conn.begin().await?;
     claimed.lost = lease::lost(leases, &mut snapshot, claim.lanes.iter().map(|lane| lane.lease)).await?;
-    for lane in claim.lanes.iter().filter(|lane| !claimed.lost.contains(&lane.lease.lane)) {
+    for lane in &claim.lanes {
+        if claimed.lost.contains(&lane.lease.lane) {
+            continue;
+        }
         let scanner = Scanner {
             sql: &sql.scan,
             lane: lane.lease.lane,

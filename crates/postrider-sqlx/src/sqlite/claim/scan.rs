@@ -9,9 +9,16 @@ use postrider_core::{
     store::{Lane, Position, Seq},
     tx::Prefix,
 };
-use sqlx::{Row, Sqlite, SqliteConnection, query::Query, sqlite::{SqliteArguments, SqliteRow}};
+use sqlx::{
+    Row, Sqlite, SqliteConnection,
+    query::Query,
+    sqlite::{SqliteArguments, SqliteRow},
+};
 
-use super::{super::statement::{Statement, integer, json, natural}, choose::Candidate};
+use super::{
+    super::statement::{Statement, integer, json, natural},
+    choose::Candidate,
+};
 
 /// Most keys that come back in one claim, and most events of each.
 const RETURNING_KEYS_MAX: usize = 256;
@@ -22,6 +29,7 @@ const RETURNING_OF_A_KEY_MAX: usize = 16;
 pub(in super::super) struct Statements {
     pub(in super::super) again: Statement,
     pub(in super::super) fresh: Statement,
+    pub(in super::super) tied: Statement,
     pub(in super::super) waiting: Statement,
     pub(in super::super) returning: Statement,
     pub(in super::super) next_due: Statement,
@@ -29,7 +37,7 @@ pub(in super::super) struct Statements {
 
 /// A row as a scan sees it, with the hold of its key.
 const GLANCE: &str = "
-    SELECT e.seq, e.status, e.available_at, h.seq AS head, h.reason = 'returning' AS returning,
+    SELECT e.seq, e.status, e.available_at, h.seq AS head, h.reason = 'returning' AS coming_back,
            coalesce(octet_length(e.payload), octet_length(e.payload_bytes), 0) AS bytes
     FROM {p}event AS e LEFT JOIN {p}hold AS h ON h.lane = e.lane AND h.effective_key = e.effective_key
     WHERE e.lane = ?1 AND e.parked = 0";
@@ -42,22 +50,25 @@ impl Statements {
                 "AND e.status IN (0, 2) AND e.seq IN (SELECT value FROM json_each(?2)) ORDER BY e.seq",
             ),
             fresh: glance("AND e.status = 0 AND e.seq > ?2 ORDER BY e.seq"),
+            // Two statements for what is (available_at, seq) > (?, ?): SQLite would find the time by the index and walk
+            // over every event of that time that was read before, and a batch that failed together is due together.
+            tied: glance("AND e.status = 2 AND e.available_at = ?2 AND e.seq > ?3 ORDER BY e.seq"),
             waiting: glance(
-                "AND e.status = 2 AND (e.available_at, e.seq) > (?2, ?3) AND e.available_at <= ?4
+                "AND e.status = 2 AND e.available_at > ?2 AND e.available_at <= ?3
                  ORDER BY e.available_at, e.seq",
             ),
             // SQLite has no LATERAL; the IN with a LIMIT inside, once for each key, is what stands in for it.
             returning: Statement::new(
                 &format!(
-                    "SELECT h.id, e.seq,
+                    "SELECT freed_key.id, e.seq,
                             coalesce(octet_length(e.payload), octet_length(e.payload_bytes), 0) AS bytes
                      FROM (SELECT rowid AS id, lane, effective_key, seq FROM {{p}}hold
-                           WHERE lane = ?1 AND reason = 'returning' ORDER BY seq LIMIT {RETURNING_KEYS_MAX}) AS h
+                           WHERE lane = ?1 AND reason = 'returning' ORDER BY seq LIMIT {RETURNING_KEYS_MAX}) AS freed_key
                      LEFT JOIN {{p}}event AS e ON e.seq IN (
                          SELECT p.seq FROM {{p}}event AS p
-                         WHERE p.lane = h.lane AND p.effective_key = h.effective_key AND p.parked = 1
+                         WHERE p.lane = freed_key.lane AND p.effective_key = freed_key.effective_key AND p.parked = 1
                          ORDER BY p.seq LIMIT {RETURNING_OF_A_KEY_MAX})
-                     ORDER BY h.seq, h.id, e.seq"
+                     ORDER BY freed_key.seq, freed_key.id, e.seq"
                 ),
                 prefix,
             ),
@@ -97,6 +108,10 @@ pub(super) struct Scan {
     pub(super) met: Vec<Met>,
     /// Whether it was stopped before it came to its end.
     pub(super) stopped: bool,
+    /// How many of them could be returned.
+    candidates: usize,
+    /// How many of them were new to the engine.
+    counted: usize,
 }
 
 impl Scan {
@@ -138,18 +153,21 @@ pub(super) struct Scanner<'a> {
 impl Scanner<'_> {
     /// The events that are to be looked at once more.
     pub(super) async fn again(&self, conn: &mut SqliteConnection, seqs: &[Seq]) -> sqlx::Result<Scan> {
-        if seqs.is_empty() {
-            return Ok(Scan::default());
+        let mut scan = Scan::default();
+        if !seqs.is_empty() {
+            let query = self.sql.again.query().bind(self.lane).bind(json(seqs)?);
+            // All of them, or those beyond the limit would be forgotten.
+            self.scan(conn, query, &HashSet::new(), usize::MAX, &mut scan).await?;
         }
-        let query = self.sql.again.query().bind(self.lane).bind(json(seqs)?);
-        // All of them, or those beyond the limit would be forgotten.
-        self.scan(conn, query, &HashSet::new(), usize::MAX).await
+        Ok(scan)
     }
 
     /// The events above `from`.
     pub(super) async fn fresh(&self, conn: &mut SqliteConnection, from: Seq) -> sqlx::Result<Scan> {
+        let mut scan = Scan::default();
         let query = self.sql.fresh.query().bind(self.lane).bind(integer(from));
-        self.scan(conn, query, &HashSet::new(), self.candidates_max).await
+        self.scan(conn, query, &HashSet::new(), self.candidates_max, &mut scan).await?;
+        Ok(scan)
     }
 
     /// The waiting events that are due, but for those that were met `already`.
@@ -159,37 +177,45 @@ impl Scanner<'_> {
         from: Position,
         already: &HashSet<Seq>,
     ) -> sqlx::Result<Scan> {
+        let mut scan = Scan::default();
         // The start lies before every time, those before the epoch included.
         let at_start = (from.due_at, from.due_seq) == (Timestamp::EPOCH, 0);
         let due_at = if at_start { i64::MIN } else { from.due_at.as_micros() };
-        let query = self.sql.waiting.query();
-        let query = query.bind(self.lane).bind(due_at).bind(integer(from.due_seq)).bind(self.now.as_micros());
-        self.scan(conn, query, already, self.candidates_max).await
+        // A cursor may stand in the future if the clock was set back; what lies there is not due.
+        if !at_start && from.due_at <= self.now {
+            let tied = self.sql.tied.query().bind(self.lane).bind(due_at).bind(integer(from.due_seq));
+            self.scan(conn, tied, already, self.candidates_max, &mut scan).await?;
+        }
+        if !scan.stopped {
+            let later = self.sql.waiting.query().bind(self.lane).bind(due_at).bind(self.now.as_micros());
+            self.scan(conn, later, already, self.candidates_max, &mut scan).await?;
+        }
+        Ok(scan)
     }
 
+    /// Goes on with a scan until it has enough.
     async fn scan(
         &self,
         conn: &mut SqliteConnection,
         query: Query<'static, Sqlite, SqliteArguments>,
         already: &HashSet<Seq>,
         candidates_max: usize,
-    ) -> sqlx::Result<Scan> {
-        // Rows that are parked or turned do not count as candidates; this is what bounds the writing of one claim.
-        let met_max = candidates_max.saturating_mul(4).max(1024);
-        let (mut candidates, mut met) = (0, 0);
-        let mut scan = Scan::default();
+        scan: &mut Scan,
+    ) -> sqlx::Result<()> {
+        // Rows that are parked or turned are no candidates; this is what bounds the writing of one claim.
+        let counted_max = candidates_max.saturating_mul(4).max(1024);
         let mut rows = query.fetch(conn);
         while let Some(row) = rows.try_next().await? {
-            if candidates >= candidates_max || met >= met_max {
+            if scan.candidates >= candidates_max || scan.counted >= counted_max {
                 scan.stopped = true;
                 break;
             }
             let row = self.judge(&row, already)?;
-            candidates += usize::from(matches!(row.verdict, Verdict::Return(_)));
-            met += usize::from(!matches!(row.verdict, Verdict::Pass));
+            scan.candidates += usize::from(matches!(row.verdict, Verdict::Return(_)));
+            scan.counted += usize::from(!matches!(row.verdict, Verdict::Pass));
             scan.met.push(row);
         }
-        Ok(scan)
+        Ok(())
     }
 
     fn judge(&self, row: &SqliteRow, already: &HashSet<Seq>) -> sqlx::Result<Met> {
@@ -202,7 +228,7 @@ impl Scanner<'_> {
             // Time comes before the key: what is parked is due.
             if row.try_get::<i64, _>("status")? == 0 { Verdict::Turn } else { Verdict::Pass }
         } else if head.is_some_and(|head| head != seq) {
-            Verdict::Park { returning: row.try_get::<Option<bool>, _>("returning")?.unwrap_or(false) }
+            Verdict::Park { returning: row.try_get::<Option<bool>, _>("coming_back")?.unwrap_or(false) }
         } else {
             Verdict::Return(Candidate { seq, bytes: weight(row)?, held: head.is_some() })
         };

@@ -16,7 +16,8 @@ use super::{
     scan::{Met, Verdict},
 };
 
-/// The statements of this file. Each asks again for what the snapshot said, because it may be over by now.
+/// The statements of this file. Each asks again for what the snapshot said, because it may be over by now. The plus
+/// before a lane keeps SQLite from walking the whole lane instead of the few rows that are named.
 #[derive(Debug)]
 pub(in super::super) struct Statements {
     pub(in super::super) park: Statement,
@@ -30,7 +31,7 @@ impl Statements {
         Self {
             park: statement(
                 "UPDATE {p}event AS e SET parked = 1
-                 WHERE e.seq IN (SELECT value FROM json_each(?1)) AND e.lane = ?2
+                 WHERE e.seq IN (SELECT value FROM json_each(?1)) AND +e.lane = ?2
                    AND e.status IN (0, 2) AND e.parked = 0
                    AND EXISTS (SELECT 1 FROM {p}hold AS h
                                WHERE h.lane = e.lane AND h.effective_key = e.effective_key AND h.seq <> e.seq)
@@ -38,11 +39,11 @@ impl Statements {
             ),
             turn: statement(
                 "UPDATE {p}event SET status = 2
-                 WHERE seq IN (SELECT value FROM json_each(?1)) AND lane = ?2 AND status = 0 AND parked = 0",
+                 WHERE seq IN (SELECT value FROM json_each(?1)) AND +lane = ?2 AND status = 0 AND parked = 0",
             ),
             free: statement(
                 "DELETE FROM {p}hold AS h
-                 WHERE h.rowid IN (SELECT value FROM json_each(?1)) AND h.lane = ?2 AND h.reason = 'returning'
+                 WHERE h.rowid IN (SELECT value FROM json_each(?1)) AND +h.lane = ?2 AND h.reason = 'returning'
                    AND NOT EXISTS (SELECT 1 FROM {p}event AS e WHERE e.lane = h.lane
                                    AND e.effective_key = h.effective_key AND e.parked = 1)",
             ),

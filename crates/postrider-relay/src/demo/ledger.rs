@@ -1,0 +1,203 @@
+//! The ledger: what the shop knows of its events, in its own tables beside its orders.
+//!
+//! It is what the verdict is read from, so nothing in it comes from the outbox and nothing is kept in memory.
+
+use std::time::Duration;
+
+use postrider::{Delivery, Event, EventId, Source, Timestamp};
+use sqlx::{Row, SqliteConnection, SqlitePool, sqlite::SqliteRow};
+
+use super::story::{Fate, Story};
+use crate::failure::Failure;
+
+const SCHEMA: &str = include_str!("sql/schema.sql");
+const WRITTEN: &str = include_str!("sql/written.sql");
+const COUNTS: &str = include_str!("sql/counts.sql");
+
+/// How many tables the schema has.
+const TABLES: i64 = 5;
+
+/// The ledger, outside of the transactions that it is about.
+#[derive(Clone)]
+pub(crate) struct Ledger {
+    pool: SqlitePool,
+}
+
+/// What the ledger and the outbox say together, over the whole file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) committed: i64,
+    pub(crate) rolled_back: i64,
+    pub(crate) delivered: i64,
+    pub(crate) dead: i64,
+    pub(crate) pending: i64,
+    pub(crate) held: i64,
+    pub(crate) duplicates: i64,
+    pub(crate) out_of_order: i64,
+    pub(crate) lost: i64,
+    pub(crate) phantom: i64,
+}
+
+impl Counts {
+    fn read(row: &SqliteRow) -> sqlx::Result<Self> {
+        Ok(Self {
+            committed: row.try_get("committed")?,
+            rolled_back: row.try_get("rolled_back")?,
+            delivered: row.try_get("delivered")?,
+            dead: row.try_get("dead")?,
+            pending: row.try_get("pending")?,
+            held: row.try_get("held")?,
+            duplicates: row.try_get("duplicates")?,
+            out_of_order: row.try_get("out_of_order")?,
+            lost: row.try_get("lost")?,
+            phantom: row.try_get("phantom")?,
+        })
+    }
+}
+
+impl Ledger {
+    /// Creates the shop's tables where there are none. A file that has only some of them belongs to somebody else.
+    pub(crate) async fn open(pool: SqlitePool) -> Result<Self, Failure> {
+        let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
+        let found: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN
+             ('shop_start', 'shop_order', 'shop_written', 'shop_rolled_back', 'shop_delivered')",
+        )
+        .fetch_one(&mut *tx)
+        .await?;
+        match found {
+            0 => {
+                sqlx::raw_sql(SCHEMA).execute(&mut *tx).await?;
+            }
+            TABLES => {}
+            _ => {
+                return Err(Failure::unusable(
+                    "the file has tables named shop_… that this demo did not create",
+                )
+                .hint("give another file with --db; nothing was changed"));
+            }
+        }
+        tx.commit().await?;
+        Ok(Self { pool })
+    }
+
+    pub(crate) fn pool(&self) -> &SqlitePool {
+        &self.pool
+    }
+
+    /// A new start of the demo; gives its number.
+    pub(crate) async fn start(&self, seed: u64) -> sqlx::Result<i64> {
+        sqlx::query_scalar("INSERT INTO shop_start (seed) VALUES (?1) RETURNING start")
+            .bind(seed.to_string())
+            .fetch_one(&self.pool)
+            .await
+    }
+
+    /// These events were rolled back.
+    pub(crate) async fn rolled_back(&self, ids: &[EventId], why: &str) -> sqlx::Result<()> {
+        let ids: Vec<&str> = ids.iter().map(EventId::as_str).collect();
+        sqlx::query(
+            "INSERT OR IGNORE INTO shop_rolled_back (event_id, why) SELECT value, ?2 FROM json_each(?1)",
+        )
+        .bind(serde_json::json!(ids).to_string())
+        .bind(why)
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// The receiver takes an event.
+    pub(crate) async fn delivered(&self, delivery: &Delivery) -> sqlx::Result<()> {
+        let path = match delivery.source {
+            Source::Hot => "hot",
+            Source::Cold => "cold",
+        };
+        sqlx::query("INSERT INTO shop_delivered (event_id, attempt, path) VALUES (?1, ?2, ?3)")
+            .bind(delivery.id().as_str())
+            .bind(delivery.attempt)
+            .bind(path)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// How many events are parked behind a dead one.
+    pub(crate) async fn held(&self) -> sqlx::Result<u64> {
+        let held: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM postrider_hold AS hold
+             JOIN postrider_event AS event
+                 ON event.lane = hold.lane AND event.effective_key = hold.effective_key AND event.parked = 1
+             WHERE hold.reason = 'dead'",
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        Ok(held.unsigned_abs())
+    }
+
+    /// How many events wait behind the given one of its key.
+    pub(crate) async fn behind(&self, seq: u64) -> sqlx::Result<i64> {
+        sqlx::query_scalar(
+            "SELECT count(*) FROM postrider_event AS head
+             JOIN postrider_event AS event
+                 ON event.lane = head.lane AND event.effective_key = head.effective_key AND event.seq > head.seq
+             WHERE head.seq = ?1 AND event.status <> 3",
+        )
+        .bind(i64::try_from(seq).unwrap_or(i64::MAX))
+        .fetch_one(&self.pool)
+        .await
+    }
+
+    /// For how long the lease of whoever holds it still holds.
+    pub(crate) async fn lease_left(&self) -> sqlx::Result<Duration> {
+        let until: Option<i64> =
+            sqlx::query_scalar("SELECT max(leased_until) FROM postrider_lane").fetch_one(&self.pool).await?;
+        Ok(until.map_or(Duration::ZERO, |until| Timestamp::from_micros(until).since(Timestamp::now())))
+    }
+
+    /// The verdict's numbers, all from the same moment.
+    pub(crate) async fn counts(&self) -> sqlx::Result<Counts> {
+        Counts::read(&sqlx::query(COUNTS).fetch_one(&self.pool).await?)
+    }
+}
+
+/// The order is in this state now.
+pub(crate) async fn change_order(
+    conn: &mut SqliteConnection,
+    story: &Story,
+    state: &str,
+) -> sqlx::Result<()> {
+    sqlx::query(
+        "INSERT INTO shop_order (order_id, customer, cents, state) VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT (order_id) DO UPDATE SET state = excluded.state",
+    )
+    .bind(&story.order)
+    .bind(story.customer.cast_signed())
+    .bind(story.cents.cast_signed())
+    .bind(state)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// A statement that breaks a constraint in the one way at which SQLite rolls the whole transaction back.
+pub(crate) async fn break_transaction(conn: &mut SqliteConnection, story: &Story) -> sqlx::Result<()> {
+    sqlx::query(
+        "INSERT OR ROLLBACK INTO shop_order (order_id, customer, cents, state) VALUES (?1, 0, 0, '')",
+    )
+    .bind(&story.order)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// This event was written, if the transaction of `conn` commits.
+pub(crate) async fn written(conn: &mut SqliteConnection, event: &Event) -> sqlx::Result<()> {
+    sqlx::query(WRITTEN)
+        .bind(event.id().as_str())
+        .bind(event.key())
+        .bind(event.event_type())
+        .bind(Fate::of(event).as_str())
+        .execute(conn)
+        .await?;
+    Ok(())
+}

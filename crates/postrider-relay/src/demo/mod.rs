@@ -1,0 +1,145 @@
+//! `postrider demo`: a small shop on SQLite, its outbox, and a verdict on both.
+//!
+//! # Layout
+//!
+//! * `args`: what it can be asked
+//! * `story`, `deck`: what happens in the shop, and in which order
+//! * `clerk`: runs the shop's transactions; `receiver` takes the events that the outbox delivers
+//! * `ledger` and `sql/`: what the shop knows of its events, in the same file
+//! * `pulse`, `rate`, `view`: what is shown meanwhile
+//! * `verdict`: what it came to
+
+mod args;
+mod clerk;
+mod deck;
+mod ledger;
+mod place;
+mod pulse;
+mod rate;
+mod receiver;
+mod story;
+mod verdict;
+mod view;
+
+use std::{
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool, atomic::Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use postrider::{Backoff, Delivery, Outbox, metrics::Recording, rng::Rng};
+use tokio::task::JoinSet;
+
+pub(crate) use self::args::Args;
+use self::{
+    clerk::{Clerk, Tally},
+    deck::Stories,
+    ledger::Ledger,
+    place::Place,
+    pulse::Finger,
+    verdict::Report,
+    view::View,
+};
+use crate::{Verdict, failure::Failure, signal::Ending, terminal::Terminal};
+
+/// Dead letters are logged as errors; here they are meant to be, and shown.
+pub(crate) const LOG_DEFAULT: &str = "error,postrider_engine::deliver=off";
+
+/// Writers at once.
+const CLERKS: usize = 3;
+
+/// After this a killed start's lease has run out, and the next one goes on.
+const LEASE: Duration = Duration::from_secs(2);
+
+/// How often the pulse is taken.
+const BEAT: Duration = Duration::from_millis(200);
+
+/// Between two stories, when the shop only goes on so that there is something to watch.
+const LEISURE: Duration = Duration::from_millis(80);
+
+pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
+    let terminal = Terminal::new(args.json);
+    let mut ending = Ending::listen()?;
+    let place = Place::choose(args.db.as_deref())?;
+    let store = place.connect().await?;
+    let pool = place.shop_pool(&store).await?;
+    let ledger = Ledger::open(pool).await.map_err(|failure| place.explain(failure))?;
+    let seed = args.seed.unwrap_or_else(|| Rng::from_entropy().next_u64() >> 32);
+    let start = ledger.start(seed).await?;
+    terminal.say(place.introduction(seed));
+
+    let metrics = Arc::new(Recording::default());
+    let receiver = ledger.clone();
+    let outbox = Outbox::builder()
+        .store(store)
+        .otherwise(move |delivery: Delivery| receiver::receive(receiver.clone(), delivery))
+        .retry(Backoff::new(Duration::from_millis(50)))
+        .lease(LEASE)
+        .poll(Duration::from_millis(20), Duration::from_millis(500))
+        .drain_timeout(Duration::from_secs(2))
+        .metrics(metrics.clone())
+        .start()
+        .await?;
+
+    let tally = Arc::new(Tally::default());
+    let clerk = Clerk {
+        outbox: outbox.clone(),
+        ledger: ledger.clone(),
+        stories: Arc::new(Mutex::new(Stories::new(seed, start, args.events))),
+        tally: tally.clone(),
+        closed: Arc::new(AtomicBool::new(false)),
+    };
+    let finger = Finger { started: Instant::now(), outbox: outbox.clone(), ledger, metrics, tally };
+    let mut view = View::new(terminal, args.events);
+    watch(&args, &clerk, &finger, &mut view, &mut ending).await?;
+
+    let took = finger.started.elapsed();
+    outbox.shutdown().await;
+    view.show(&finger.pulse().await?);
+    view.end();
+    let delivered = finger.metrics.snapshot().delivered;
+    let report = Report::read(&outbox, &finger.ledger, args.exit, took, delivered).await?;
+    report.tell(terminal);
+    Ok(report.verdict())
+}
+
+/// Lets the shop work until all is done or somebody asks it to end.
+async fn watch(
+    args: &Args,
+    clerk: &Clerk,
+    finger: &Finger,
+    view: &mut View,
+    ending: &mut Ending,
+) -> Result<(), Failure> {
+    let mut clerks = JoinSet::new();
+    for _ in 0..CLERKS {
+        clerks.spawn(clerk.clone().work(Duration::ZERO));
+    }
+    let mut beat = tokio::time::interval(BEAT);
+    loop {
+        tokio::select! {
+            biased;
+            () = ending.asked() => break,
+            Some(worked) = clerks.join_next() => {
+                worked.map_err(|error| Failure::bad(format!("a writer broke off: {error}")))??;
+                if clerks.is_empty() && !args.exit {
+                    clerk.stories.lock().unwrap_or_else(PoisonError::into_inner).go_on(u64::MAX);
+                    clerks.spawn(clerk.clone().work(LEISURE));
+                }
+            }
+            _ = beat.tick() => {
+                // Whether all is written is asked first: what is written after that cannot be missed.
+                let written = clerks.is_empty();
+                let pulse = finger.pulse().await?;
+                view.show(&pulse);
+                if written && pulse.pending() == 0 {
+                    break;
+                }
+            }
+        }
+    }
+    clerk.closed.store(true, Relaxed);
+    while let Some(worked) = clerks.join_next().await {
+        worked.map_err(|error| Failure::bad(format!("a writer broke off: {error}")))??;
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Where the demo's file is, and what is wrong with it if it cannot be used.
+
+use std::path::{Path, PathBuf};
+
+use postrider::sqlite::SqliteStore;
+use sqlx::{Connection, SqlitePool, sqlite::SqlitePoolOptions};
+
+use crate::{failure::Failure, folder::TemporaryFolder};
+
+/// Connections of the shop: its clerks and its receivers wait for each other anyway, since SQLite has one writer.
+const SHOP_CONNECTIONS: u32 = 8;
+
+/// The file of the demo.
+pub(crate) struct Place {
+    path: PathBuf,
+    /// Where nobody named a file. Removed at the end.
+    temporary: Option<TemporaryFolder>,
+}
+
+impl Place {
+    /// The file that was asked for, else a temporary one.
+    pub(crate) fn choose(asked_for: Option<&Path>) -> Result<Self, Failure> {
+        match asked_for {
+            Some(path) if path.as_os_str().is_empty() || path == Path::new(":memory:") => {
+                Err(Failure::usage(
+                    "--db must name a file, and not memory: a database in memory outlives no kill",
+                ))
+            }
+            Some(path) => Ok(Self { path: path.to_owned(), temporary: None }),
+            None => {
+                let folder = TemporaryFolder::create("demo")?;
+                Ok(Self { path: folder.path().join("shop.db"), temporary: Some(folder) })
+            }
+        }
+    }
+
+    pub(crate) async fn connect(&self) -> Result<SqliteStore, Failure> {
+        let path = self.path.to_str().ok_or_else(|| {
+            Failure::usage(format!("--db {} is not UTF-8", self.path.display())).hint("give another path")
+        })?;
+        SqliteStore::connect(path).await.map_err(|error| self.explain(error.into()))
+    }
+
+    /// A pool for the shop itself, with the settings of the store's.
+    ///
+    /// SQLite may roll a transaction back by itself, as it does after some errors. sqlx does not see that, and would
+    /// refuse to begin another one on the same connection, so such a connection is thrown away.
+    pub(crate) async fn shop_pool(&self, store: &SqliteStore) -> Result<SqlitePool, Failure> {
+        let options = (*store.pool().connect_options()).clone();
+        SqlitePoolOptions::new()
+            .max_connections(SHOP_CONNECTIONS)
+            .before_acquire(|conn, _| Box::pin(async move { Ok(!conn.is_in_transaction()) }))
+            .connect_with(options)
+            .await
+            .map_err(|error| self.explain(error.into()))
+    }
+
+    /// The failure, with what a look at the path tells.
+    pub(crate) fn explain(&self, failure: Failure) -> Failure {
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+            return failure.hint(format!(
+                "the folder {} does not exist: create it, or give another --db",
+                folder.display()
+            ));
+        }
+        if self.path.is_dir() {
+            return failure
+                .hint(format!("{} is a folder: give the path of a file with --db", self.path.display()));
+        }
+        failure.hint_if_none(format!(
+            "--db must name a SQLite file that may be written, or one that can be created; this was {}",
+            self.path.display()
+        ))
+    }
+
+    /// What is about to be seen, and where to look.
+    pub(crate) fn introduction(&self, seed: u64) -> String {
+        let path = self.path.display();
+        let kept = match self.temporary {
+            Some(_) => "removed at the end; --db PATH keeps one",
+            None => "kept; the next start with this --db goes on with it",
+        };
+        format!(
+            "A shop writes orders and their events in one SQLite transaction; the outbox delivers the events.\n  \
+             file  {path} ({kept})\n  \
+             look  sqlite3 {path} 'SELECT event_type, status, effective_key FROM postrider_event LIMIT 9'\n  \
+             seed  {seed} (--seed {seed} tells the same stories again)\n"
+        )
+    }
+}

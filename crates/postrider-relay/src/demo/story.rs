@@ -1,0 +1,162 @@
+//! What happens in the shop: stories of one transaction or more, each with its events.
+
+use std::time::Duration;
+
+use postrider::{Event, EventBuilder, EventError, EventType};
+
+/// What happened in the shop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EventType)]
+pub(crate) enum Happening {
+    OrderPlaced,
+    OrderPaid,
+    OrderShipped,
+    PointsEarned,
+    PageViewed,
+    GiftAdded,
+    ReminderDue,
+}
+
+/// What is to become of an event when it arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is taken.
+    Taken,
+    /// It fails twice and is taken then.
+    FailsTwice,
+    /// It is rejected for good.
+    Poison,
+}
+
+impl Fate {
+    /// The header that tells the receiver.
+    pub(crate) const HEADER: &str = "demo-fate";
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Taken => "taken",
+            Self::FailsTwice => "fails twice",
+            Self::Poison => "poison",
+        }
+    }
+
+    /// The fate that an arrived event carries.
+    pub(crate) fn of(event: &Event) -> Self {
+        let word = event.headers().get(Self::HEADER).map_or("", String::as_str);
+        [Self::FailsTwice, Self::Poison].into_iter().find(|fate| fate.as_str() == word).unwrap_or(Self::Taken)
+    }
+}
+
+/// What orders an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// Its aggregate, the order.
+    Order,
+    /// A key of its own choice, the customer: all writers write to it.
+    Customer,
+    /// Nothing, so it may take the hot path.
+    None,
+}
+
+/// An event that is to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Draft {
+    pub(crate) happening: Happening,
+    pub(crate) key: Key,
+    pub(crate) fate: Fate,
+    pub(crate) delay: Option<Duration>,
+}
+
+impl Draft {
+    pub(crate) fn new(happening: Happening, key: Key) -> Self {
+        Self { happening, key, fate: Fate::Taken, delay: None }
+    }
+
+    pub(crate) fn fate(self, fate: Fate) -> Self {
+        Self { fate, ..self }
+    }
+
+    /// The event, with a new id.
+    pub(crate) fn event(&self, story: &Story) -> Result<Event, EventError> {
+        let payload =
+            serde_json::json!({ "order": story.order, "customer": story.customer, "cents": story.cents });
+        let event: EventBuilder = Event::json_text(self.happening, payload.to_string());
+        let event = match self.key {
+            Key::Order => event.aggregate("Order", &story.order),
+            Key::Customer => event.key(format!("customer-{}", story.customer)),
+            Key::None => event,
+        };
+        let event = match self.delay {
+            Some(delay) => event.deliver_after(delay),
+            None => event,
+        };
+        event.header(Fate::HEADER, self.fate.as_str()).build()
+    }
+}
+
+/// How a transaction ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It commits.
+    Commit,
+    /// The shop changes its mind and returns an error.
+    Declined,
+    /// A statement fails and SQLite rolls back; the shop looks the other way and commits.
+    Swallowed,
+    /// It commits without this event, which was written behind a savepoint that is rolled back.
+    Without(Draft),
+}
+
+/// Who owns the transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// `outbox.transaction`.
+    Outbox,
+    /// The shop: a transaction of sqlx's, `outbox.write` and a receipt.
+    Shop,
+}
+
+/// One transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// What the order becomes.
+    pub(crate) state: &'static str,
+    pub(crate) drafts: Vec<Draft>,
+    pub(crate) end: End,
+    pub(crate) owner: Owner,
+}
+
+impl Step {
+    /// How many events it commits.
+    pub(crate) fn commits(&self) -> u64 {
+        match self.end {
+            End::Commit | End::Without(_) => self.drafts.len() as u64,
+            End::Declined | End::Swallowed => 0,
+        }
+    }
+}
+
+/// What happens to one order, transaction by transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Story {
+    pub(crate) order: String,
+    pub(crate) customer: u64,
+    pub(crate) cents: u64,
+    pub(crate) steps: Vec<Step>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_arrives_with_its_fate_and_its_key() {
+        let story = Story { order: "1-7".into(), customer: 3, cents: 1, steps: Vec::new() };
+        for fate in [Fate::Taken, Fate::FailsTwice, Fate::Poison] {
+            let event = Draft::new(Happening::OrderPaid, Key::Order).fate(fate).event(&story).unwrap();
+            assert_eq!((Fate::of(&event), event.key()), (fate, Some("Order:1-7")));
+        }
+        let points = Draft::new(Happening::PointsEarned, Key::Customer).event(&story).unwrap();
+        assert_eq!(points.key(), Some("customer-3"));
+        assert_eq!(Draft::new(Happening::PageViewed, Key::None).event(&story).unwrap().key(), None);
+    }
+}

@@ -1,0 +1,168 @@
+//! The verdict: what the ledger says at the end, as a table, a sentence and one JSON object.
+
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, Table, presets::UTF8_NO_BORDERS};
+use postrider::{Outbox, store::DeadLetter};
+use serde_json::{Map, Value, json};
+
+use super::{
+    ledger::{Counts, Ledger},
+    view::plural,
+};
+use crate::{Verdict, failure::Failure, terminal::Terminal};
+
+/// Dead letters that are listed at most.
+const LISTED: usize = 10;
+
+/// What a run came to.
+pub(crate) struct Report {
+    counts: Counts,
+    /// Some of the dead letters, each with how many events wait behind it.
+    dead: Vec<(DeadLetter, i64)>,
+    /// Whether nothing was to be pending at the end.
+    drained: bool,
+    took: Duration,
+    /// Events that this start delivered.
+    delivered: u64,
+}
+
+impl Report {
+    /// Reads the ledger, after the engine has stopped.
+    pub(crate) async fn read(
+        outbox: &Outbox,
+        ledger: &Ledger,
+        drained: bool,
+        took: Duration,
+        delivered: u64,
+    ) -> Result<Self, Failure> {
+        let mut dead = Vec::new();
+        for letter in outbox.dead(0, LISTED).await? {
+            let behind = ledger.behind(letter.seq).await?;
+            dead.push((letter, behind));
+        }
+        Ok(Self { counts: ledger.counts().await?, dead, drained, took, delivered })
+    }
+
+    pub(crate) fn verdict(&self) -> Verdict {
+        let Counts { lost, out_of_order, phantom, pending, .. } = self.counts;
+        let well = lost == 0 && out_of_order == 0 && phantom == 0 && !(self.drained && pending > 0);
+        if well { Verdict::Good } else { Verdict::Bad }
+    }
+
+    pub(crate) fn tell(&self, terminal: Terminal) {
+        terminal.say(format_args!("\n{}", self.table()));
+        if !self.dead.is_empty() {
+            terminal.say(format_args!(
+                "\nDead letters wait for an operator, and their keys with them:\n{}",
+                self.dead_table()
+            ));
+            let more = self.counts.dead - self.dead.len() as i64;
+            if more > 0 {
+                terminal.say(format_args!("  and {more} more"));
+            }
+        }
+        let rate = self.delivered as f64 / self.took.as_secs_f64().max(0.001);
+        terminal.say(format_args!(
+            "\nThis start delivered {} in {:.1} s, {rate:.0}/s.",
+            plural(self.delivered, "event"),
+            self.took.as_secs_f64()
+        ));
+        terminal.say(terminal.paint(self.verdict(), &self.sentence()));
+        terminal.answer(self.object());
+    }
+
+    fn rows(&self) -> [(&'static str, i64, &'static str); 10] {
+        let Counts {
+            committed,
+            rolled_back,
+            delivered,
+            dead,
+            pending,
+            held,
+            duplicates,
+            out_of_order,
+            lost,
+            phantom,
+        } = self.counts;
+        [
+            (
+                "committed",
+                committed,
+                "events whose transaction committed: the sum of the next four and of lost",
+            ),
+            ("delivered", delivered, "arrived, each counted once"),
+            ("dead", dead, "rejected for good, visible, waiting for an operator"),
+            ("held", held, "wait behind a dead event of their key"),
+            ("pending", pending, "not delivered yet"),
+            ("lost", lost, "must be 0: committed, and nowhere to be found"),
+            ("rolled_back", rolled_back, "events whose transaction, or savepoint, was rolled back"),
+            ("phantom", phantom, "must be 0: delivered, and not committed"),
+            ("out_of_order", out_of_order, "must be 0: came before an earlier event of their key"),
+            (
+                "duplicates",
+                duplicates,
+                "arrived once more, after a kill; the receiver tells them by their id",
+            ),
+        ]
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(UTF8_NO_BORDERS).set_header(["over the whole file", "events", "meaning"]);
+        for (name, count, meaning) in self.rows() {
+            table.add_row([name, &count.to_string(), meaning]);
+        }
+        if let Some(column) = table.column_mut(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table
+    }
+
+    fn dead_table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(UTF8_NO_BORDERS).set_header(["id", "type", "key", "reason", "wait behind it"]);
+        for (letter, behind) in &self.dead {
+            table.add_row([
+                letter.id.as_str(),
+                &letter.event_type,
+                letter.key.as_deref().unwrap_or(""),
+                &letter.error,
+                &behind.to_string(),
+            ]);
+        }
+        table
+    }
+
+    fn sentence(&self) -> String {
+        let Counts { lost, out_of_order, phantom, pending, .. } = self.counts;
+        if self.verdict() == Verdict::Good {
+            let waiting = if pending > 0 { format!(", {pending} still to come") } else { String::new() };
+            return format!(
+                "Good: nothing was lost, nothing came out of order, nothing that was rolled back came at all{waiting}."
+            );
+        }
+        let mut faults = Vec::new();
+        for (count, fault) in [
+            (lost, "lost"),
+            (out_of_order, "out of order"),
+            (phantom, "delivered although not committed"),
+            (if self.drained { pending } else { 0 }, "still pending"),
+        ] {
+            if count > 0 {
+                faults.push(format!("{count} {fault}"));
+            }
+        }
+        format!("Bad: {}.", faults.join(", "))
+    }
+
+    fn object(&self) -> Map<String, Value> {
+        let mut object: Map<String, Value> =
+            self.rows().into_iter().map(|(name, count, _)| (name.to_owned(), json!(count))).collect();
+        let seconds = self.took.as_secs_f64();
+        let rate = self.delivered as f64 / seconds.max(0.001);
+        object.insert("seconds".to_owned(), json!((seconds * 1000.0).round() / 1000.0));
+        object.insert("events_per_s".to_owned(), json!(rate.round()));
+        object
+    }
+}

@@ -1,0 +1,255 @@
+//! The outbox in a SQLite database.
+//!
+//! SQLite has one writer, so `seq` grows in the order of commits and there is one lane. Its clock is that of the host:
+//! instances on several hosts cannot share a SQLite file, and on one host they share its clock.
+//!
+//! # Layout
+//!
+//! * `connect`: from a name to a pool
+//! * `schema` and `migrations/`: creating, upgrading and printing the tables
+//! * `insert`: what an insert says and binds; `write` and `rusqlite` say it through a driver
+//! * `lease`: who may deliver
+//! * `claim/`: what is due; `row` decodes it
+//! * `settle`: what became of it
+//! * `operate`: what operators see and do
+//! * `error`, `patience`: what SQLite's result codes mean, and which of them are worth another try
+
+mod claim;
+mod connect;
+mod error;
+mod insert;
+mod lease;
+mod operate;
+mod patience;
+#[cfg(test)]
+mod plans;
+mod row;
+#[cfg(feature = "rusqlite")]
+mod rusqlite;
+mod schema;
+mod settle;
+mod statement;
+mod write;
+
+use std::{fmt, future::Future, sync::Arc, time::Duration};
+
+use postrider_core::{
+    BoxFuture, EventId, Result, Store, Target,
+    store::{
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
+        Settled, Settlement, Stats,
+    },
+    tx::Prefix,
+};
+use sqlx::{Connection, Sqlite, SqlitePool, pool::PoolConnection};
+
+use self::patience::patiently;
+#[cfg(feature = "rusqlite")]
+pub use self::rusqlite::Rusqlite;
+pub use self::write::{SqliteTx, Sqlx};
+
+/// An outbox in a SQLite database. Cloning it copies a pointer.
+#[derive(Clone)]
+pub struct SqliteStore(Arc<Inner>);
+
+struct Inner {
+    pool: SqlitePool,
+    /// For messages.
+    file: String,
+    target: Target,
+    lease: lease::Statements,
+    claim: claim::Statements,
+    settle: settle::Statements,
+    operate: operate::Statements,
+}
+
+impl SqliteStore {
+    /// Opens `sqlite::memory:`, `sqlite://path`, `sqlite:path` or a plain path. A missing file is created, in a folder
+    /// that exists. Call [`migrate`](Store::migrate) next.
+    ///
+    /// A file is put into WAL mode with `synchronous = NORMAL`, and a lock is waited for five seconds. A database in
+    /// memory has exactly one connection: a transaction that stays open on it stops everything else.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::connect_with_prefix(url, Prefix::default()).await
+    }
+
+    /// As [`connect`](SqliteStore::connect), with a prefix for the tables other than `postrider_`.
+    pub async fn connect_with_prefix(url: &str, prefix: Prefix) -> Result<Self> {
+        Ok(Self::with_prefix(connect::connect(url).await?, prefix))
+    }
+
+    /// An outbox in a database that the program has a pool for already. The pool's settings stay as they are; WAL mode
+    /// and a busy timeout are recommended.
+    pub fn new(pool: SqlitePool) -> Self {
+        Self::with_prefix(pool, Prefix::default())
+    }
+
+    /// As [`new`](SqliteStore::new), with a prefix for the tables other than `postrider_`.
+    pub fn with_prefix(pool: SqlitePool, prefix: Prefix) -> Self {
+        let file = pool.connect_options().get_filename().display().to_string();
+        Self(Arc::new(Inner {
+            pool,
+            file,
+            target: insert::target(&prefix),
+            lease: lease::Statements::new(&prefix),
+            claim: claim::Statements::new(&prefix),
+            settle: settle::Statements::new(&prefix),
+            operate: operate::Statements::new(&prefix),
+        }))
+    }
+
+    /// The pool that the verbs run on.
+    pub fn pool(&self) -> &SqlitePool {
+        &self.0.pool
+    }
+
+    /// The SQL that [`migrate`](Store::migrate) would run on an empty database, to be read or applied by hand.
+    ///
+    /// ```
+    /// use postrider_core::tx::Prefix;
+    /// let sql = postrider_sqlx::SqliteStore::schema_sql(&Prefix::default());
+    /// assert!(sql.contains("CREATE TABLE postrider_event"));
+    /// ```
+    pub fn schema_sql(prefix: &Prefix) -> String {
+        schema::schema_sql(prefix)
+    }
+
+    /// Runs a verb on a connection, and again if it met a lock. `what` says what the verb cannot do if it fails.
+    fn run<'a, T, F>(
+        &'a self,
+        what: &'static str,
+        verb: impl Fn(PoolConnection<Sqlite>) -> F + Send + Sync + 'a,
+    ) -> BoxFuture<'a, Result<T>>
+    where
+        T: Send + 'a,
+        F: Future<Output = sqlx::Result<T>> + Send + 'a,
+    {
+        Box::pin(async move {
+            let verb = &verb;
+            let done = patiently(move || async move { verb(self.connection().await?).await }).await;
+            done.map_err(|error| error::of_sqlx(error, format!("cannot {what} in {}", self.0.file)))
+        })
+    }
+
+    /// A connection that is in no transaction.
+    async fn connection(&self) -> sqlx::Result<PoolConnection<Sqlite>> {
+        loop {
+            let conn = self.0.pool.acquire().await?;
+            if !conn.is_in_transaction() {
+                return Ok(conn);
+            }
+            // SQLite ended its transaction by itself (a full disk does that) and sqlx does not know; it would refuse to
+            // begin another one on this connection for ever.
+            conn.close().await?;
+        }
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore")
+            .field("file", &self.0.file)
+            .field("prefix", &self.0.target.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store for SqliteStore {
+    fn features(&self) -> Features {
+        Features { lanes: 1, shared_clock: false, late_commits: false }
+    }
+
+    fn target(&self) -> &Target {
+        &self.0.target
+    }
+
+    fn migrate(&self) -> BoxFuture<'_, Result<()>> {
+        let Inner { target, .. } = &*self.0;
+        Box::pin(async move {
+            let migrate = move |mut conn: PoolConnection<Sqlite>| async move {
+                schema::migrate(&mut conn, &target.prefix).await
+            };
+            Ok(self.run("create the tables", migrate).await??)
+        })
+    }
+
+    fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
+        let Inner { lease: sql, .. } = &*self.0;
+        self.run("take lanes", move |mut conn| async move { lease::lease(sql, &mut conn, request).await })
+    }
+
+    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Vec<Lane>>> {
+        let Inner { lease: sql, .. } = &*self.0;
+        self.run(
+            "renew leases",
+            move |mut conn| async move { lease::renew(sql, &mut conn, leases, ttl).await },
+        )
+    }
+
+    fn release<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<()>> {
+        let Inner { lease: sql, .. } = &*self.0;
+        self.run("release lanes", move |mut conn| async move { lease::release(sql, &mut conn, leases).await })
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
+        let Inner { claim: sql, lease, .. } = &*self.0;
+        self.run(
+            "claim events",
+            move |mut conn| async move { claim::claim(sql, lease, &mut conn, claim).await },
+        )
+    }
+
+    fn settle<'a>(
+        &'a self,
+        leases: &'a [Lease],
+        settlements: &'a [Settlement],
+        retention: Duration,
+    ) -> BoxFuture<'a, Result<Settled>> {
+        let Inner { settle: sql, lease, .. } = &*self.0;
+        self.run("settle events", move |mut conn| async move {
+            settle::settle(sql, lease, &mut conn, leases, settlements, retention).await
+        })
+    }
+
+    fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
+        let Inner { operate: sql, .. } = &*self.0;
+        self.run("list dead letters", move |mut conn| async move {
+            operate::dead(sql, &mut conn, after, limit).await
+        })
+    }
+
+    fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
+        let Inner { operate: sql, .. } = &*self.0;
+        self.run("redrive events", move |mut conn| async move { operate::redrive(sql, &mut conn, ids).await })
+    }
+
+    fn discard<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
+        let Inner { operate: sql, .. } = &*self.0;
+        self.run("discard events", move |mut conn| async move { operate::discard(sql, &mut conn, ids).await })
+    }
+
+    fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>> {
+        let Inner { operate: sql, .. } = &*self.0;
+        self.run("purge delivered events", move |mut conn| async move {
+            operate::purge(sql, &mut conn, retention, limit).await
+        })
+    }
+
+    fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
+        let Inner { operate: sql, .. } = &*self.0;
+        self.run("count events", move |mut conn| async move { operate::stats(sql, &mut conn).await })
+    }
+
+    fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {
+        let Inner { operate: sql, .. } = &*self.0;
+        self.run(
+            "look for an event",
+            move |mut conn| async move { operate::status(sql, &mut conn, id).await },
+        )
+    }
+
+    fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
+        let Inner { operate: sql, .. } = &*self.0;
+        self.run("look for a hold", move |mut conn| async move { operate::why(sql, &mut conn, key).await })
+    }
+}

@@ -1,0 +1,148 @@
+//! The list of all checks, as a macro.
+
+/// Makes one test of each check of the [store conformance suite](crate::conformance), for the given
+/// [`StoreHarness`](crate::conformance::StoreHarness).
+///
+/// Several harnesses in one file go into modules of their own.
+#[macro_export]
+macro_rules! store_conformance {
+    ($harness:ty) => {
+        $crate::store_conformance! { @checks $harness;
+            atomicity {
+                a_committed_event_and_its_business_row_are_seen_together
+                nothing_of_a_rolled_back_transaction_is_left
+                a_dropped_transaction_is_rolled_back
+                what_a_savepoint_rolled_back_is_gone_and_the_rest_stays
+                a_swallowed_statement_error_takes_event_and_business_row_alike
+                a_batch_is_claimed_in_the_order_it_was_written
+                an_empty_batch_is_written_as_nothing
+                a_duplicate_id_is_an_error_of_its_own_and_leaves_the_transaction_usable
+                a_batch_with_a_duplicate_in_it_writes_none_of_its_events
+                an_id_is_a_duplicate_within_its_own_transaction_too
+                a_write_that_keeps_duplicates_says_which_events_are_new
+                an_event_begins_as_new_with_no_attempts
+                a_transaction_that_commits_late_is_not_passed_over
+            }
+            round_trip {
+                every_field_of_a_text_event_comes_back_as_written
+                every_field_of_a_binary_event_comes_back_as_written
+                an_event_of_a_type_and_a_payload_comes_back_with_its_defaults
+                empty_payloads_and_plain_text_come_back_as_written
+                values_at_their_limits_are_stored_whole
+                a_row_that_is_no_event_comes_as_such_and_its_neighbours_come_too
+                a_row_that_is_no_event_can_go_dead
+            }
+            claiming {
+                events_come_in_order_within_their_lane
+                the_events_of_a_key_share_a_lane
+                a_claim_goes_on_where_the_last_one_ended_and_marks_nothing
+                a_claim_returns_no_more_than_its_limit_and_says_that_there_is_more
+                a_limit_holds_over_all_lanes_together
+                a_claim_stops_at_its_bytes_without_letting_small_events_overtake
+                the_first_event_comes_whatever_its_size
+                what_is_in_flight_is_skipped_and_not_counted
+                what_was_given_back_is_returned_again
+                given_back_events_beyond_the_limit_are_not_lost
+                given_back_events_that_are_gone_are_ignored
+                a_given_back_follower_is_parked
+                due_retries_and_fresh_events_do_not_starve_each_other
+                an_unused_half_goes_to_the_others
+                a_claim_with_a_foreign_token_loses_the_lane
+                an_empty_store_has_nothing_due
+            }
+            waiting {
+                a_delayed_event_comes_at_its_time_and_not_before
+                an_event_is_due_at_its_point_in_time
+                a_delayed_event_that_was_met_waits_without_holding_its_key
+                a_claim_says_when_the_next_event_is_due
+                a_delayed_event_behind_a_held_key_keeps_its_time
+                a_waiting_follower_that_becomes_due_is_parked
+                waiting_events_come_in_the_order_of_their_times
+                claims_go_round_the_waiting_events
+                a_failed_event_without_a_key_waits_alone
+                a_waiting_event_in_flight_is_skipped
+                a_due_event_that_was_given_back_comes_once
+                a_given_back_event_that_waits_is_left_waiting
+            }
+            holding {
+                followers_of_a_failed_head_are_parked_and_other_keys_go_on
+                the_head_comes_back_at_its_time_and_is_held
+                followers_come_back_in_order_when_the_head_is_delivered
+                a_hundred_followers_come_back_in_batches_and_none_is_lost
+                three_hundred_freed_keys_all_come_back
+                new_events_of_a_returning_key_stay_behind
+                an_event_that_arrives_as_its_key_becomes_free_is_not_stranded
+                a_hold_of_nothing_is_taken_away_by_a_claim
+                a_follower_that_fails_on_its_way_back_becomes_the_head
+                a_returning_event_in_flight_is_skipped_and_its_hold_stays
+                a_deferred_head_holds_its_key_without_an_attempt
+                a_dead_head_that_blocks_keeps_its_followers
+                a_dead_head_that_is_skipped_frees_its_key
+                a_first_failure_that_is_skipped_holds_nothing
+                a_failed_event_of_an_outbox_without_order_holds_nothing
+                the_delivery_of_another_event_does_not_free_the_key
+            }
+            settling {
+                a_delivered_event_is_done_and_never_comes_again
+                nothing_is_left_of_a_delivered_event_without_retention
+                a_failed_event_waits_with_its_attempts_and_its_error
+                a_wait_without_an_error_keeps_the_last_one
+                a_dead_event_keeps_its_attempts_and_its_error
+                settling_done_twice_changes_nothing_the_second_time
+                settling_a_wait_twice_changes_nothing_the_second_time
+                an_event_can_be_put_off_again_and_again
+                settling_dead_twice_changes_nothing_the_second_time
+                a_delivered_event_is_never_changed_again
+                a_dead_event_is_changed_by_no_settle
+                one_settle_writes_outcomes_of_all_kinds
+                five_hundred_outcomes_go_through_in_one_settle
+                an_endless_error_text_is_cut_and_cleaned
+                the_longest_wait_is_stored
+            }
+            fencing {
+                an_owner_that_was_replaced_settles_nothing
+                an_expired_lease_that_nobody_took_can_still_settle
+                a_released_lane_lets_no_token_pass
+                half_a_token_does_not_pass
+                a_settle_over_two_lanes_is_all_or_nothing
+                a_claim_by_an_owner_that_was_replaced_writes_nothing
+            }
+            leasing {
+                every_lane_of_a_fresh_store_is_leased_once
+                a_held_lane_is_not_taken_by_anybody
+                a_lease_that_ran_out_is_taken_with_a_new_token
+                a_renewal_holds_a_lane_from_then_on
+                an_expired_lease_that_nobody_took_can_be_renewed
+                a_released_lane_is_free_at_once
+                a_release_with_an_old_token_does_nothing
+                one_lane_of_several_is_released_alone
+            }
+            operating {
+                migrating_again_changes_nothing
+                dead_letters_are_listed_in_order_and_in_pages
+                a_redriven_event_is_due_again_before_its_followers
+                a_redriven_event_that_was_skipped_comes_again
+                a_discarded_event_is_gone_and_its_followers_come
+                redrive_and_discard_touch_dead_events_only
+                what_was_never_written_is_absent
+                stats_count_one_event_of_each_kind
+                status_names_each_state_on_the_way
+                a_purge_takes_old_delivered_events_in_batches
+            }
+        }
+    };
+    (@checks $harness:ty; $($module:ident { $($check:ident)* })*) => {
+        $(
+            mod $module {
+                #[allow(unused_imports)]
+                use super::*;
+                $(
+                    #[tokio::test]
+                    async fn $check() -> $crate::conformance::Checked {
+                        $crate::conformance::$module::$check::<$harness>().await
+                    }
+                )*
+            }
+        )*
+    };
+}

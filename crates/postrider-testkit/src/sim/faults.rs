@@ -1,0 +1,184 @@
+//! A store that fails before it acts, acts and loses its reply, or takes its time.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use postrider_core::{
+    BoxFuture, Error, EventId, Result, Store, StoreError, StoreErrorKind, Target,
+    rng::Rng,
+    store::{
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
+        Settled, Settlement, Stats,
+    },
+};
+use postrider_engine::memory::MemoryStore;
+
+use super::{
+    history::{Happening, History},
+    scenario::FaultRates,
+};
+
+#[derive(Clone)]
+pub(super) struct FaultyStore {
+    inner: MemoryStore,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    rng: Mutex<Rng>,
+    rates: FaultRates,
+    healed: AtomicBool,
+    history: Arc<History>,
+}
+
+/// What happens to one call.
+struct Fate {
+    refuse: bool,
+    lose_reply: bool,
+    before: Duration,
+    after: Duration,
+}
+
+impl FaultyStore {
+    pub(super) fn new(inner: MemoryStore, rng: Rng, rates: FaultRates, history: Arc<History>) -> Self {
+        let shared = Shared { rng: Mutex::new(rng), rates, healed: AtomicBool::new(false), history };
+        Self { inner, shared: Arc::new(shared) }
+    }
+
+    /// No more faults.
+    pub(super) fn heal(&self) {
+        self.shared.healed.store(true, Relaxed);
+    }
+
+    fn draw(&self) -> Fate {
+        let mut rng = self.shared.rng.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.shared.healed.load(Relaxed) {
+            return Fate { refuse: false, lose_reply: false, before: Duration::ZERO, after: Duration::ZERO };
+        }
+        let rates = self.shared.rates;
+        let mut pause = || {
+            if rng.chance(rates.stall) {
+                Duration::from_millis(rng.below(3000))
+            } else if rng.chance(0.5) {
+                Duration::from_micros(rng.below(3000))
+            } else {
+                Duration::ZERO
+            }
+        };
+        let (before, after) = (pause(), pause());
+        Fate { refuse: rng.chance(rates.refuse), lose_reply: rng.chance(rates.lose_reply), before, after }
+    }
+
+    fn around<'a, T: Send + 'a>(
+        &'a self,
+        verb: &'static str,
+        run: impl FnOnce() -> BoxFuture<'a, Result<T>> + Send + 'a,
+    ) -> BoxFuture<'a, Result<T>> {
+        let fate = self.draw();
+        Box::pin(async move {
+            pass(fate.before).await;
+            if fate.refuse {
+                return Err(self.fault(verb, "refused"));
+            }
+            let result = run().await;
+            pass(fate.after).await;
+            if fate.lose_reply {
+                return Err(self.fault(verb, "reply lost"));
+            }
+            result
+        })
+    }
+
+    fn fault(&self, verb: &'static str, what: &'static str) -> Error {
+        self.shared.history.note(Happening::Fault(verb, what));
+        StoreError::new(StoreErrorKind::Unreachable, verb, what).into()
+    }
+}
+
+async fn pass(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
+    }
+}
+
+impl Store for FaultyStore {
+    fn features(&self) -> Features {
+        self.inner.features()
+    }
+
+    fn target(&self) -> &Target {
+        self.inner.target()
+    }
+
+    fn migrate(&self) -> BoxFuture<'_, Result<()>> {
+        self.around("migrate", || self.inner.migrate())
+    }
+
+    fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
+        self.around("lease", move || {
+            let leased = self.inner.lease(request);
+            Box::pin(async move {
+                let leased = leased.await?;
+                if !leased.leases.is_empty() {
+                    // Whatever an earlier lease left unsettled may come again from here on.
+                    self.shared.history.note(Happening::Leased(leased.leases.len()));
+                }
+                Ok(leased)
+            })
+        })
+    }
+
+    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Vec<Lane>>> {
+        self.around("renew", move || self.inner.renew(leases, ttl))
+    }
+
+    fn release<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<()>> {
+        self.around("release", move || self.inner.release(leases))
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
+        self.around("claim", move || self.inner.claim(claim))
+    }
+
+    fn settle<'a>(
+        &'a self,
+        leases: &'a [Lease],
+        settlements: &'a [Settlement],
+        retention: Duration,
+    ) -> BoxFuture<'a, Result<Settled>> {
+        self.around("settle", move || self.inner.settle(leases, settlements, retention))
+    }
+
+    fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
+        self.around("dead", move || self.inner.dead(after, limit))
+    }
+
+    fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
+        self.around("redrive", move || self.inner.redrive(ids))
+    }
+
+    fn discard<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
+        self.around("discard", move || self.inner.discard(ids))
+    }
+
+    fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>> {
+        self.around("purge", move || self.inner.purge(retention, limit))
+    }
+
+    fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
+        self.around("stats", || self.inner.stats())
+    }
+
+    fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {
+        self.around("status", move || self.inner.status(id))
+    }
+
+    fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
+        self.around("why", move || self.inner.why(key))
+    }
+}

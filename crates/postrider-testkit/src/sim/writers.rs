@@ -1,0 +1,177 @@
+//! Business transactions, most of which commit.
+
+use std::{sync::Arc, time::Duration};
+
+use postrider_core::{Event, EventId, id::UlidGenerator, rng::Rng};
+use postrider_engine::{Outbox, Writer, memory::MemoryStore};
+use tokio::{
+    sync::{Mutex, watch},
+    task::JoinHandle,
+};
+
+use super::{
+    history::{Happening, History},
+    scenario::Scenario,
+};
+
+/// Longest that a transaction takes, in microseconds.
+const TRANSACTION_US_MAX: u64 = 20_000;
+
+pub(super) fn start(
+    rng: &mut Rng,
+    scenario: &Scenario,
+    store: &MemoryStore,
+    history: &Arc<History>,
+    outbox: watch::Receiver<Option<Outbox>>,
+) -> Vec<JoinHandle<()>> {
+    // A program locks the aggregate before it writes; concurrent transactions on one key have no order.
+    let locks: Arc<Vec<Mutex<()>>> = Arc::new((0..scenario.keys).map(|_| Mutex::new(())).collect());
+    (0..scenario.writers)
+        .map(|_| {
+            let mut rng = rng.fork();
+            let ids = UlidGenerator::seeded(rng.next_u64());
+            let writer = OneWriter {
+                rng,
+                ids,
+                store: store.clone(),
+                history: history.clone(),
+                outbox: outbox.clone(),
+                locks: locks.clone(),
+            };
+            tokio::spawn(writer.run(scenario.transactions_each))
+        })
+        .collect()
+}
+
+struct OneWriter {
+    rng: Rng,
+    ids: UlidGenerator,
+    store: MemoryStore,
+    history: Arc<History>,
+    outbox: watch::Receiver<Option<Outbox>>,
+    locks: Arc<Vec<Mutex<()>>>,
+}
+
+/// An event and what has to be remembered of it.
+struct Draft {
+    event: Event,
+    delayed: bool,
+}
+
+impl OneWriter {
+    async fn run(mut self, transactions: u64) {
+        for _ in 0..transactions {
+            self.pause(50_000).await;
+            let lock = self.rng.below(self.locks.len() as u64) as usize;
+            let keyed = self.rng.chance(0.7);
+            let locks = self.locks.clone();
+            let _guard = match locks.get(lock).filter(|_| keyed) {
+                Some(lock) => Some(lock.lock().await),
+                None => None,
+            };
+            let drafts = (0..1 + self.rng.below(3)).map(|_| self.draft(keyed.then_some(lock))).collect();
+            let outbox = self.outbox.borrow().clone();
+            match outbox.filter(|_| self.rng.chance(0.5)) {
+                Some(outbox) => self.owned(outbox, drafts).await,
+                None => self.foreign(drafts).await,
+            }
+        }
+    }
+
+    async fn pause(&mut self, most_us: u64) {
+        tokio::time::sleep(Duration::from_micros(self.rng.below(most_us))).await;
+    }
+
+    fn draft(&mut self, key: Option<usize>) -> Draft {
+        let id = EventId::from(self.ids.next_at(self.store.now()));
+        let delayed = self.rng.chance(0.05);
+        let mut builder = Event::json_text("Happened", "{}").id(id.clone()).occurred_at(self.store.now());
+        if let Some(key) = key {
+            builder = builder.key(format!("key-{key}"));
+        }
+        if delayed {
+            builder = builder.deliver_after(Duration::from_millis(1 + self.rng.below(300)));
+        }
+        match builder.build() {
+            Ok(event) => Draft { event, delayed },
+            // Every field is well within its limit.
+            Err(error) => std::panic::resume_unwind(Box::new(error.to_string())),
+        }
+    }
+
+    fn note(&self, drafts: &[Draft], committed: bool) {
+        for Draft { event, delayed } in drafts {
+            self.history.note(if committed {
+                Happening::Committed {
+                    id: event.id().clone(),
+                    key: event.key().map(str::to_owned),
+                    delayed: *delayed,
+                }
+            } else {
+                Happening::RolledBack(event.id().clone())
+            });
+        }
+    }
+
+    /// In a transaction that Postrider owns.
+    async fn owned(&mut self, outbox: Outbox, mut drafts: Vec<Draft>) {
+        let Ok(mut tx) = outbox.begin(&self.store).await else { return };
+        let fate = self.rng.next_f64();
+        let undo_last = drafts.len() > 1 && self.rng.chance(0.2);
+        let last = drafts.len() - 1;
+        for (n, draft) in drafts.iter().enumerate() {
+            if undo_last && n == last {
+                tx.conn().savepoint();
+            }
+            if tx.write(&draft.event).await.is_err() {
+                return;
+            }
+            self.pause(TRANSACTION_US_MAX).await;
+        }
+        if undo_last {
+            tx.conn().rollback_to_savepoint();
+            let undone = drafts.split_off(last);
+            self.note(&undone, false);
+        }
+        if fate < 0.15 {
+            self.note(&drafts, false);
+            drop(tx);
+        } else {
+            // Noted first: the commit hands over in memory, and the receiver may be quicker than this task. Nothing
+            // in here can fail between the note and the commit.
+            self.note(&drafts, true);
+            let _ = tx.commit().await;
+        }
+    }
+
+    /// In the caller's own transaction; the engine may never hear of its commit.
+    async fn foreign(&mut self, drafts: Vec<Draft>) {
+        let writer = Writer::new(Arc::new(self.store.clone()));
+        let mut tx = self.store.begin();
+        let mut receipts = Vec::new();
+        for draft in &drafts {
+            match writer.write(&mut tx, &draft.event).await {
+                Ok(receipt) => receipts.push(receipt),
+                Err(_) => return,
+            }
+            self.pause(TRANSACTION_US_MAX).await;
+        }
+        if self.rng.chance(0.15) {
+            self.note(&drafts, false);
+            // A receipt that lies: the table is the truth.
+            receipts.into_iter().for_each(postrider_engine::Receipt::committed);
+            if let Some(outbox) = self.outbox.borrow().as_ref() {
+                outbox.wake();
+            }
+            drop(tx);
+            return;
+        }
+        self.note(&drafts, true);
+        let _ = tx.commit().await;
+        if self.rng.chance(0.7)
+            && let Some(outbox) = self.outbox.borrow().as_ref()
+        {
+            outbox.wake();
+        }
+    }
+}

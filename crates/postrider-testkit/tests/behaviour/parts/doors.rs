@@ -1,0 +1,158 @@
+//! A store with a door in front of, and another behind, the verbs of the engine.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use postrider::{
+    BoxFuture, EventId, Result, Store, StoreError, StoreErrorKind, Target,
+    store::{
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
+        Settled, Settlement, Stats,
+    },
+};
+
+use super::Gate;
+
+/// What stands around one verb.
+pub(crate) struct Door {
+    calls: AtomicUsize,
+    failing: AtomicBool,
+    pub(crate) before: Gate,
+    pub(crate) after: Gate,
+}
+
+impl Door {
+    fn new() -> Self {
+        Self {
+            calls: AtomicUsize::new(0),
+            failing: AtomicBool::new(false),
+            before: Gate::open(),
+            after: Gate::open(),
+        }
+    }
+
+    /// How often the verb was called.
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(SeqCst)
+    }
+
+    /// From now on the verb fails, or works again.
+    pub(crate) fn fail(&self, failing: bool) {
+        self.failing.store(failing, SeqCst);
+    }
+
+    async fn through<T>(&self, verb: BoxFuture<'_, Result<T>>) -> Result<T> {
+        self.calls.fetch_add(1, SeqCst);
+        self.before.pass().await;
+        if self.failing.load(SeqCst) {
+            return Err(
+                StoreError::new(StoreErrorKind::Unreachable, "cannot do it", "the line is cut").into()
+            );
+        }
+        let done = verb.await;
+        self.after.pass().await;
+        done
+    }
+}
+
+/// The store behind its doors.
+pub(crate) struct Doors {
+    inner: Arc<dyn Store>,
+    pub(crate) lease: Door,
+    pub(crate) renew: Door,
+    pub(crate) claim: Door,
+    pub(crate) settle: Door,
+}
+
+impl Doors {
+    pub(crate) fn before(store: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self {
+            inner: store,
+            lease: Door::new(),
+            renew: Door::new(),
+            claim: Door::new(),
+            settle: Door::new(),
+        })
+    }
+
+    /// Every verb of the engine fails from now on, or works again.
+    pub(crate) fn fail(&self, failing: bool) {
+        [&self.lease, &self.renew, &self.claim, &self.settle].into_iter().for_each(|door| door.fail(failing));
+    }
+}
+
+impl Store for Doors {
+    fn features(&self) -> Features {
+        self.inner.features()
+    }
+
+    fn target(&self) -> &Target {
+        self.inner.target()
+    }
+
+    fn migrate(&self) -> BoxFuture<'_, Result<()>> {
+        self.inner.migrate()
+    }
+
+    fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
+        // The memory store acts when the verb is called, not when it is polled: the call itself has to wait.
+        Box::pin(self.lease.through(Box::pin(async move { self.inner.lease(request).await })))
+    }
+
+    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Vec<Lane>>> {
+        Box::pin(self.renew.through(Box::pin(async move { self.inner.renew(leases, ttl).await })))
+    }
+
+    fn release<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<()>> {
+        self.inner.release(leases)
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
+        Box::pin(self.claim.through(Box::pin(async move { self.inner.claim(claim).await })))
+    }
+
+    fn settle<'a>(
+        &'a self,
+        leases: &'a [Lease],
+        settlements: &'a [Settlement],
+        retention: Duration,
+    ) -> BoxFuture<'a, Result<Settled>> {
+        Box::pin(
+            self.settle
+                .through(Box::pin(async move { self.inner.settle(leases, settlements, retention).await })),
+        )
+    }
+
+    fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
+        self.inner.dead(after, limit)
+    }
+
+    fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
+        self.inner.redrive(ids)
+    }
+
+    fn discard<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
+        self.inner.discard(ids)
+    }
+
+    fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>> {
+        self.inner.purge(retention, limit)
+    }
+
+    fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
+        self.inner.stats()
+    }
+
+    fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {
+        self.inner.status(id)
+    }
+
+    fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
+        self.inner.why(key)
+    }
+}

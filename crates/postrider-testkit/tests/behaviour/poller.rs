@@ -1,0 +1,283 @@
+//! Claims: when they happen, and what they survive.
+
+use std::sync::Arc;
+
+use postrider::{Backoff, Outcome, store::EventStatus};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
+use tokio::time::Instant;
+use tracing::Level;
+
+use crate::parts::{
+    Doors, Folder, Gate, Log, PATIENCE, Recorder, Site, eventually, keyed, ms, on_every_store, plain, secs,
+    settle_down,
+};
+
+on_every_store![
+    without_a_poller_only_hot_events_are_delivered_until_somebody_polls,
+    an_event_whose_commit_nobody_told_is_delivered_by_the_next_poll,
+    a_poll_on_demand_delivers_without_a_timer,
+    a_poll_after_shutdown_claims_nothing,
+];
+
+async fn without_a_poller_only_hot_events_are_delivered_until_somebody_polls(site: Site) {
+    // S0-15.1b
+    let seen = Recorder::default();
+    let outbox = site.outbox().on("A", seen.delivers()).poller(false).start().await.unwrap();
+    let cold = site.write(&outbox, plain("A")).await;
+    let keyed = site.write_hot(&outbox, plain("A").key("k")).await;
+    let hot = site.write_hot(&outbox, plain("A")).await;
+    site.until_done(&hot).await;
+    assert_eq!(seen.ids(), std::slice::from_ref(&hot));
+    assert_eq!(site.status(&cold).await, EventStatus::New);
+    assert_eq!(site.status(&keyed).await, EventStatus::New);
+
+    assert_eq!(outbox.poll_once().await.unwrap(), 2);
+    site.until_all_done(3).await;
+    assert_eq!(seen.count(), 3);
+}
+
+async fn an_event_whose_commit_nobody_told_is_delivered_by_the_next_poll(site: Site) {
+    // S3-1.5
+    let seen = Recorder::default();
+    let outbox = site.outbox().on("A", seen.delivers()).poll(ms(20), ms(200)).start().await.unwrap();
+    let id = site.write_untold(&outbox, plain("A")).await;
+    site.until_done(&id).await;
+    assert_eq!(seen.ids(), [id]);
+}
+
+async fn a_poll_on_demand_delivers_without_a_timer(site: Site) {
+    // S3-11.2
+    let seen = Recorder::default();
+    let outbox = site.outbox().on("A", seen.delivers()).poller(false).start().await.unwrap();
+    assert_eq!(outbox.poll_once().await.unwrap(), 0);
+    let ids = site.write_all_untold(&outbox, [plain("A"), plain("A"), plain("A")]).await;
+    assert_eq!(outbox.poll_once().await.unwrap(), 3);
+    for id in &ids {
+        site.until_done(id).await;
+    }
+    assert_eq!(outbox.poll_once().await.unwrap(), 0);
+}
+
+async fn a_poll_after_shutdown_claims_nothing(site: Site) {
+    // S3-11.2
+    let doors = Doors::before(site.store.clone());
+    let seen = Recorder::default();
+    let outbox = site.outbox().shared_store(doors.clone()).on("A", seen.delivers()).start().await.unwrap();
+    outbox.shutdown().await;
+    let claims = doors.claim.calls();
+    let id = site.write(&outbox, plain("A")).await;
+    assert_eq!(outbox.poll_once().await.unwrap(), 0);
+    assert_eq!(doors.claim.calls(), claims);
+    assert_eq!(site.status(&id).await, EventStatus::New);
+    assert_eq!(seen.count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn telling_of_a_commit_wakes_the_poller_before_any_pause_has_passed() {
+    // S3-1.2: keyed events and foreign transactions are read at once.
+    let site = Site::memory(8);
+    let seen = Recorder::default();
+    let outbox = site.outbox().on("A", seen.delivers()).start().await.unwrap();
+    // Long enough that the poller has come to its longest pause.
+    tokio::time::sleep(secs(30) + ms(7)).await;
+    let written = Instant::now();
+    site.write(&outbox, plain("A").key("k")).await;
+    seen.reaches(1).await;
+    assert_eq!(Instant::now(), written, "a pause passed before the event was read");
+    site.write_hot(&outbox, plain("A").key("k")).await;
+    seen.reaches(2).await;
+    assert!(
+        written.elapsed() < ms(20),
+        "a keyed event of an owned transaction waited for {:?}",
+        written.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pause_grows_from_poll_min_to_poll_max_and_begins_anew_with_an_event() {
+    // S0-15.1, S3-11.1
+    let site = Site::memory(1);
+    let doors = Doors::before(site.store.clone());
+    let seen = Recorder::default();
+    let outbox = site
+        .outbox()
+        .shared_store(doors.clone())
+        .on("A", seen.delivers())
+        .poll(ms(20), ms(5000))
+        .start()
+        .await
+        .unwrap();
+    let gaps = async |count: usize| {
+        let mut gaps = Vec::new();
+        let (mut calls, mut last) = (doors.claim.calls(), Instant::now());
+        while gaps.len() < count {
+            tokio::time::sleep(ms(1)).await;
+            if doors.claim.calls() > calls {
+                calls = doors.claim.calls();
+                gaps.push(last.elapsed().as_millis());
+                last = Instant::now();
+            }
+        }
+        gaps
+    };
+    site.write_untold(&outbox, plain("A")).await;
+    seen.reaches(1).await;
+    settle_down().await;
+    assert_eq!(gaps(10).await, [20, 40, 80, 160, 320, 640, 1280, 2560, 5000, 5000]);
+    site.write_untold(&outbox, plain("A")).await;
+    seen.reaches(2).await;
+    settle_down().await;
+    assert_eq!(gaps(3).await, [20, 40, 80]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_is_tried_when_it_is_due_and_not_at_the_next_poll() {
+    // S3-13.1: the delay is the policy's, whatever the poller does.
+    let site = Site::memory(1);
+    let seen = Recorder::default();
+    let outbox = site
+        .outbox()
+        .on(
+            "A",
+            seen.answers(
+                |delivery| if delivery.attempt == 1 { Outcome::retry("once") } else { Outcome::Delivered },
+            ),
+        )
+        .retry(Backoff::fixed(ms(200)))
+        .start()
+        .await
+        .unwrap();
+    for hot in [true, false] {
+        // Long enough that the poller has come to its longest pause.
+        tokio::time::sleep(secs(31)).await;
+        let before = seen.count();
+        if hot {
+            site.write_hot(&outbox, plain("A")).await
+        } else {
+            site.write(&outbox, plain("A")).await
+        };
+        seen.reaches(before + 2).await;
+        let times = seen.times();
+        let gap = times[before + 1] - times[before];
+        assert!(gap >= ms(200) && gap < ms(230), "hot: {hot}; a retry of 200 ms came after {gap:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_after_a_slow_handler_is_tried_when_it_is_due() {
+    let site = Site::memory(1);
+    let seen = Recorder::default();
+    let handler = seen.clone();
+    let outbox = site
+        .outbox()
+        .on("A", move |delivery: postrider::Delivery| {
+            handler.note(&delivery);
+            async move {
+                // Slower than all pauses of the poller: it sleeps for poll_max when the outcome comes.
+                tokio::time::sleep(secs(42)).await;
+                if delivery.attempt == 1 { Err("once") } else { Ok(()) }
+            }
+        })
+        .retry(Backoff::fixed(ms(200)))
+        .start()
+        .await
+        .unwrap();
+    site.write(&outbox, plain("A")).await;
+    seen.reaches(2).await;
+    let gap = seen.times()[1] - seen.times()[0];
+    assert!(gap >= secs(42) + ms(200) && gap < secs(42) + ms(230), "it came after {gap:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn followers_of_a_freed_key_come_back_at_once_and_not_at_the_next_poll() {
+    let site = Site::memory(1);
+    let (seen, gate) = (Recorder::default(), Arc::new(Gate::open()));
+    let (handler, wait) = (seen.clone(), gate.clone());
+    let outbox = site
+        .outbox()
+        .on("Tested", move |delivery: postrider::Delivery| {
+            handler.note(&delivery);
+            let wait = wait.clone();
+            async move {
+                wait.pass().await;
+                if delivery.attempt == 1 && delivery.payload().as_text() == Some("0") {
+                    Err("once")
+                } else {
+                    Ok(())
+                }
+            }
+        })
+        .retry(Backoff::fixed(ms(200)))
+        .start()
+        .await
+        .unwrap();
+    site.write_all(&outbox, (0..3).map(|n| keyed("k", n))).await;
+    seen.reaches(1).await;
+    settle_down().await;
+    gate.close();
+    seen.reaches(2).await;
+    // The second attempt of the head takes long; its followers are parked, and the poller rests.
+    tokio::time::sleep(secs(31)).await;
+    let freed = Instant::now();
+    gate.let_through();
+    seen.reaches(4).await;
+    assert_eq!(seen.numbers(), [0, 0, 1, 2]);
+    assert!(freed.elapsed() < ms(100), "followers came back after {:?}", freed.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_loops_survive_a_database_that_is_away_for_30_seconds_and_say_so() {
+    // S3-16.2, S3-14.3
+    let (log, _guard) = Log::listen();
+    let site = Site::memory(8);
+    let doors = Doors::before(site.store.clone());
+    let seen = Recorder::default();
+    let outbox = site.outbox().shared_store(doors.clone()).on("A", seen.delivers()).start().await.unwrap();
+    let first = site.write(&outbox, plain("A")).await;
+    site.until_done(&first).await;
+
+    doors.settle.before.close();
+    let sent = site.write_hot(&outbox, plain("A")).await;
+    seen.reaches(2).await;
+    doors.settle.before.until_arrivals(2).await;
+    doors.fail(true);
+    doors.settle.before.let_through();
+    let waiting = site.write(&outbox, plain("A")).await;
+    tokio::time::sleep(secs(30)).await;
+    assert!(log.count(Level::ERROR, "claim failed") > 3, "claims that fail are logged");
+    assert!(log.count(Level::ERROR, "settle failed") > 3, "settles that fail are logged");
+    assert!(log.count(Level::WARN, "lease") > 3, "renewals that fail are logged");
+    assert_eq!(seen.count(), 2);
+
+    doors.fail(false);
+    site.until_done(&waiting).await;
+    site.until_done(&sent).await;
+    assert_eq!(site.store.stats().await.unwrap().pending, 0);
+}
+
+#[tokio::test]
+async fn no_connection_is_held_while_a_handler_runs() {
+    // S3-4.2: a pool of one connection, and a handler that waits.
+    let folder = Folder::new();
+    let options = SqliteConnectOptions::new().filename(folder.file()).create_if_missing(true);
+    let pool = SqlitePoolOptions::new()
+        .max_connections(1)
+        .acquire_timeout(PATIENCE)
+        .connect_with(options)
+        .await
+        .unwrap();
+    let store = postrider::sqlite::SqliteStore::new(pool.clone());
+    let (seen, gate) = (Recorder::default(), Arc::new(Gate::shut()));
+    let outbox =
+        postrider::Outbox::builder().store(store).on("A", seen.waits_at(&gate)).start().await.unwrap();
+    for keyed in [false, true] {
+        let event = if keyed { plain("A").key("k") } else { plain("A") };
+        outbox.transaction(&pool, async |tx| tx.write(event).await).await.unwrap();
+    }
+    gate.until_arrivals(2).await;
+    // Both handlers wait now; the only connection is to be had.
+    let one: i64 = sqlx::query_scalar("SELECT 1").fetch_one(&pool).await.unwrap();
+    assert_eq!(one, 1);
+    gate.let_through();
+    eventually("both are done", async || outbox.stats().await.unwrap().done == 2).await;
+}

@@ -1,0 +1,102 @@
+//! The store conformance suite on the in-memory store, with one lane and with eight.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use postrider_core::{Event, EventId, Result, Store, tx::OnDuplicate};
+use postrider_engine::memory::{MemoryStore, MemoryTx};
+use postrider_testkit::{
+    conformance::{Failure, StoreHarness},
+    store_conformance,
+};
+
+struct MemoryHarness<const LANES: u32> {
+    store: MemoryStore,
+    passed_us: AtomicU64,
+}
+
+impl<const LANES: u32> StoreHarness for MemoryHarness<LANES> {
+    type Tx = MemoryTx;
+
+    async fn fresh() -> Result<Self, Failure> {
+        Ok(Self { store: MemoryStore::new(LANES), passed_us: AtomicU64::new(0) })
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.store.clone())
+    }
+
+    async fn pass(&self, time: Duration) -> Result<(), Failure> {
+        let time_us = u64::try_from(time.as_micros())?;
+        let passed_us = self.passed_us.fetch_add(time_us, Relaxed) + time_us;
+        self.store.set_clock_offset(Duration::from_micros(passed_us));
+        Ok(())
+    }
+
+    async fn begin(&self) -> Result<MemoryTx, Failure> {
+        Ok(self.store.begin())
+    }
+
+    async fn insert(
+        &self,
+        tx: &mut MemoryTx,
+        events: &[Event],
+        on_duplicate: OnDuplicate,
+    ) -> Result<Vec<bool>> {
+        tx.insert(self.store.target(), events, on_duplicate).await
+    }
+
+    async fn put(&self, tx: &mut MemoryTx, name: &str) -> Result<(), Failure> {
+        tx.put(name, "");
+        Ok(())
+    }
+
+    async fn has(&self, name: &str) -> Result<bool, Failure> {
+        Ok(self.store.get(name).is_some())
+    }
+
+    async fn fail_statement(&self, tx: &mut MemoryTx) -> Result<(), Failure> {
+        let twice = Event::json_text("Twice", "{}").build()?;
+        let failed = tx.insert(self.store.target(), &[twice.clone(), twice], OnDuplicate::Fail).await;
+        assert!(failed.is_err());
+        Ok(())
+    }
+
+    async fn savepoint(&self, tx: &mut MemoryTx) -> Result<(), Failure> {
+        tx.savepoint();
+        Ok(())
+    }
+
+    async fn rollback_to_savepoint(&self, tx: &mut MemoryTx) -> Result<(), Failure> {
+        tx.rollback_to_savepoint();
+        Ok(())
+    }
+
+    async fn commit(&self, tx: MemoryTx) -> Result<(), Failure> {
+        Ok(tx.commit().await?)
+    }
+
+    async fn rollback(&self, tx: MemoryTx) -> Result<(), Failure> {
+        tx.rollback().await;
+        Ok(())
+    }
+
+    async fn insert_undecodable(&self) -> Result<EventId, Failure> {
+        Ok(self.store.insert_undecodable("Broken", "the headers are no JSON"))
+    }
+}
+
+mod one_lane {
+    use super::*;
+    store_conformance!(MemoryHarness<1>);
+}
+
+mod eight_lanes {
+    use super::*;
+    store_conformance!(MemoryHarness<8>);
+}
