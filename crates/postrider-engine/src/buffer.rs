@@ -83,6 +83,7 @@ struct Tracked {
 
 pub(crate) struct Buffer {
     lanes: BTreeMap<Lane, OwnedLane>,
+    first_deadline: Option<Instant>,
     hot: Lineup<Item>,
     cold: Lineup<Item>,
     /// Counts takes modulo three: two for hot, one for cold.
@@ -120,6 +121,7 @@ impl Buffer {
         let slots = routes.len() + 1;
         Self {
             lanes: BTreeMap::new(),
+            first_deadline: None,
             hot: Lineup::new(slots),
             cold: Lineup::new(slots),
             turn: 0,
@@ -149,16 +151,30 @@ impl Buffer {
 
     // ── lanes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// A lease was taken or renewed.
+    /// A lease was taken.
     pub(crate) fn own(&mut self, lease: Lease, deadline: Instant) {
-        match self.lanes.get_mut(&lease.lane) {
-            Some(lane) if lane.lease == lease => lane.deadline = deadline,
-            _ => {
-                self.lose(lease.lane);
-                let position = Position::START;
-                self.lanes.insert(lease.lane, OwnedLane { lease, deadline, position, again: Vec::new() });
-            }
+        self.lose(lease.lane);
+        let position = Position::START;
+        self.lanes.insert(lease.lane, OwnedLane { lease, deadline, position, again: Vec::new() });
+        self.note_deadlines();
+    }
+
+    /// A lease was renewed. It may have been lost since the renewal was sent.
+    pub(crate) fn extend(&mut self, lease: Lease, deadline: Instant) {
+        if let Some(lane) = self.lanes.get_mut(&lease.lane).filter(|lane| lane.lease == lease) {
+            lane.deadline = deadline;
         }
+        self.note_deadlines();
+    }
+
+    fn note_deadlines(&mut self) {
+        self.first_deadline = self.lanes.values().map(|lane| lane.deadline).min();
+    }
+
+    /// Whether a local deadline has passed. Lanes are renewed together, so nothing at all is sent then: what is queued
+    /// waits until the renewal comes through or the lane is known to be lost.
+    pub(crate) fn is_expired(&self, now: Instant) -> bool {
+        self.first_deadline.is_some_and(|deadline| now >= deadline)
     }
 
     /// The lane is no longer ours: what is queued of it is forgotten. What is being sent stays tracked until it ends.
@@ -166,6 +182,7 @@ impl Buffer {
         if self.lanes.remove(&lane).is_none() {
             return;
         }
+        self.note_deadlines();
         let reserved: Vec<Seq> =
             self.reserved.values().filter(|item| item.lease.lane == lane).map(|item| item.seq).collect();
         for seq in reserved {
@@ -422,48 +439,33 @@ impl Buffer {
 
     /// What to send next: hot and cold in turn, two to one, routes in turn within each.
     pub(crate) fn next(&mut self, now: Instant) -> Next {
-        loop {
-            let hot_first = self.turn < 2;
-            let (breakers, batch_max) = (&self.breakers, &self.batch_max);
-            let open = |slot: usize| breakers.get(slot).is_some_and(|breaker| breaker.lets_through(now));
-            let most = |slot: usize| match breakers.get(slot) {
-                Some(breaker) if breaker.is_closed() => batch_max.get(slot).copied().unwrap_or(1),
-                _ => 1,
-            };
-            let (first, second) =
-                if hot_first { (&mut self.hot, &mut self.cold) } else { (&mut self.cold, &mut self.hot) };
-            let Some((slot, items)) = first.pop(open, most).or_else(|| second.pop(open, most)) else {
-                return Next::Wait(self.breakers.iter().filter_map(|breaker| breaker.opens_at(now)).min());
-            };
-            self.turn = (self.turn + 1) % 3;
-            let (live, expired): (Vec<Item>, Vec<Item>) =
-                items.into_iter().partition(|item| self.is_live(item.lease, now));
-            for item in expired {
-                self.untrack(item.seq);
-                if let Some(key) = item.key {
-                    self.keys.remove(&(item.lease.lane, key));
-                }
-                self.lose(item.lease.lane);
-            }
-            if live.is_empty() {
-                continue;
-            }
-            self.sending += live.len();
-            if let Some(breaker) = self.breakers.get_mut(slot) {
-                breaker.sending();
-            }
-            return Next::Send(slot.checked_sub(1), live);
+        if self.is_expired(now) {
+            return Next::Wait(None);
         }
-    }
-
-    fn is_live(&self, lease: Lease, now: Instant) -> bool {
-        self.lanes.get(&lease.lane).is_some_and(|lane| lane.lease == lease && now < lane.deadline)
+        let (breakers, batch_max) = (&self.breakers, &self.batch_max);
+        let open = |slot: usize| breakers.get(slot).is_some_and(|breaker| breaker.lets_through(now));
+        let most = |slot: usize| match breakers.get(slot) {
+            Some(breaker) if breaker.is_closed() => batch_max.get(slot).copied().unwrap_or(1),
+            _ => 1,
+        };
+        let hot_first = self.turn < 2;
+        let (first, second) =
+            if hot_first { (&mut self.hot, &mut self.cold) } else { (&mut self.cold, &mut self.hot) };
+        let Some((slot, items)) = first.pop(open, most).or_else(|| second.pop(open, most)) else {
+            return Next::Wait(self.breakers.iter().filter_map(|breaker| breaker.opens_at(now)).min());
+        };
+        self.turn = (self.turn + 1) % 3;
+        self.sending += items.len();
+        if let Some(breaker) = self.breakers.get_mut(slot) {
+            breaker.sending();
+        }
+        Next::Send(slot.checked_sub(1), items)
     }
 
     /// Whether anything can be sent now.
     pub(crate) fn has_work(&self, now: Instant) -> bool {
         let open = |slot: usize| self.breakers.get(slot).is_some_and(|breaker| breaker.lets_through(now));
-        self.hot.has(open) || self.cold.has(open)
+        !self.is_expired(now) && (self.hot.has(open) || self.cold.has(open))
     }
 
     // ── outcomes ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -32,10 +32,13 @@ impl Keeper {
         let renew_every = self.shared.settings.lease / 3;
         let renewed = self.renew().await;
         let taken = if renewed { self.take().await } else { None };
-        let owned = lock(&self.shared.buffer).lanes_owned();
+        let (owned, expired) = {
+            let buffer = lock(&self.shared.buffer);
+            (buffer.lanes_owned(), buffer.is_expired(Instant::now()))
+        };
         self.shared.metrics.lanes_owned(owned as u64);
-        match (renewed, taken) {
-            // Something failed: soon again, while the deadline is still ahead.
+        match (renewed && !expired, taken) {
+            // Something failed, or took longer than the lease: soon again.
             (false, _) | (true, None) => (renew_every / 4).min(RETRY_MAX),
             (true, Some(next_expiry)) => next_expiry.map_or(renew_every, |expiry| expiry.min(renew_every)),
         }
@@ -63,13 +66,19 @@ impl Keeper {
         match self.shared.store.renew(&leases, self.shared.settings.lease).await {
             Ok(held) => {
                 let mut buffer = lock(&self.shared.buffer);
+                let was_expired = buffer.is_expired(Instant::now());
                 for lease in leases {
                     if held.contains(&lease.lane) {
-                        buffer.own(lease, deadline);
+                        buffer.extend(lease, deadline);
                     } else {
                         warn!(lane = lease.lane, "lane lost: another instance took it");
                         buffer.lose(lease.lane);
                     }
+                }
+                drop(buffer);
+                if was_expired {
+                    self.shared.work.notify_one();
+                    self.shared.wake.notify_one();
                 }
                 true
             }

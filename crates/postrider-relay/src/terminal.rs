@@ -5,6 +5,7 @@ use std::{
     io::{IsTerminal, Write, stderr, stdout},
 };
 
+use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use serde_json::{Map, Value};
 
 use crate::Verdict;
@@ -48,6 +49,20 @@ impl Terminal {
         };
         if wanted && tty { format!("\x1b[1;{colour}m{sentence}\x1b[0m") } else { sentence.to_owned() }
     }
+}
+
+/// An empty table with a header; the columns in `numbers` are numbers.
+pub(crate) fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')))
+        .set_header(header);
+    for &column in numbers {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
 }
 
 /// An error, to stderr.

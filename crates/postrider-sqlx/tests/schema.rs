@@ -8,10 +8,10 @@ use postrider_core::{Error, SchemaError, Store, StoreErrorKind, rng::Rng, store:
 use postrider_sqlx::SqliteStore;
 use support::{Folder, execute, number, shell};
 
-fn kind(error: &Error) -> StoreErrorKind {
+fn kind(error: &Error) -> Option<StoreErrorKind> {
     match error {
-        Error::Store(error) => error.kind(),
-        other => panic!("no error of the store: {other:?}"),
+        Error::Store(error) => Some(error.kind()),
+        _ => None,
     }
 }
 
@@ -117,7 +117,7 @@ async fn a_file_that_is_no_database_is_called_corrupt_and_named() {
     let file = folder.file("letter.txt");
     std::fs::write(&file, "Dear Sir or Madam, ".repeat(100)).unwrap();
     let error = SqliteStore::connect(&file).await.unwrap_err();
-    assert_eq!(kind(&error), StoreErrorKind::Corrupt);
+    assert_eq!(kind(&error), Some(StoreErrorKind::Corrupt));
     assert!(error.to_string().contains(&file), "{error}");
 }
 
@@ -126,7 +126,7 @@ async fn a_missing_folder_is_not_created() {
     let folder = Folder::new();
     let file = folder.file("missing/outbox.db");
     let error = SqliteStore::connect(&format!("sqlite://{file}")).await.unwrap_err();
-    assert_eq!(kind(&error), StoreErrorKind::Unreachable);
+    assert_eq!(kind(&error), Some(StoreErrorKind::Unreachable));
     assert!(error.to_string().contains(&file), "{error}");
 }
 
@@ -144,7 +144,7 @@ async fn a_read_only_file_can_be_looked_at_and_not_written() {
     assert_eq!(reader.stats().await.unwrap().pending, 0);
     let request = LeaseRequest { owner: String::new(), ttl: Duration::ZERO, nonces: Rng::seeded(1) };
     for error in [too_early, reader.lease(&request).await.unwrap_err()] {
-        assert_eq!(kind(&error), StoreErrorKind::ReadOnly);
+        assert_eq!(kind(&error), Some(StoreErrorKind::ReadOnly));
         assert!(error.to_string().contains(&file), "{error}");
     }
 }
@@ -161,7 +161,7 @@ async fn a_lock_that_stays_is_called_busy() {
 
     let lock = store.pool().begin_with("BEGIN IMMEDIATE").await.unwrap();
     let error = SqliteStore::new(impatient).redrive(&["a".into()]).await.unwrap_err();
-    assert_eq!(kind(&error), StoreErrorKind::Busy);
+    assert_eq!(kind(&error), Some(StoreErrorKind::Busy));
     lock.rollback().await.unwrap();
 }
 

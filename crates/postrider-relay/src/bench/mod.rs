@@ -4,10 +4,14 @@ mod backlog;
 mod memory;
 
 use clap::ValueEnum;
-use comfy_table::{CellAlignment, Table, presets::UTF8_NO_BORDERS};
 use serde_json::{Map, json};
 
-use crate::{Verdict, failure::Failure, signal::Ending, terminal::Terminal};
+use crate::{
+    Verdict,
+    failure::Failure,
+    signal::Ending,
+    terminal::{self, Terminal},
+};
 
 /// Measure what is promised in numbers, on this machine.
 ///
@@ -76,16 +80,12 @@ async fn measure(args: &Args) -> Result<Vec<Figure>, Failure> {
 }
 
 fn tell(terminal: Terminal, figures: &[Figure]) -> Verdict {
-    let mut table = Table::new();
-    table.load_style(UTF8_NO_BORDERS).set_header(["figure", "value", "must be below"]);
+    let mut table = terminal::table(["figure", "value", "must be below"], &[1, 2]);
     let mut object = Map::new();
     for figure in figures {
         let limit = figure.below.map(|limit| limit.to_string()).unwrap_or_default();
         table.add_row([figure.name, &figure.value.to_string(), &limit]);
         object.insert(figure.name.to_owned(), json!(figure.value));
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
     }
     let beyond: Vec<&str> =
         figures.iter().filter(|figure| !figure.is_well()).map(|figure| figure.name).collect();
@@ -94,7 +94,7 @@ fn tell(terminal: Terminal, figures: &[Figure]) -> Verdict {
     } else {
         (Verdict::Bad, format!("Bad: {} beyond the limit.", beyond.join(", ")))
     };
-    terminal.say(&table);
+    terminal.say(table.trim_fmt());
     terminal.say(terminal.paint(verdict, &sentence));
     terminal.answer(object);
     verdict

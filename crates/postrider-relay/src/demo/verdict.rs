@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, Table, presets::UTF8_NO_BORDERS};
 use postrider::{Outbox, store::DeadLetter};
 use serde_json::{Map, Value, json};
 
@@ -10,10 +9,14 @@ use super::{
     ledger::{Counts, Ledger},
     view::plural,
 };
-use crate::{Verdict, failure::Failure, terminal::Terminal};
+use crate::{
+    Verdict,
+    failure::Failure,
+    terminal::{self, Terminal},
+};
 
 /// Dead letters that are listed at most.
-const LISTED: usize = 10;
+const LISTED: usize = 5;
 
 /// What a run came to.
 pub(crate) struct Report {
@@ -107,21 +110,16 @@ impl Report {
         ]
     }
 
-    fn table(&self) -> Table {
-        let mut table = Table::new();
-        table.load_style(UTF8_NO_BORDERS).set_header(["over the whole file", "events", "meaning"]);
+    fn table(&self) -> String {
+        let mut table = terminal::table(["over the whole file", "events", "meaning"], &[1]);
         for (name, count, meaning) in self.rows() {
             table.add_row([name, &count.to_string(), meaning]);
         }
-        if let Some(column) = table.column_mut(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        table
+        table.trim_fmt()
     }
 
-    fn dead_table(&self) -> Table {
-        let mut table = Table::new();
-        table.load_style(UTF8_NO_BORDERS).set_header(["id", "type", "key", "reason", "wait behind it"]);
+    fn dead_table(&self) -> String {
+        let mut table = terminal::table(["id", "type", "key", "reason", "wait behind it"], &[4]);
         for (letter, behind) in &self.dead {
             table.add_row([
                 letter.id.as_str(),
@@ -131,7 +129,7 @@ impl Report {
                 &behind.to_string(),
             ]);
         }
-        table
+        table.trim_fmt()
     }
 
     fn sentence(&self) -> String {

@@ -3,9 +3,12 @@
 //! # Layout
 //!
 //! * `parts`: what the tests are made of
-//! * `poller`: wake-ups, polls and their pace
-//! * `outcomes`: what each outcome does to an event
-//! * `ordering`: order within a key
+//! * `acceptance`: the acceptance tests of the source system, by their names
+//! * `writing`: into the caller's transaction, or one that the outbox owns
+//! * `poller`, `queues`: from the table into memory, and what waits there
+//! * `routing`, `interceptors`, `outcomes`, `ordering`: delivery
+//! * `leases`, `shutdown`: the right to deliver, and its end
+//! * `metrics`, `databases`: what is measured; several outboxes in one program
 
 #![allow(
     clippy::unwrap_used,
@@ -15,9 +18,15 @@
     reason = "a test that cannot go on says so by a panic"
 )]
 
+mod acceptance;
+mod databases;
+mod interceptors;
+mod leases;
+mod metrics;
 mod ordering;
 mod outcomes;
 mod parts;
 mod poller;
 mod queues;
+mod routing;
 mod shutdown;

@@ -38,7 +38,13 @@ async fn attempts_of(site: &Site, id: &postrider::EventId) -> Option<u32> {
 }
 
 async fn until_tried(site: &Site, id: &postrider::EventId) -> EventStatus {
-    eventually("an outcome is settled", async || site.status(id).await != EventStatus::New).await;
+    eventually("an outcome is settled", async || {
+        matches!(
+            site.status(id).await,
+            EventStatus::Waiting { error: Some(_), .. } | EventStatus::Dead { .. } | EventStatus::Done { .. }
+        )
+    })
+    .await;
     site.status(id).await
 }
 

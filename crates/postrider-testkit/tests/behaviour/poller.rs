@@ -120,6 +120,8 @@ async fn the_pause_grows_from_poll_min_to_poll_max_and_begins_anew_with_an_event
         }
         gaps
     };
+    // Past the wake-up that comes with the lanes.
+    tokio::time::sleep(secs(1)).await;
     site.write_untold(&outbox, plain("A")).await;
     seen.reaches(1).await;
     settle_down().await;
@@ -280,4 +282,20 @@ async fn no_connection_is_held_while_a_handler_runs() {
     assert_eq!(one, 1);
     gate.let_through();
     eventually("both are done", async || outbox.stats().await.unwrap().done == 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_is_due_at_once_is_never_taken_for_a_delayed_one() {
+    // A claim that looks at the clock before it looks at the table finds events that are not due yet, and a delayed event
+    // does not hold its key.
+    let site = Site::sqlite().await;
+    let (seen, gate) = (Recorder::default(), Arc::new(Gate::shut()));
+    let outbox =
+        site.outbox().on("A", seen.waits_at(&gate)).cold_queue(2000).poll(ms(1), ms(1)).start().await.unwrap();
+    for _ in 0..300 {
+        site.write(&outbox, plain("A")).await;
+    }
+    assert_eq!(site.store.stats().await.unwrap().waiting, 0);
+    gate.let_through();
+    site.until_all_done(300).await;
 }

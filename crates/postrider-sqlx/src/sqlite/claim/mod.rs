@@ -20,7 +20,7 @@ use sqlx::{Connection, Row, SqliteConnection};
 
 use self::{
     choose::{Budget, Candidate, choose},
-    scan::{Met, Scanner, Verdict},
+    scan::{Met, Returning, Scanner, Verdict},
     write::Findings,
 };
 use super::{
@@ -110,7 +110,7 @@ async fn look(
     let mut fresh = scanner.fresh(conn, lane.from.seq).await?;
     let already: HashSet<Seq> = again.met.iter().map(|met| met.seq).collect();
     let mut waiting = scanner.waiting(conn, lane.from, &already).await?;
-    let (returning, empty) = scanner.returning(conn).await?;
+    let Returning { candidates: returning, empty, more } = scanner.returning(conn).await?;
     let next_due = scanner.next_due(conn).await?;
 
     // Those that are looked at once more lie below the fresh ones, so one after the other they are in order.
@@ -133,7 +133,7 @@ async fn look(
     let findings = Findings::new(lane.lease, met(), empty);
     let left = again.stopped || fresh.stopped || waiting.stopped || taken.returning < returning.len();
     // What is parked behind a key that is free already is due as soon as it is parked.
-    claimed.more |= left || met().any(|met| matches!(met.verdict, Verdict::Park { returning: true }));
+    claimed.more |= more || left || met().any(|met| matches!(met.verdict, Verdict::Park { returning: true }));
 
     let turned = met().filter(|met| matches!(met.verdict, Verdict::Turn)).map(|met| met.available_at);
     let until = turned.chain(next_due).min().map(|due| due.since(scanner.now));

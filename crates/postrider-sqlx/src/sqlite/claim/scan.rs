@@ -57,17 +57,18 @@ impl Statements {
                 "AND e.status = 2 AND e.available_at > ?2 AND e.available_at <= ?3
                  ORDER BY e.available_at, e.seq",
             ),
-            // SQLite has no LATERAL; the IN with a LIMIT inside, once for each key, is what stands in for it.
+            // SQLite has no LATERAL; the IN with a LIMIT inside, once for each key, is what stands in for it. One more
+            // than is wanted of each, to know whether there is more.
             returning: Statement::new(
                 &format!(
                     "SELECT freed_key.id, e.seq,
                             coalesce(octet_length(e.payload), octet_length(e.payload_bytes), 0) AS bytes
                      FROM (SELECT rowid AS id, lane, effective_key, seq FROM {{p}}hold
-                           WHERE lane = ?1 AND reason = 'returning' ORDER BY seq LIMIT {RETURNING_KEYS_MAX}) AS freed_key
+                           WHERE lane = ?1 AND reason = 'returning' ORDER BY seq LIMIT {RETURNING_KEYS_MAX} + 1) AS freed_key
                      LEFT JOIN {{p}}event AS e ON e.seq IN (
                          SELECT p.seq FROM {{p}}event AS p
                          WHERE p.lane = freed_key.lane AND p.effective_key = freed_key.effective_key AND p.parked = 1
-                         ORDER BY p.seq LIMIT {RETURNING_OF_A_KEY_MAX})
+                         ORDER BY p.seq LIMIT {RETURNING_OF_A_KEY_MAX} + 1)
                      ORDER BY freed_key.seq, freed_key.id, e.seq"
                 ),
                 prefix,
@@ -137,6 +138,17 @@ impl Scan {
         self.stopped |= !rest.is_empty();
         rest
     }
+}
+
+/// What comes back because its key is free again.
+#[derive(Debug, Default)]
+pub(super) struct Returning {
+    /// In the order of their keys' holds, and within a key in order.
+    pub(super) candidates: Vec<Candidate>,
+    /// Row ids of the holds behind which nothing is left.
+    pub(super) empty: Vec<i64>,
+    /// Whether more is behind them.
+    pub(super) more: bool,
 }
 
 /// Scans one lane for one claim.
@@ -236,19 +248,31 @@ impl Scanner<'_> {
     }
 
     /// The parked events of keys that are free again, and the holds behind which nothing is left.
-    pub(super) async fn returning(
-        &self,
-        conn: &mut SqliteConnection,
-    ) -> sqlx::Result<(Vec<Candidate>, Vec<i64>)> {
-        let (mut candidates, mut empty) = (Vec::new(), Vec::new());
+    pub(super) async fn returning(&self, conn: &mut SqliteConnection) -> sqlx::Result<Returning> {
+        let mut found = Returning::default();
+        let (mut key, mut keys, mut of_key, mut wanted) = (None, 0, 0, false);
         for row in self.sql.returning.query().bind(self.lane).fetch_all(conn).await? {
+            let id: i64 = row.try_get("id")?;
+            if key != Some(id) {
+                (key, keys, of_key, wanted) = (Some(id), keys + 1, 0, false);
+            }
+            if keys > RETURNING_KEYS_MAX {
+                found.more |= !found.candidates.is_empty();
+                break;
+            }
+            of_key += 1;
             match row.try_get::<Option<i64>, _>("seq")?.map(natural::<Seq>) {
-                None => empty.push(row.try_get("id")?),
+                None => found.empty.push(id),
+                // What stands behind events that are all in memory already is not due: the next settle makes it so.
+                Some(_) if of_key > RETURNING_OF_A_KEY_MAX => found.more |= wanted,
                 Some(seq) if self.in_flight.binary_search(&seq).is_ok() => {}
-                Some(seq) => candidates.push(Candidate { seq, bytes: weight(&row)?, held: true }),
+                Some(seq) => {
+                    wanted = true;
+                    found.candidates.push(Candidate { seq, bytes: weight(&row)?, held: true });
+                }
             }
         }
-        Ok((candidates, empty))
+        Ok(found)
     }
 
     /// When the next waiting event is due that is not due yet.

@@ -127,3 +127,71 @@ async fn write_lane(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use postrider_core::{
+        Store, Timestamp,
+        rng::Rng,
+        store::{LeaseRequest, Token},
+    };
+
+    use super::{super::super::SqliteStore, *};
+
+    const ROWS: &str = "
+        INSERT INTO postrider_event (seq, event_type, ordering_key, payload, parked) VALUES
+            (1, 'X', 'held', '', 0), (2, 'X', 'gone', '', 0), (3, 'X', 'filled', '', 0), (4, 'X', NULL, '', 0);
+        INSERT INTO postrider_hold (rowid, lane, effective_key, seq, reason) VALUES
+            (1, 0, 'held', 9, 'retry'), (2, 0, 'filled', 9, 'returning'), (3, 0, 'empty', 9, 'returning'),
+            (4, 0, 'again', 9, 'retry');";
+
+    async fn leased() -> (SqliteStore, Lease) {
+        let store = SqliteStore::connect("sqlite::memory:").await.unwrap();
+        store.migrate().await.unwrap();
+        sqlx::raw_sql(ROWS).execute(store.pool()).await.unwrap();
+        let request =
+            LeaseRequest { owner: String::new(), ttl: Duration::from_secs(9), nonces: Rng::seeded(1) };
+        let lease = store.lease(&request).await.unwrap().leases[0];
+        (store, lease)
+    }
+
+    async fn written(store: &SqliteStore, lease: Lease) -> Claimed {
+        let met = |seq, verdict| Met { seq, available_at: Timestamp::EPOCH, verdict };
+        let park = Verdict::Park { returning: false };
+        let met = [met(1, park), met(2, park), met(3, park), met(4, Verdict::Turn)];
+        let findings = [Findings::new(lease, met.iter(), vec![2, 3, 4])];
+        let mut claimed = Claimed::default();
+        let mut conn = store.pool().acquire().await.unwrap();
+        write(&store.0.claim.write, &store.0.lease, &mut conn, &findings, &mut claimed).await.unwrap();
+        claimed
+    }
+
+    async fn number(store: &SqliteStore, sql: &'static str) -> i64 {
+        sqlx::query_scalar(sql).fetch_one(store.pool()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_follower_whose_key_was_freed_in_between_is_looked_at_again() {
+        let (store, lease) = leased().await;
+        let claimed = written(&store, lease).await;
+        assert_eq!((claimed.again.as_slice(), claimed.more), ([(0, 2)].as_slice(), true));
+        assert_eq!(number(&store, "SELECT sum(seq) FROM postrider_event WHERE parked = 1").await, 4);
+        assert_eq!(number(&store, "SELECT seq FROM postrider_event WHERE status = 2").await, 4);
+        // Only the hold that is still on its way out, with nothing behind it, is gone.
+        let left = "SELECT count(*) FROM postrider_hold WHERE effective_key IN ('held', 'filled', 'again')";
+        assert_eq!(number(&store, left).await, 3);
+        assert_eq!(number(&store, "SELECT count(*) FROM postrider_hold").await, 3);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_for_a_lane_that_was_lost_in_between() {
+        let (store, lease) = leased().await;
+        let token = Token { nonce: lease.token.nonce ^ 1, ..lease.token };
+        let claimed = written(&store, Lease { token, ..lease }).await;
+        assert_eq!(claimed.lost, [0]);
+        assert_eq!(number(&store, "SELECT sum(parked) + sum(status) FROM postrider_event").await, 0);
+        assert_eq!(number(&store, "SELECT count(*) FROM postrider_hold").await, 4);
+    }
+}

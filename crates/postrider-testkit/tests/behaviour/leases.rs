@@ -1,0 +1,195 @@
+//! The right to deliver: who has it, how it changes hands, and what an instance that lost it can still do.
+
+use std::sync::Arc;
+
+use postrider::{Outbox, store::EventStatus};
+use tokio::time::Instant;
+use tracing::Level;
+
+use crate::parts::{Doors, Gate, Log, Recorder, Site, Tally, eventually, keyed, ms, on_every_store, plain, secs, settle_down};
+
+on_every_store![
+    a_second_engine_stands_by_and_takes_over_when_the_first_shuts_down,
+    a_second_engine_takes_over_when_the_first_vanishes,
+    an_engine_whose_lane_was_taken_settles_nothing_and_counts_it,
+];
+
+fn lease(site: &Site) -> std::time::Duration {
+    if site.is_sqlite() { ms(600) } else { secs(15) }
+}
+
+async fn a_second_engine_stands_by_and_takes_over_when_the_first_shuts_down(site: Site) {
+    // S2-6, S2-7
+    let (first, second, tally) = (Recorder::default(), Recorder::default(), Tally::default());
+    let one = site.outbox().on("A", first.delivers()).lease(lease(&site)).start().await.unwrap();
+    let two = site
+        .outbox()
+        .on("A", second.delivers())
+        .lease(lease(&site))
+        .metrics(tally.metrics())
+        .start()
+        .await
+        .unwrap();
+    assert_eq!(tally.now().lanes_owned, 0, "one instance holds all lanes");
+    // What the other writes is delivered by the one that holds the lanes.
+    for outbox in [&one, &two] {
+        site.write(outbox, plain("A")).await;
+        site.write_hot(outbox, plain("A")).await;
+    }
+    site.until_all_done(4).await;
+    assert_eq!((first.count(), second.count()), (4, 0));
+
+    assert!(one.shutdown().await.released);
+    let id = site.write(&two, plain("A")).await;
+    let began = Instant::now();
+    site.until_done(&id).await;
+    assert!(began.elapsed() < lease(&site), "it waited for the lease, though the lanes were free");
+    assert_eq!((first.count(), second.count()), (4, 1));
+    assert_eq!(tally.now().lanes_owned, u64::from(site.store.features().lanes));
+}
+
+async fn a_second_engine_takes_over_when_the_first_vanishes(site: Site) {
+    // S2-6, S3-1.6
+    let (first, second, gate) = (Recorder::default(), Recorder::default(), Arc::new(Gate::shut()));
+    let one = site.outbox().on("Tested", first.waits_at(&gate)).lease(lease(&site)).start().await.unwrap();
+    let ids = site.write_all(&one, (0..3).map(|n| keyed("k", n))).await;
+    gate.until_arrivals(1).await;
+    let two = site.outbox().on("Tested", second.delivers()).lease(lease(&site)).start().await.unwrap();
+    drop(one);
+    let began = Instant::now();
+    for id in &ids {
+        site.until_done(id).await;
+    }
+    assert!(began.elapsed() < lease(&site) + secs(1), "it took {:?}", began.elapsed());
+    // The head was being sent when the first vanished: it comes again, with the same id, and the order holds.
+    assert_eq!(first.numbers(), [0]);
+    assert_eq!(second.numbers(), [0, 1, 2]);
+    assert_eq!(second.ids(), ids);
+    two.shutdown().await;
+}
+
+async fn an_engine_whose_lane_was_taken_settles_nothing_and_counts_it(site: Site) {
+    let (log, _guard) = Log::listen();
+    let (first, second) = (Recorder::default(), Recorder::default());
+    let (doors, tally) = (Doors::before(site.store.clone()), Tally::default());
+    let one = site
+        .outbox()
+        .shared_store(doors.clone())
+        .on("Tested", first.answers(|_| postrider::Outcome::rejected("the zombie says no")))
+        .lease(lease(&site))
+        .metrics(tally.metrics())
+        .start()
+        .await
+        .unwrap();
+    // It pauses inside of its settle, and its renewals do not come through either.
+    doors.settle.before.close();
+    doors.renew.before.close();
+    let ids = site.write_all(&one, (0..3).map(|n| keyed("k", n))).await;
+    doors.settle.before.until_arrivals(1).await;
+    let two = site.outbox().on("Tested", second.delivers()).lease(lease(&site)).start().await.unwrap();
+    second.reaches(1).await;
+
+    doors.settle.before.let_through();
+    doors.renew.before.let_through();
+    for id in &ids {
+        site.until_done(id).await;
+    }
+    eventually("the fence is counted", async || tally.now().fenced == 1).await;
+    assert_eq!(site.store.stats().await.unwrap().dead, 0, "a settle of the one that lost its lane was written");
+    assert_eq!(second.numbers(), [0, 1, 2]);
+    assert_eq!(first.numbers(), [0], "it went on to send");
+    assert!(log.count(Level::WARN, "fenced") + log.count(Level::WARN, "lane lost") >= 1);
+    two.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn past_the_local_deadline_nothing_is_sent_hot_or_cold() {
+    let site = Site::memory(1);
+    let (seen, doors, gate) = (Recorder::default(), Doors::before(site.store.clone()), Arc::new(Gate::open()));
+    let outbox = site
+        .outbox()
+        .shared_store(doors.clone())
+        .on("A", seen.waits_at(&gate))
+        .workers(1)
+        .start()
+        .await
+        .unwrap();
+    let first = site.write_hot(&outbox, plain("A")).await;
+    site.until_done(&first).await;
+    doors.renew.before.close();
+    doors.lease.before.close();
+    // Some wait in memory behind a slow one when the deadline passes.
+    gate.close();
+    site.write_all(&outbox, [plain("A"), plain("A"), plain("A")]).await;
+    site.write_hot(&outbox, plain("A")).await;
+    seen.reaches(2).await;
+    tokio::time::sleep(secs(14)).await;
+    gate.let_through();
+    site.write_hot(&outbox, plain("A")).await;
+    site.write(&outbox, plain("A")).await;
+    tokio::time::sleep(secs(30)).await;
+    assert_eq!(seen.count(), 2, "something was sent without the right to");
+
+    doors.renew.before.let_through();
+    doors.lease.before.let_through();
+    eventually("all are done", async || site.store.stats().await.unwrap().pending == 0).await;
+    assert_eq!(seen.count(), 7, "what was sent and settled is not sent again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_handler_keeps_its_lane_as_long_as_renewals_come_through() {
+    let site = Site::memory(8);
+    let (seen, tally) = (Recorder::default(), Tally::default());
+    let handler = seen.clone();
+    let outbox = site
+        .outbox()
+        .on("A", move |delivery: postrider::Delivery| {
+            handler.note(&delivery);
+            tokio::time::sleep(secs(100))
+        })
+        .metrics(tally.metrics())
+        .start()
+        .await
+        .unwrap();
+    let standby: Outbox = site.outbox().on("A", seen.delivers()).start().await.unwrap();
+    let id = site.write(&outbox, plain("A").key("k")).await;
+    tokio::time::sleep(secs(99)).await;
+    assert_eq!(site.status(&id).await, EventStatus::New);
+    tokio::time::sleep(secs(2)).await;
+    assert!(site.is_done(&id).await);
+    assert_eq!((seen.count(), tally.now().fenced, tally.now().lanes_owned), (1, 0, 8));
+    drop(standby);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_engines_on_one_store_deliver_each_event_once() {
+    // S2-6
+    let site = Site::memory(8);
+    let seen = Recorder::default();
+    let start = async || site.outbox().on("Tested", seen.delivers()).start().await.unwrap();
+    let (one, two) = (start().await, start().await);
+    for n in 0..50 {
+        site.write(&one, keyed(&format!("k{}", n % 5), n)).await;
+        site.write_hot(&two, keyed(&format!("k{}", n % 5), n + 50)).await;
+        site.write_hot(&two, postrider::Event::json_text("Tested", "0")).await;
+    }
+    site.until_all_done(150).await;
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(seen.count(), 150);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_started_while_the_database_is_away_takes_its_lanes_when_it_is_back() {
+    let site = Site::memory(1);
+    let (seen, doors) = (Recorder::default(), Doors::before(site.store.clone()));
+    doors.fail(true);
+    let outbox = site.outbox().shared_store(doors.clone()).on("A", seen.delivers()).start().await.unwrap();
+    let id = site.write(&outbox, plain("A")).await;
+    tokio::time::sleep(secs(30)).await;
+    assert_eq!(seen.count(), 0);
+    doors.fail(false);
+    let began = Instant::now();
+    site.until_done(&id).await;
+    assert!(began.elapsed() < secs(6), "it took {:?}", began.elapsed());
+    settle_down().await;
+}

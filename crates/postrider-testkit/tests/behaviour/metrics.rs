@@ -1,0 +1,160 @@
+//! What is measured.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use postrider::{Backoff, Delivery, Metrics, Outcome};
+
+use crate::parts::{Gate, Recorder, Site, Tally, eventually, ms, number, on_every_store, plain, secs};
+
+on_every_store![every_counter_grows_by_exactly_what_happened, the_library_runs_without_metrics];
+
+async fn every_counter_grows_by_exactly_what_happened(site: Site) {
+    // S3-16.1a: a scripted run.
+    let (seen, tally, gate) = (Recorder::default(), Tally::default(), Arc::new(Gate::shut()));
+    let slow = Recorder::default();
+    let outbox = site
+        .outbox()
+        .on(
+            "Tested",
+            seen.answers(|delivery: &Delivery| match (number(delivery), delivery.attempt) {
+                (1, 1 | 2) => Outcome::retry("twice"),
+                (2, _) => Outcome::retry("always"),
+                (3, _) => Outcome::rejected("never"),
+                _ => Outcome::Delivered,
+            }),
+        )
+        .on("Slow", slow.waits_at(&gate))
+        .hot_queue(1)
+        .max_attempts(3)
+        .retry(Backoff::fixed(ms(5)))
+        .poller(false)
+        .metrics(tally.metrics())
+        .start()
+        .await
+        .unwrap();
+    // One hot event is taken and fills the queue, two more are dropped.
+    for _ in 0..3 {
+        site.write_hot(&outbox, plain("Slow")).await;
+    }
+    gate.let_through();
+    site.until_all_done(1).await;
+    // Read: two that were dropped, one that is delivered, one that fails twice, one for good, one rejected, one unroutable.
+    site.write_all(&outbox, (0..4).map(|n| postrider::Event::json_text("Tested", n.to_string()))).await;
+    site.write(&outbox, plain("Nobody")).await;
+    eventually("the script has run", async || {
+        outbox.poll_once().await.unwrap();
+        let stats = site.store.stats().await.unwrap();
+        (stats.done, stats.dead, stats.pending) == (5, 3, 0)
+    })
+    .await;
+    eventually("outcomes are counted", async || tally.now().settled == 12).await;
+    let now = tally.now();
+    assert_eq!((now.hot_enqueued, now.hot_dropped), (1, 2));
+    // Seven rows, and two retries each of the two that fail.
+    assert_eq!(now.cold_enqueued, 7 + 4);
+    assert_eq!((now.delivered, now.failed, now.dead), (5, 4, 3));
+    assert_eq!((now.written, now.deferred, now.fenced), (8, 0, 0));
+    assert_eq!((now.hot_depth, now.cold_depth), (0, 0));
+}
+
+async fn the_library_runs_without_metrics(site: Site) {
+    // S3-16.1c
+    let seen = Recorder::default();
+    let outbox = site.outbox().on("A", seen.delivers()).start().await.unwrap();
+    let id = site.write_hot(&outbox, plain("A")).await;
+    site.until_done(&id).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn gauges_show_the_depth_of_both_queues_and_the_oldest_lag() {
+    // S3-16.1b
+    let site = Site::memory(1);
+    let (seen, gate, tally) = (Recorder::default(), Arc::new(Gate::shut()), Tally::default());
+    let outbox = site
+        .outbox()
+        .on("A", seen.waits_at(&gate))
+        .poller(false)
+        .metrics(tally.metrics())
+        .start()
+        .await
+        .unwrap();
+    site.write(&outbox, plain("A")).await;
+    tokio::time::sleep(secs(7)).await;
+    site.write_all(&outbox, (0..4).map(|_| plain("A"))).await;
+    tokio::time::sleep(secs(2)).await;
+    for _ in 0..3 {
+        site.write_hot(&outbox, plain("A")).await;
+    }
+    outbox.poll_once().await.unwrap();
+    let now = tally.now();
+    assert_eq!((now.hot_depth, now.cold_depth, now.oldest_lag_ms), (3, 5, 9000));
+    let stats = outbox.stats().await.unwrap();
+    assert_eq!((stats.pending, stats.oldest), (8, Some(secs(9))));
+    gate.let_through();
+    site.until_all_done(8).await;
+    outbox.poll_once().await.unwrap();
+    let now = tally.now();
+    assert_eq!((now.hot_depth, now.cold_depth, now.oldest_lag_ms), (0, 0, 0));
+}
+
+/// Remembers which of its methods were called.
+#[derive(Default)]
+struct Named(Mutex<Vec<&'static str>>);
+
+impl Named {
+    fn note(&self, name: &'static str) {
+        self.0.lock().unwrap().push(name);
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.lock().unwrap().contains(&name)
+    }
+}
+
+impl Metrics for Named {
+    fn written(&self, _: u64) {
+        self.note("writer");
+    }
+
+    fn delivered(&self) {
+        self.note("dispatcher");
+    }
+
+    fn claimed(&self, _: u64, _: Duration) {
+        self.note("poller");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_of_ones_own_are_told_by_writer_engine_and_poller() {
+    // S3-16.1c
+    let site = Site::memory(1);
+    let (seen, named) = (Recorder::default(), Arc::new(Named::default()));
+    let outbox = site.outbox().on("A", seen.delivers()).metrics(named.clone()).start().await.unwrap();
+    let id = site.write(&outbox, plain("A")).await;
+    site.until_done(&id).await;
+    assert!(named.has("writer") && named.has("dispatcher") && named.has("poller"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn delivered_events_are_purged_when_their_retention_ends() {
+    let site = Site::memory(1);
+    let (seen, tally) = (Recorder::default(), Tally::default());
+    let outbox = site
+        .outbox()
+        .on("A", seen.delivers())
+        .retention(secs(3600))
+        .metrics(tally.metrics())
+        .start()
+        .await
+        .unwrap();
+    site.write_all(&outbox, (0..250).map(|_| plain("A"))).await;
+    site.until_all_done(250).await;
+    tokio::time::sleep(secs(3590)).await;
+    assert_eq!((tally.now().purged, site.store.stats().await.unwrap().done), (0, 250));
+    tokio::time::sleep(secs(30)).await;
+    assert_eq!((tally.now().purged, site.store.stats().await.unwrap().done), (250, 0));
+}
