@@ -16,6 +16,7 @@ use std::{
 
 use postrider_core::{
     Event, Source, Timestamp,
+    event::limits::EVENT_FLAT_BYTES,
     store::{Change, Claim, Claimed, Lane, LaneClaim, Lease, Position, Seq, Settlement, Undecodable},
     tx::Placed,
 };
@@ -406,7 +407,7 @@ impl Buffer {
     // ── queues ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     fn track(&mut self, item: &Item) {
-        let weight = item.cargo.as_ref().map_or(256, Event::weight_bytes);
+        let weight = item.cargo.as_ref().map_or(EVENT_FLAT_BYTES, Event::weight_bytes);
         match item.source {
             Source::Hot => self.hot_count += 1,
             Source::Cold => self.cold_count += 1,

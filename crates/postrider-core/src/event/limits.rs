@@ -20,6 +20,8 @@ pub const CONTENT_TYPE_CHARS_MAX: usize = 128;
 pub const HEADERS_BYTES_MAX: usize = 64 * 1024;
 /// Largest payload, in bytes. An outbox can be configured to take less, never more.
 pub const PAYLOAD_BYTES_MAX: usize = 1_048_576;
+/// What an event weighs in a queue beside its payload and headers, in bytes.
+pub const EVENT_FLAT_BYTES: usize = 256;
 /// Longest error text that is stored with an event, in characters.
 pub const ERROR_CHARS_MAX: usize = 4000;
 

@@ -193,10 +193,9 @@ impl Event {
 
     /// What this event weighs in a queue: payload, headers and a flat amount for the rest, in bytes.
     pub fn weight_bytes(&self) -> usize {
-        const FLAT: usize = 256;
         self.0.headers.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
             + self.0.payload.len()
-            + FLAT
+            + limits::EVENT_FLAT_BYTES
     }
 
     /// A builder that begins with all the fields of this event: for write hooks, which change events.

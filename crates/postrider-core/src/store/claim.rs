@@ -42,7 +42,7 @@ pub struct Claim {
     pub in_flight: Vec<Seq>,
     /// Most events to return.
     pub limit: usize,
-    /// Most bytes of payload to return; the first event comes whatever its size.
+    /// Most bytes to return, as [`Event::weight_bytes`] counts them; the first event comes whatever its size.
     pub bytes: usize,
 }
 

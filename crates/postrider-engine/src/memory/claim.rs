@@ -251,8 +251,8 @@ impl Reading<'_> {
         // Time goes before the hold: a row that was parked before its time would come back before its time.
         match row.status {
             Status::Dead => return Met::Pass,
-            Status::New if row.available_at > self.now => return Met::Wait,
-            Status::Waiting if row.available_at > self.now => return Met::Pass,
+            Status::New if row.is_early(self.now) => return Met::Wait,
+            Status::Waiting if row.is_early(self.now) => return Met::Pass,
             Status::New | Status::Waiting => {}
         }
         match self.hold_of(row) {
@@ -274,12 +274,12 @@ impl Reading<'_> {
     /// Returns a row to the engine, if it fits. The first one always does.
     fn take(&mut self, seq: Seq, held: bool, limit: usize, bytes: usize) -> bool {
         let Some(row) = self.tables.rows.get(&seq) else { return true };
-        let payload_bytes = row.payload_bytes();
-        let fits = self.events.is_empty() || self.bytes.saturating_add(payload_bytes) <= bytes;
+        let weight_bytes = row.weight_bytes();
+        let fits = self.events.is_empty() || self.bytes.saturating_add(weight_bytes) <= bytes;
         if self.events.len() >= limit || !fits {
             return false;
         }
-        self.bytes += payload_bytes;
+        self.bytes += weight_bytes;
         self.taken.insert(seq);
         self.events.push(ClaimedEvent {
             lane: row.lane,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use postrider_core::{
     Event, EventId, Timestamp,
+    event::limits::EVENT_FLAT_BYTES,
     store::{Lane, Undecodable},
 };
 
@@ -67,7 +68,14 @@ impl Row {
         }
     }
 
-    pub(super) fn payload_bytes(&self) -> usize {
-        self.content.as_ref().map_or(0, |event| event.payload().len())
+    pub(super) fn weight_bytes(&self) -> usize {
+        self.content.as_ref().map_or(EVENT_FLAT_BYTES, Event::weight_bytes)
+    }
+
+    /// Whether its time has not come. A row that was written to be delivered at once is never early, also if the clock
+    /// was set back since: taken for a delayed one, it would let later events of its key pass.
+    pub(super) fn is_early(&self, now: Timestamp) -> bool {
+        let was_delayed = self.status != Status::New || self.available_at > self.created_at;
+        self.available_at > now && was_delayed
     }
 }

@@ -101,14 +101,15 @@ pub async fn a_limit_holds_over_all_lanes_together<H: StoreHarness>() -> Checked
     Ok(())
 }
 
-/// Payload bytes are limited; the order is kept, and nothing small overtakes what is large.
+/// Bytes are limited, headers included; the order is kept, and nothing small overtakes what is large.
 pub async fn a_claim_stops_at_its_bytes_without_letting_small_events_overtake<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
-    let events = [sized("k", 600)?, sized("k", 300)?, sized("k", 600)?, sized("k", 10)?];
+    let heavy = sized("k", 10)?.to_builder().header("h", "x".repeat(5990)).build()?;
+    let events = [sized("k", 6000)?, sized("k", 3000)?, heavy, sized("k", 10)?];
     scene.harness.write(&events).await?;
-    let first = scene.owner.claim(&scene.store, 100, 1000, &[]).await?;
+    let first = scene.owner.claim(&scene.store, 100, 10_000, &[]).await?;
     assert_eq!((first.events.len(), first.more), (2, true));
-    let second = scene.owner.claim(&scene.store, 100, 1000, &[]).await?;
+    let second = scene.owner.claim(&scene.store, 100, 10_000, &[]).await?;
     assert_eq!((second.events.len(), second.more), (2, false));
     assert_eq!([claimed_ids(&first.events), claimed_ids(&second.events)].concat(), ids(&events));
     Ok(())

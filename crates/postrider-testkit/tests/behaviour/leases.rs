@@ -6,7 +6,9 @@ use postrider::{Outbox, store::EventStatus};
 use tokio::time::Instant;
 use tracing::Level;
 
-use crate::parts::{Doors, Gate, Log, Recorder, Site, Tally, eventually, keyed, ms, on_every_store, plain, secs, settle_down};
+use crate::parts::{
+    Doors, Gate, Log, Recorder, Site, Tally, eventually, keyed, ms, on_every_store, plain, secs, settle_down,
+};
 
 on_every_store![
     a_second_engine_stands_by_and_takes_over_when_the_first_shuts_down,
@@ -95,7 +97,11 @@ async fn an_engine_whose_lane_was_taken_settles_nothing_and_counts_it(site: Site
         site.until_done(id).await;
     }
     eventually("the fence is counted", async || tally.now().fenced == 1).await;
-    assert_eq!(site.store.stats().await.unwrap().dead, 0, "a settle of the one that lost its lane was written");
+    assert_eq!(
+        site.store.stats().await.unwrap().dead,
+        0,
+        "a settle of the one that lost its lane was written"
+    );
     assert_eq!(second.numbers(), [0, 1, 2]);
     assert_eq!(first.numbers(), [0], "it went on to send");
     assert!(log.count(Level::WARN, "fenced") + log.count(Level::WARN, "lane lost") >= 1);
@@ -105,7 +111,8 @@ async fn an_engine_whose_lane_was_taken_settles_nothing_and_counts_it(site: Site
 #[tokio::test(start_paused = true)]
 async fn past_the_local_deadline_nothing_is_sent_hot_or_cold() {
     let site = Site::memory(1);
-    let (seen, doors, gate) = (Recorder::default(), Doors::before(site.store.clone()), Arc::new(Gate::open()));
+    let (seen, doors, gate) =
+        (Recorder::default(), Doors::before(site.store.clone()), Arc::new(Gate::open()));
     let outbox = site
         .outbox()
         .shared_store(doors.clone())

@@ -290,8 +290,14 @@ async fn an_event_that_is_due_at_once_is_never_taken_for_a_delayed_one() {
     // does not hold its key.
     let site = Site::sqlite().await;
     let (seen, gate) = (Recorder::default(), Arc::new(Gate::shut()));
-    let outbox =
-        site.outbox().on("A", seen.waits_at(&gate)).cold_queue(2000).poll(ms(1), ms(1)).start().await.unwrap();
+    let outbox = site
+        .outbox()
+        .on("A", seen.waits_at(&gate))
+        .cold_queue(2000)
+        .poll(ms(1), ms(1))
+        .start()
+        .await
+        .unwrap();
     for _ in 0..300 {
         site.write(&outbox, plain("A")).await;
     }

@@ -37,8 +37,9 @@ pub(in super::super) struct Statements {
 
 /// A row as a scan sees it, with the hold of its key.
 const GLANCE: &str = "
-    SELECT e.seq, e.status, e.available_at, h.seq AS head, h.reason = 'returning' AS coming_back,
-           coalesce(octet_length(e.payload), octet_length(e.payload_bytes), 0) AS bytes
+    SELECT e.seq, e.status, e.available_at, e.created_at, h.seq AS head, h.reason = 'returning' AS coming_back,
+           coalesce(octet_length(e.payload), octet_length(e.payload_bytes), 0) AS payload_size,
+           coalesce(octet_length(e.headers), 0) AS headers_size
     FROM {p}event AS e LEFT JOIN {p}hold AS h ON h.lane = e.lane AND h.effective_key = e.effective_key
     WHERE e.lane = ?1 AND e.parked = 0";
 
@@ -62,7 +63,8 @@ impl Statements {
             returning: Statement::new(
                 &format!(
                     "SELECT freed_key.id, e.seq,
-                            coalesce(octet_length(e.payload), octet_length(e.payload_bytes), 0) AS bytes
+                            coalesce(octet_length(e.payload), octet_length(e.payload_bytes), 0) AS payload_size,
+                            coalesce(octet_length(e.headers), 0) AS headers_size
                      FROM (SELECT rowid AS id, lane, effective_key, seq FROM {{p}}hold
                            WHERE lane = ?1 AND reason = 'returning' ORDER BY seq LIMIT {RETURNING_KEYS_MAX} + 1) AS freed_key
                      LEFT JOIN {{p}}event AS e ON e.seq IN (
@@ -236,7 +238,7 @@ impl Scanner<'_> {
         let head = row.try_get::<Option<i64>, _>("head")?.map(natural::<Seq>);
         let verdict = if self.in_flight.binary_search(&seq).is_ok() || already.contains(&seq) {
             Verdict::Pass
-        } else if available_at > self.now {
+        } else if self.is_early(row, available_at)? {
             // Time comes before the key: what is parked is due.
             if row.try_get::<i64, _>("status")? == 0 { Verdict::Turn } else { Verdict::Pass }
         } else if head.is_some_and(|head| head != seq) {
@@ -245,6 +247,14 @@ impl Scanner<'_> {
             Verdict::Return(Candidate { seq, bytes: weight(row)?, held: head.is_some() })
         };
         Ok(Met { seq, available_at, verdict })
+    }
+
+    /// Whether a row's time has not come. One that was written to be delivered at once is never early, also if the clock
+    /// was set back since: taken for a delayed one, it would let later events of its key pass.
+    fn is_early(&self, row: &SqliteRow, available_at: Timestamp) -> sqlx::Result<bool> {
+        let was_delayed = row.try_get::<i64, _>("status")? != 0
+            || available_at > Timestamp::from_micros(row.try_get("created_at")?);
+        Ok(available_at > self.now && was_delayed)
     }
 
     /// The parked events of keys that are free again, and the holds behind which nothing is left.
@@ -282,8 +292,11 @@ impl Scanner<'_> {
     }
 }
 
-/// What a row weighs in the claim: nothing if its payload is too large to be read.
+/// What a row weighs in the claim, as [`Event::weight_bytes`](postrider_core::Event::weight_bytes) counts; little if its
+/// payload is too large to be read.
 fn weight(row: &SqliteRow) -> sqlx::Result<usize> {
-    let bytes: usize = natural(row.try_get("bytes")?);
-    Ok(if bytes > limits::PAYLOAD_BYTES_MAX { 0 } else { bytes })
+    let (payload, headers): (usize, usize) =
+        (natural(row.try_get("payload_size")?), natural(row.try_get("headers_size")?));
+    let payload = if payload > limits::PAYLOAD_BYTES_MAX { 0 } else { payload };
+    Ok(payload + headers + limits::EVENT_FLAT_BYTES)
 }
