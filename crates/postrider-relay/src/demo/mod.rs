@@ -89,7 +89,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         closed: Arc::new(AtomicBool::new(false)),
     };
     let finger = Finger { started: Instant::now(), outbox: outbox.clone(), ledger, metrics, tally };
-    let mut view = View::new(terminal, args.events);
+    let mut view = View::new(terminal, args.events, args.exit);
     watch(&args, &clerk, &finger, &mut view, &mut ending).await?;
 
     let took = finger.started.elapsed();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use postrider::sqlite::SqliteStore;
+use postrider::{Error, Store, sqlite::SqliteStore};
 use sqlx::{Connection, SqlitePool, sqlite::SqlitePoolOptions};
 
 use crate::{failure::Failure, folder::TemporaryFolder};
@@ -34,11 +34,17 @@ impl Place {
         }
     }
 
+    /// The store in the file, with its tables.
     pub(crate) async fn connect(&self) -> Result<SqliteStore, Failure> {
         let path = self.path.to_str().ok_or_else(|| {
             Failure::usage(format!("--db {} is not UTF-8", self.path.display())).hint("give another path")
         })?;
-        SqliteStore::connect(path).await.map_err(|error| self.explain(error.into()))
+        let opened = async {
+            let store = SqliteStore::connect(path).await?;
+            store.migrate().await?;
+            Ok(store)
+        };
+        opened.await.map_err(|error: Error| self.explain(error.into()))
     }
 
     /// A pool for the shop itself, with the settings of the store's.

@@ -31,13 +31,16 @@ struct Live {
     queues: ProgressBar,
     trouble: ProgressBar,
     state: ProgressBar,
+    /// What is said while there is nothing else to say.
+    hint: &'static str,
 }
 
 impl View {
-    /// A view on a start that commits `events` events.
-    pub(crate) fn new(terminal: Terminal, events: u64) -> Self {
+    /// A view on a start that commits `events` events and then, perhaps, ends by itself.
+    pub(crate) fn new(terminal: Terminal, events: u64, ends: bool) -> Self {
         let screen = if terminal.is_live() {
-            Screen::Live(Live::new(events))
+            let hint = if ends { "ends when nothing is pending" } else { "Ctrl-C ends it with the verdict" };
+            Screen::Live(Live::new(events, hint))
         } else {
             Screen::Lines { terminal, next: LINE_EVERY }
         };
@@ -61,14 +64,15 @@ impl View {
     /// The last picture stays.
     pub(crate) fn end(self) {
         if let Screen::Live(live) = self.screen {
-            live.state.finish_and_clear();
-            [live.written, live.delivered, live.queues, live.trouble].iter().for_each(ProgressBar::abandon);
+            live.state.set_message("");
+            let lines = [live.written, live.delivered, live.queues, live.trouble, live.state];
+            lines.iter().for_each(ProgressBar::abandon);
         }
     }
 }
 
 impl Live {
-    fn new(events: u64) -> Self {
+    fn new(events: u64, hint: &'static str) -> Self {
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stdout_with_hz(10));
         let bar = |name, length, template| {
             let style = ProgressStyle::with_template(template)
@@ -84,6 +88,7 @@ impl Live {
             queues: bar("queues", 0, TEXT),
             trouble: bar("trouble", 0, TEXT),
             state: bar("", 0, TEXT),
+            hint,
             _all: all,
         }
     }
@@ -105,10 +110,7 @@ impl Live {
             stats.dead,
             plural(stats.held_keys, "key")
         ));
-        self.state.set_message(match pulse.standby {
-            Some(left) => waiting(left),
-            None => String::new(),
-        });
+        self.state.set_message(pulse.standby.map_or_else(|| self.hint.to_owned(), waiting));
     }
 }
 

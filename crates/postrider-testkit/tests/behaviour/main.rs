@@ -30,3 +30,4 @@ mod poller;
 mod queues;
 mod routing;
 mod shutdown;
+mod writing;

@@ -2,8 +2,8 @@
 
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -16,11 +16,13 @@ use postrider::{
     },
 };
 
+use tokio::time::Instant;
+
 use super::Gate;
 
 /// What stands around one verb.
 pub(crate) struct Door {
-    calls: AtomicUsize,
+    calls: Mutex<Vec<Instant>>,
     failing: AtomicBool,
     pub(crate) before: Gate,
     pub(crate) after: Gate,
@@ -29,7 +31,7 @@ pub(crate) struct Door {
 impl Door {
     fn new() -> Self {
         Self {
-            calls: AtomicUsize::new(0),
+            calls: Mutex::default(),
             failing: AtomicBool::new(false),
             before: Gate::open(),
             after: Gate::open(),
@@ -38,7 +40,14 @@ impl Door {
 
     /// How often the verb was called.
     pub(crate) fn calls(&self) -> usize {
-        self.calls.load(SeqCst)
+        self.calls.lock().unwrap().len()
+    }
+
+    /// How long after the one before it each call came, in milliseconds, for the last so many calls.
+    pub(crate) fn gaps_ms(&self, last: usize) -> Vec<u128> {
+        let calls = self.calls.lock().unwrap();
+        let gaps: Vec<u128> = calls.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
+        gaps[gaps.len() - last..].to_vec()
     }
 
     /// From now on the verb fails, or works again.
@@ -47,7 +56,7 @@ impl Door {
     }
 
     async fn through<T>(&self, verb: BoxFuture<'_, Result<T>>) -> Result<T> {
-        self.calls.fetch_add(1, SeqCst);
+        self.calls.lock().unwrap().push(Instant::now());
         self.before.pass().await;
         if self.failing.load(SeqCst) {
             return Err(

@@ -15,7 +15,7 @@ pub(crate) use gate::Gate;
 pub(crate) use log::Log;
 use postrider::{Delivery, Event, EventBuilder, Outcome};
 pub(crate) use recorder::Recorder;
-pub(crate) use site::{Folder, Site};
+pub(crate) use site::{Database, Folder, Site};
 pub(crate) use tally::Tally;
 use tokio::time::Instant;
 

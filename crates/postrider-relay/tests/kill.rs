@@ -1,0 +1,98 @@
+//! The demo, killed with SIGKILL at moments that a seed decides, and started again on the same file.
+
+mod command;
+
+use std::{
+    process::{Child, Stdio},
+    time::{Duration, Instant},
+};
+
+use command::{Counted, demo, fresh, postrider};
+use postrider::rng::Rng;
+use sqlx::{ConnectOptions, SqliteConnection, sqlite::SqliteConnectOptions};
+
+/// Longest that a start may take to make the progress that it is killed for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A start that ends only when it is killed.
+struct Victim(Child);
+
+impl Victim {
+    fn start(db: &str, seed: u64) -> Self {
+        let mut command = postrider();
+        command.args(["demo", "--events", "400", "--db", db, "--seed", &seed.to_string()]);
+        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn kill(mut self) {
+        assert!(self.0.try_wait().unwrap().is_none(), "it ended before it was killed");
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// How many rows a table of the ledger has; none while there is no such table.
+async fn rows(db: &str, table: Table) -> i64 {
+    let count = async {
+        let options = SqliteConnectOptions::new().filename(db).read_only(true);
+        let mut conn: SqliteConnection = options.busy_timeout(Duration::from_secs(1)).connect().await?;
+        match table {
+            Table::Written => {
+                sqlx::query_scalar("SELECT count(*) FROM shop_written").fetch_one(&mut conn).await
+            }
+            Table::Delivered => {
+                sqlx::query_scalar("SELECT count(*) FROM shop_delivered").fetch_one(&mut conn).await
+            }
+        }
+    };
+    count.await.unwrap_or(0)
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Table {
+    Written,
+    Delivered,
+}
+
+/// Waits until a table has grown by so many rows.
+async fn until_grown(db: &str, table: Table, by: i64) {
+    let (started, goal) = (Instant::now(), rows(db, table).await + by);
+    while rows(db, table).await < goal {
+        assert!(started.elapsed() < PATIENCE, "{table:?} did not grow by {by} within {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[test]
+fn killed_ten_times_at_any_moment_it_loses_nothing_and_keeps_the_order() {
+    let db = fresh("kill");
+    let mut rng = Rng::seeded(0x0BAD_5EED);
+    for round in 0..10 {
+        let victim = Victim::start(&db, rng.next_u64());
+        // A new start writes at once, and delivers when the lease of the one before has run out.
+        let table = if round % 2 == 0 { Table::Delivered } else { Table::Written };
+        let by = 1 + rng.below(300) as i64;
+        command::block_on(until_grown(&db, table, by));
+        victim.kill();
+    }
+    let run = demo(["--events", "100", "--exit", "--json", "--db", &db]);
+    let counted = Counted::of(&run);
+    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    counted.assert_well();
+    assert_eq!(counted.get("pending"), 0);
+    assert!(counted.get("committed") > 100 && counted.get("rolled_back") > 0, "{counted:?}");
+}
+
+#[test]
+fn after_a_kill_the_next_start_goes_on_within_three_seconds() {
+    let db = fresh("goes-on");
+    let victim = Victim::start(&db, 1);
+    command::block_on(until_grown(&db, Table::Delivered, 10));
+    victim.kill();
+    let next = Victim::start(&db, 2);
+    let started = Instant::now();
+    command::block_on(until_grown(&db, Table::Delivered, 1));
+    let took = started.elapsed();
+    next.kill();
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}
