@@ -49,7 +49,7 @@ fn a_file_that_may_only_be_read_is_told() {
     // Root may write to anything, so there the file is opened for reading only.
     let is_root = fs::OpenOptions::new().append(true).open(&db).is_ok();
     let db = if is_root { format!("sqlite:{db}?mode=ro") } else { db };
-    assert_unusable(&db, &["read-only"]);
+    assert_unusable(&db, &["a SQLite file that may be written"]);
 }
 
 #[test]

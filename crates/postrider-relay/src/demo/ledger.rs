@@ -71,10 +71,9 @@ impl Ledger {
             }
             TABLES => {}
             _ => {
-                return Err(Failure::unusable(
-                    "the file has tables named shop_… that this demo did not create",
-                )
-                .hint("give another file with --db; nothing was changed"));
+                let file = pool.connect_options().get_filename().display().to_string();
+                let what = format!("{file} has tables named shop_… that this demo did not create");
+                return Err(Failure::unusable(what).hint("give another file with --db; nothing was changed"));
             }
         }
         tx.commit().await?;

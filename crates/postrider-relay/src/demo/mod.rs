@@ -64,7 +64,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     let pool = place.shop_pool(&store).await?;
     let ledger = Ledger::open(pool).await.map_err(|failure| place.explain(failure))?;
     let seed = args.seed.unwrap_or_else(|| Rng::from_entropy().next_u64() >> 32);
-    let start = ledger.start(seed).await?;
+    let start = ledger.start(seed).await.map_err(|error| place.explain(error.into()))?;
     terminal.say(place.introduction(seed));
 
     let metrics = Arc::new(Recording::default());

@@ -63,7 +63,9 @@ impl Place {
 
     /// The failure, with what a look at the path tells.
     pub(crate) fn explain(&self, failure: Failure) -> Failure {
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        // What begins with sqlite: is a URL, as everywhere in Postrider, and not to be looked at as a path.
+        let is_url = self.path.to_str().is_some_and(|path| path.starts_with("sqlite:"));
+        let folder = self.path.parent().filter(|folder| !is_url && !folder.as_os_str().is_empty());
         if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
             return failure.hint(format!(
                 "the folder {} does not exist: create it, or give another --db",

@@ -1,0 +1,48 @@
+//! Events for later: after a delay that the database counts, or at a point in time.
+//!
+//! ```text
+//! cargo run -p postrider-examples --bin delayed
+//! ```
+
+#![expect(clippy::print_stdout, reason = "an example shows what happens")]
+
+use std::time::{Duration, SystemTime};
+
+use postrider::{Delivery, Event, Outbox, sqlite::SqliteStore, store::EventStatus};
+use tokio::sync::mpsc;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let store = SqliteStore::connect("sqlite::memory:").await?;
+    let pool = store.pool().clone();
+    let (delivered, mut deliveries) = mpsc::unbounded_channel();
+    let outbox = Outbox::builder()
+        .store(store)
+        .workers(1) // so that what is due earlier is printed earlier, even on a busy machine
+        .on("Reminder", move |reminder: Delivery| {
+            let delivered = delivered.clone();
+            async move { delivered.send(reminder.id().clone()) }
+        })
+        .start()
+        .await?;
+
+    // Written in this order, delivered in the order of their times.
+    let in_90_ms = SystemTime::now() + Duration::from_millis(90);
+    let in_a_day = Duration::from_secs(86_400);
+    let reminders = [
+        Event::json_text("Reminder", "{}").id("tomorrow").deliver_after(in_a_day),
+        Event::json_text("Reminder", "{}").id("third").available_at(in_90_ms),
+        Event::json_text("Reminder", "{}").id("second").deliver_after(Duration::from_millis(30)),
+        Event::json_text("Reminder", "{}").id("first"),
+    ];
+    outbox.transaction(&pool, async |tx| tx.write_all(reminders).await).await?;
+    for _ in 0..3 {
+        println!("{}", deliveries.recv().await.ok_or("the outbox has stopped")?);
+    }
+
+    outbox.shutdown().await;
+    if let EventStatus::Waiting { attempts, .. } = outbox.status("tomorrow").await? {
+        println!("tomorrow still waits, after {attempts} attempts");
+    }
+    Ok(())
+}
