@@ -1,5 +1,7 @@
 //! What runs at the writing side.
 
+use std::sync::Arc;
+
 use crate::{Error, Event, EventId};
 
 /// What became of the transaction that events were written in.
@@ -23,5 +25,15 @@ pub trait WriteHook: Send + Sync + 'static {
     /// Called once for each write with the ids of the events that were inserted.
     fn after(&self, ids: &[EventId], fate: Fate) {
         let _ = (ids, fate);
+    }
+}
+
+impl<T: WriteHook + ?Sized> WriteHook for Arc<T> {
+    fn before_write(&self, event: Event) -> Result<Option<Event>, Error> {
+        (**self).before_write(event)
+    }
+
+    fn after(&self, ids: &[EventId], fate: Fate) {
+        (**self).after(ids, fate);
     }
 }

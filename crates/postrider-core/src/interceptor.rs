@@ -30,6 +30,20 @@ pub trait Interceptor: Send + Sync + 'static {
     }
 }
 
+impl<T: Interceptor + ?Sized> Interceptor for Arc<T> {
+    fn before<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Result<(), InterceptorError>> {
+        (**self).before(delivery)
+    }
+
+    fn after<'a>(
+        &'a self,
+        delivery: &'a Delivery,
+        outcome: &'a Outcome,
+    ) -> BoxFuture<'a, Result<(), InterceptorError>> {
+        (**self).after(delivery, outcome)
+    }
+}
+
 struct Before<F>(F);
 
 impl<F, R> Interceptor for Before<F>

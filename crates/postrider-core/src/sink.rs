@@ -194,6 +194,16 @@ pub trait Sink: Send + Sync + 'static {
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>>;
 }
 
+impl<T: Sink + ?Sized> Sink for Arc<T> {
+    fn traits(&self) -> SinkTraits {
+        (**self).traits()
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
+        (**self).send(batch)
+    }
+}
+
 struct Handler<F>(F);
 
 impl<F, R> Sink for Handler<F>

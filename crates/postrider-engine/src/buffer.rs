@@ -606,6 +606,11 @@ impl Buffer {
         self.sending == 0 && !self.has_outcomes() && !self.has_work(now)
     }
 
+    /// Nothing is in memory.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tracked.is_empty()
+    }
+
     /// Forgets what is queued, without an attempt counted; says how many events that were.
     pub(crate) fn give_back(&mut self) -> usize {
         let queued = self.hot.extract(|_| false).len() + self.cold.extract(|_| false).len();

@@ -89,9 +89,15 @@ impl OutboxBuilder {
         self
     }
 
-    /// A sink for an event type; see [`Routes::sink`].
-    pub fn sink(mut self, event_type: impl EventType, sink: Arc<dyn Sink>) -> Self {
+    /// A sink, or a handler that is shared, for an event type; see [`Routes::sink`].
+    pub fn sink(mut self, event_type: impl EventType, sink: impl Sink) -> Self {
         self.routes = self.routes.sink(event_type, sink);
+        self
+    }
+
+    /// A sink for events without another route; see [`Routes::sink_otherwise`].
+    pub fn sink_otherwise(mut self, sink: impl Sink) -> Self {
+        self.routes = self.routes.sink_otherwise(sink);
         self
     }
 
@@ -122,8 +128,8 @@ impl OutboxBuilder {
     }
 
     /// One more interceptor, after those given so far.
-    pub fn interceptor(mut self, interceptor: Arc<dyn Interceptor>) -> Self {
-        self.interceptors.push(interceptor);
+    pub fn interceptor(mut self, interceptor: impl Interceptor) -> Self {
+        self.interceptors.push(Arc::new(interceptor));
         self
     }
 
@@ -133,10 +139,24 @@ impl OutboxBuilder {
         self
     }
 
-    /// How long a failed event waits: a [`Backoff`], a closure of attempt and error, or a policy of your own.
+    /// How long a failed event waits: a [`Backoff`], or a policy of your own.
     pub fn retry(mut self, policy: impl RetryPolicy) -> Self {
         self.retry = Arc::new(policy);
         self
+    }
+
+    /// How long a failed event waits, as a function of the attempt that failed (the first is 1) and its error.
+    ///
+    /// ```
+    /// # use {postrider_engine::Outbox, std::time::Duration};
+    /// let builder = Outbox::builder().retry_with(|attempt, error| match error {
+    ///     "rate limited" => Duration::from_secs(60),
+    ///     _ => Duration::from_secs(1) * attempt,
+    /// });
+    /// # let _ = builder;
+    /// ```
+    pub fn retry_with(self, policy: impl Fn(u32, &str) -> Duration + Send + Sync + 'static) -> Self {
+        self.retry(policy)
     }
 
     /// Who is told what happens. Keep a clone of the `Arc` to read a
@@ -147,8 +167,16 @@ impl OutboxBuilder {
     }
 
     /// The only event types that `write` takes.
-    pub fn known_types(mut self, types: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.known_types = Some(types.into_iter().map(Into::into).collect());
+    ///
+    /// ```
+    /// # use postrider_engine::Outbox;
+    /// # let builder = Outbox::builder();
+    /// const EVENT_TYPES: &[&str] = &["OrderPlaced", "OrderShipped"]; // what the derive gives an enum
+    /// let builder = builder.known_types(EVENT_TYPES);
+    /// # let _ = builder;
+    /// ```
+    pub fn known_types(mut self, types: impl IntoIterator<Item = impl EventType>) -> Self {
+        self.known_types = Some(types.into_iter().map(|known| known.name().to_owned()).collect());
         self
     }
 
@@ -258,7 +286,7 @@ impl OutboxBuilder {
         let store = self.store.clone().ok_or_else(missing_store)?;
         let mut writer = Writer::new(store).with_metrics(self.metrics.clone()).with_hooks(self.hooks.clone());
         if let Some(types) = &self.known_types {
-            writer = writer.with_known_types(types.iter().cloned());
+            writer = writer.with_known_types(types);
         }
         if let Some(bytes) = self.payload_max {
             writer = writer.with_payload_max(bytes)?;

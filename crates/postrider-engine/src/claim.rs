@@ -26,6 +26,8 @@ impl Pace {
 /// What one claim brought.
 pub(crate) struct Brought {
     pub(crate) taken: usize,
+    /// Whether more is due than it brought, or could not be looked at for want of room.
+    pub(crate) more: bool,
     /// When to claim again if no wake-up comes first.
     pause: Duration,
 }
@@ -73,7 +75,8 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     let from_bottom = started - pace.last_full_look >= shared.settings.full_look_every;
     let Some(claim) = lock(&shared.buffer).begin_claim(&shared.settings, started, from_bottom) else {
         // Whoever takes a lane or makes room wakes the poller.
-        return Ok(Brought { taken: 0, pause: shared.settings.poll_max });
+        let more = !lock(&shared.buffer).is_empty();
+        return Ok(Brought { taken: 0, more, pause: shared.settings.poll_max });
     };
     if from_bottom {
         pace.last_full_look = started;
@@ -116,7 +119,7 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
         (pace.pause * 2).clamp(settings.poll_min, settings.poll_max)
     };
     let pause = if more && (taken > 0 || got_on) { Duration::ZERO } else { pace.pause };
-    Ok(Brought { taken, pause })
+    Ok(Brought { taken, more: more || again || taken > 0, pause })
 }
 
 /// A claim under way. If it fails, or its future is dropped, what it was to look at again is not forgotten.

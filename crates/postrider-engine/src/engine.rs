@@ -145,6 +145,24 @@ impl Engine {
         Ok(claim::once(&self.shared, &mut pace).await?.taken)
     }
 
+    /// Waits until everything that is due has been delivered, or has failed and waits, and its outcome is settled. What
+    /// comes in meanwhile is waited for too; what waits for a later time is not. An engine that stands by has nothing to
+    /// wait for.
+    pub async fn drain(&self) -> Result<()> {
+        loop {
+            let progress = self.shared.progress.notified();
+            let brought = {
+                let mut pace = self.shared.claim_turn.lock().await;
+                claim::once(&self.shared, &mut pace).await?
+            };
+            if !brought.more && lock(&self.shared.buffer).is_empty() {
+                return Ok(());
+            }
+            // A breaker that opens, or a lane that is lost, is no progress that somebody tells of.
+            let _ = tokio::time::timeout(self.shared.settings.poll_min, progress).await;
+        }
+    }
+
     /// There may be something to deliver: a hint that follows a commit.
     pub fn wake(&self) {
         self.shared.wake.notify_one();

@@ -99,6 +99,9 @@ impl Outbox {
     /// Runs `work` in a transaction: commits if it returns `Ok`, rolls back on an error or a panic.
     ///
     /// This is the quick way: Postrider owns the commit, so events without a key go to their handler in memory.
+    ///
+    /// The closure's error is of your own type, if that can hold Postrider's; where the statements in it fail with several,
+    /// name it at the end: `Ok::<_, Box<dyn std::error::Error>>(())`, or `anyhow::Ok(())`.
     pub async fn transaction<M, P, T, E, F>(&self, pool: P, work: F) -> Result<T, E>
     where
         P: TxSource<M>,
@@ -129,6 +132,15 @@ impl Outbox {
         match &self.engine {
             Some(engine) => engine.poll_once().await,
             None => Ok(0),
+        }
+    }
+
+    /// Waits until everything that is due has been delivered, or has failed and waits; see [`Engine::drain`]. Programs that end
+    /// after a piece of work, and tests, call it before [`shutdown`](Outbox::shutdown).
+    pub async fn drain(&self) -> Result<()> {
+        match &self.engine {
+            Some(engine) => engine.drain().await,
+            None => Ok(()),
         }
     }
 
@@ -164,21 +176,24 @@ impl Outbox {
     }
 
     /// Makes dead events due again, with their attempts counted from zero. Says how many there were.
-    pub async fn redrive(&self, ids: &[EventId]) -> Result<u64> {
-        let count = self.store().redrive(ids).await?;
+    pub async fn redrive(&self, ids: impl IntoIterator<Item = impl Into<EventId>>) -> Result<u64> {
+        let ids: Vec<EventId> = ids.into_iter().map(Into::into).collect();
+        let count = self.store().redrive(&ids).await?;
         self.wake();
         Ok(count)
     }
 
     /// Deletes dead events and frees their keys. Says how many there were.
-    pub async fn discard(&self, ids: &[EventId]) -> Result<u64> {
-        let count = self.store().discard(ids).await?;
+    pub async fn discard(&self, ids: impl IntoIterator<Item = impl Into<EventId>>) -> Result<u64> {
+        let ids: Vec<EventId> = ids.into_iter().map(Into::into).collect();
+        let count = self.store().discard(&ids).await?;
         self.wake();
         Ok(count)
     }
 
     /// Stops claiming, delivers what is in memory for at most the drain timeout, gives the rest back and frees the
-    /// lanes. Writing goes on working; what is written is delivered by the next engine.
+    /// lanes. Writing goes on working; what is written, or was committed a moment ago and not yet read, is delivered by the
+    /// next engine: [`drain`](Outbox::drain) first if it is to be delivered by this one.
     pub async fn shutdown(&self) -> ShutdownReport {
         match &self.engine {
             Some(engine) => engine.shutdown().await,

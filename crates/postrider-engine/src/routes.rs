@@ -46,6 +46,18 @@ impl Routes {
     }
 
     /// A handler for an event type, whatever the aggregate type.
+    ///
+    /// A handler that needs something of its own clones it for each call, since calls may run at the same time:
+    ///
+    /// ```
+    /// # use {postrider_core::Delivery, postrider_engine::Routes, std::sync::Arc, tokio::sync::mpsc};
+    /// let (sender, _receiver) = mpsc::channel(100);
+    /// let routes = Routes::new().on("OrderPlaced", move |order: Delivery| {
+    ///     let sender = sender.clone();
+    ///     async move { sender.send(order).await }
+    /// });
+    /// # let _ = routes;
+    /// ```
     pub fn on<F, R>(self, event_type: impl EventType, function: F) -> Self
     where
         F: Fn(Delivery) -> R + Send + Sync + 'static,
@@ -78,22 +90,38 @@ impl Routes {
         self.to(None, event_type.name(), handlers.into_iter().collect())
     }
 
-    /// A sink for an event type, whatever the aggregate type.
-    pub fn sink(self, event_type: impl EventType, sink: Arc<dyn Sink>) -> Self {
-        self.to(None, event_type.name(), vec![sink])
+    /// A sink for an event type, whatever the aggregate type. Also for a handler that several outboxes share: make it with
+    /// [`handler`] and give each a clone.
+    pub fn sink(self, event_type: impl EventType, sink: impl Sink) -> Self {
+        self.to(None, event_type.name(), vec![Arc::new(sink)])
+    }
+
+    /// A sink for an event type of one aggregate type.
+    pub fn sink_aggregate(
+        self,
+        aggregate_type: impl AggregateType,
+        event_type: impl EventType,
+        sink: impl Sink,
+    ) -> Self {
+        self.to(Some(aggregate_type.name()), event_type.name(), vec![Arc::new(sink)])
+    }
+
+    /// A sink for the events that have no other route.
+    pub fn sink_otherwise(mut self, sink: impl Sink) -> Self {
+        if !self.otherwise.is_empty() {
+            self.fail(ConfigError::DuplicateRoute { aggregate_type: None, event_type: None });
+        }
+        self.otherwise.push(Arc::new(sink));
+        self
     }
 
     /// A handler for the events that have no other route.
-    pub fn otherwise<F, R>(mut self, function: F) -> Self
+    pub fn otherwise<F, R>(self, function: F) -> Self
     where
         F: Fn(Delivery) -> R + Send + Sync + 'static,
         R: Future<Output: IntoOutcome> + Send + 'static,
     {
-        if !self.otherwise.is_empty() {
-            self.fail(ConfigError::DuplicateRoute { aggregate_type: None, event_type: None });
-        }
-        self.otherwise.push(handler(function));
-        self
+        self.sink_otherwise(handler(function))
     }
 
     /// A handler for every event, after the one that its route names. It is enough to deliver an event that has no

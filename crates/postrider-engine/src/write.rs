@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use postrider_core::{
-    BlockingCallerTx, CallerTx, ConfigError, Error, Event, EventError, EventId, Fate, IntoEvent, Metrics,
-    Result, Store, WriteHook, tx::OnDuplicate,
+    BlockingCallerTx, CallerTx, ConfigError, Error, Event, EventError, EventId, EventType, Fate, IntoEvent,
+    Metrics, Result, Store, WriteHook, tx::OnDuplicate,
 };
 
 use crate::{Engine, settings::check_payload_max, trace};
@@ -47,8 +47,8 @@ impl Writer {
 
     /// The only event types that are taken.
     #[must_use]
-    pub fn with_known_types(mut self, types: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.known_types = Some(Arc::new(types.into_iter().map(Into::into).collect()));
+    pub fn with_known_types(mut self, types: impl IntoIterator<Item = impl EventType>) -> Self {
+        self.known_types = Some(Arc::new(types.into_iter().map(|known| known.name().to_owned()).collect()));
         self
     }
 

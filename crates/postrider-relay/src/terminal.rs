@@ -34,9 +34,9 @@ impl Terminal {
         }
     }
 
-    /// Whether somebody watches, so that lines can be drawn again.
-    pub(crate) fn is_live(self) -> bool {
-        !self.json && stdout().is_terminal()
+    /// Lines that can be drawn again, if somebody watches.
+    pub(crate) fn canvas(self) -> Option<Canvas> {
+        (!self.json && stdout().is_terminal()).then_some(Canvas { drawn: 0 })
     }
 
     /// The sentence of a verdict in its colour, where colours are wanted.
@@ -48,6 +48,32 @@ impl Terminal {
             Verdict::Bad => 31,
         };
         if wanted && tty { format!("\x1b[1;{colour}m{sentence}\x1b[0m") } else { sentence.to_owned() }
+    }
+}
+
+/// Lines on stdout that are drawn again in place.
+///
+/// The cursor rests below them at the left, so that the `^C` which a terminal prints is overdrawn and shifts nothing.
+pub(crate) struct Canvas {
+    /// How many lines are on the screen.
+    drawn: usize,
+}
+
+impl Canvas {
+    pub(crate) fn draw(&mut self, lines: &[String]) {
+        // Without wrapping, a line that is too long for the terminal is cut by it and still one line.
+        let mut frame = String::from("\x1b[?7l\r");
+        if self.drawn > 0 {
+            frame.push_str(&format!("\x1b[{}A", self.drawn));
+        }
+        for line in lines {
+            frame.push_str(line);
+            frame.push_str("\x1b[K\n");
+        }
+        frame.push_str("\x1b[J\x1b[?7h");
+        let _ = stdout().write_all(frame.as_bytes());
+        let _ = stdout().flush();
+        self.drawn = lines.len();
     }
 }
 

@@ -22,7 +22,7 @@ fn with_json_stdout_is_one_line_and_people_read_stderr() {
     let run = demo(["--events", "20", "--exit", "--json"]);
     let (stdout, stderr) = command::texts(&run);
     assert_eq!(stdout.lines().count(), 1, "{stdout}");
-    assert!(stderr.contains("over the whole file") && stderr.contains("Good: "), "{stderr}");
+    assert!(stderr.contains("the whole file") && stderr.contains("Good: "), "{stderr}");
 }
 
 #[test]

@@ -9,22 +9,26 @@
 //! use postrider::{Delivery, Event, Outbox, sqlite::SqliteStore};
 //!
 //! let store = SqliteStore::connect("sqlite::memory:").await?;
-//! let pool = store.pool().clone();
+//! sqlx::query("CREATE TABLE orders (id INTEGER PRIMARY KEY, total INTEGER)").execute(store.pool()).await?;
+//!
 //! let outbox = Outbox::builder()
-//!     .store(store)
-//!     .on("OrderPlaced", async |order: Delivery| println!("placed: {}", order.id()))
+//!     .store(store.clone())
+//!     .on("OrderPlaced", async |order: Delivery| println!("placed: {}", order.aggregate_id().unwrap_or("?")))
 //!     .start()
 //!     .await?;
 //!
 //! // One transaction for the change and the event: both happen, or neither.
 //! outbox
-//!     .transaction(&pool, async |tx| {
-//!         // sqlx::query("UPDATE …").execute(tx.conn()).await?;
-//!         tx.write(Event::json_text("OrderPlaced", r#"{"total":12}"#).aggregate("Order", 42)).await
+//!     .transaction(&store, async |tx| {
+//!         sqlx::query("INSERT INTO orders VALUES (42, 12)").execute(tx.conn()).await?;
+//!         tx.write(Event::json_text("OrderPlaced", r#"{"total":12}"#).aggregate("Order", 42)).await?;
+//!         Ok::<_, Box<dyn std::error::Error>>(())
 //!     })
 //!     .await?;
 //!
+//! outbox.drain().await?; // a program that goes on does not wait; this one ends here
 //! outbox.shutdown().await;
+//! # assert_eq!(outbox.stats().await?.done, 1);
 //! # Ok(()) }
 //! ```
 //!

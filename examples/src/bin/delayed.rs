@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (delivered, mut deliveries) = mpsc::unbounded_channel();
     let outbox = Outbox::builder()
         .store(store)
-        .workers(1) // so that what is due earlier is printed earlier, even on a busy machine
+        .workers(1) // several would overtake each other on a busy machine
         .on("Reminder", move |reminder: Delivery| {
             let delivered = delivered.clone();
             async move { delivered.send(reminder.id().clone()) }
@@ -26,13 +26,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .start()
         .await?;
 
-    // Written in this order, delivered in the order of their times.
-    let in_90_ms = SystemTime::now() + Duration::from_millis(90);
-    let in_a_day = Duration::from_secs(86_400);
+    // The last one written is the first one due.
+    let soon = SystemTime::now() + Duration::from_millis(40);
     let reminders = [
-        Event::json_text("Reminder", "{}").id("tomorrow").deliver_after(in_a_day),
-        Event::json_text("Reminder", "{}").id("third").available_at(in_90_ms),
-        Event::json_text("Reminder", "{}").id("second").deliver_after(Duration::from_millis(30)),
+        Event::json_text("Reminder", "{}").id("tomorrow").deliver_after(Duration::from_secs(86_400)),
+        Event::json_text("Reminder", "{}").id("second").available_at(soon),
+        Event::json_text("Reminder", "{}").id("third").deliver_after(Duration::from_millis(80)),
         Event::json_text("Reminder", "{}").id("first"),
     ];
     outbox.transaction(&pool, async |tx| tx.write_all(reminders).await).await?;

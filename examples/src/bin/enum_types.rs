@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let outbox = Outbox::builder()
         .store(store)
-        .known_types(Happened::EVENT_TYPES)
+        .known_types(Happened::EVENT_TYPES.iter().copied())
         // The exact pair wins over the event type alone.
         .on_aggregate(About::Ticket, Happened::ItemOpened, by("tickets opened"))
         .on(Happened::ItemOpened, by("anything opened"))
@@ -61,9 +61,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{} of {}: {handler}", delivery.event_type(), delivery.aggregate_type());
     }
 
-    let unknown = outbox
-        .transaction(&pool, async |tx| tx.write(Event::json_text("item.opend", "{}")).await)
-        .await;
+    let unknown =
+        outbox.transaction(&pool, async |tx| tx.write(Event::json_text("item.opend", "{}")).await).await;
     if let Err(error) = unknown {
         println!("refused: {error}");
     }

@@ -64,8 +64,8 @@ async fn by_rule() -> Result<()> {
             let delivered = delivered.clone();
             async move {
                 match charge.attempt {
-                    1 => return Err("the bank does not answer"),
-                    2 => return Err("too many requests"),
+                    1 => Err("the bank does not answer"),
+                    2 => Err("too many requests"),
                     attempt => delivered.send(attempt).map_err(|_| "nobody listens"),
                 }
             }

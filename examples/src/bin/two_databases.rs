@@ -53,6 +53,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("mail from {}", mail.tenant_id().unwrap_or_default());
 
     billing.shutdown().await;
-    println!("shop pending {}, billing pending {}", shop.stats().await?.pending, billing.stats().await?.pending);
+    println!(
+        "shop pending {}, billing pending {}",
+        shop.stats().await?.pending,
+        billing.stats().await?.pending
+    );
     Ok(())
 }

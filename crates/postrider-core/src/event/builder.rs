@@ -133,7 +133,8 @@ impl EventBuilder {
         self
     }
 
-    /// Deliver it at this time or later.
+    /// Deliver it at this time or later. Until then it does not hold its key, and several that come due together have no
+    /// order of their own.
     pub fn available_at(mut self, time: impl Into<Timestamp>) -> Self {
         self.both_times |= matches!(self.fields.due, Due::After(_));
         self.fields.due = Due::At(time.into());

@@ -54,6 +54,12 @@ impl From<String> for EventId {
     }
 }
 
+impl From<&EventId> for EventId {
+    fn from(id: &EventId) -> Self {
+        id.clone()
+    }
+}
+
 impl Borrow<str> for EventId {
     fn borrow(&self) -> &str {
         &self.0

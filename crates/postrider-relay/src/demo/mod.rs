@@ -94,8 +94,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
 
     let took = finger.started.elapsed();
     outbox.shutdown().await;
-    view.show(&finger.pulse().await?);
-    view.end();
+    view.end(&finger.pulse().await?);
     let delivered = finger.metrics.snapshot().delivered;
     let report = Report::read(&outbox, &finger.ledger, args.exit, took, delivered).await?;
     report.tell(terminal);

@@ -7,8 +7,8 @@ use sqlx::{Connection, SqlitePool, sqlite::SqlitePoolOptions};
 
 use crate::{failure::Failure, folder::TemporaryFolder};
 
-/// Connections of the shop: its clerks and its receivers wait for each other anyway, since SQLite has one writer.
-const SHOP_CONNECTIONS: u32 = 8;
+/// Connections of the shop. SQLite has one writer and is not fair to those who wait for it; the pool is.
+const SHOP_CONNECTIONS: u32 = 2;
 
 /// The file of the demo.
 pub(crate) struct Place {
@@ -87,13 +87,14 @@ impl Place {
         let path = self.path.display();
         let kept = match self.temporary {
             Some(_) => "removed at the end; --db PATH keeps one",
-            None => "kept; the next start with this --db goes on with it",
+            None => "kept: the next start with this --db goes on with it",
         };
         format!(
-            "A shop writes orders and their events in one SQLite transaction; the outbox delivers the events.\n  \
-             file  {path} ({kept})\n  \
-             look  sqlite3 {path} 'SELECT event_type, status, effective_key FROM postrider_event LIMIT 9'\n  \
-             seed  {seed} (--seed {seed} tells the same stories again)\n"
+            "A shop changes orders and writes events, both in one SQLite transaction.\n\
+             The outbox delivers the events.\n  \
+             file  {path}\n        {kept}\n  \
+             look  sqlite3 {path} 'SELECT * FROM postrider_hold'\n  \
+             seed  {seed}\n        --seed {seed} tells the same stories again\n"
         )
     }
 }

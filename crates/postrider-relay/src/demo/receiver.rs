@@ -9,7 +9,7 @@ pub(crate) async fn receive(ledger: Ledger, delivery: Delivery) -> Result<Outcom
     match Fate::of(&delivery) {
         // The number of the attempt is in the table, so a restart in between does not begin anew.
         Fate::FailsTwice if delivery.attempt <= 2 => Ok(Outcome::retry("the warehouse did not answer")),
-        Fate::Poison => Ok(Outcome::rejected("the address does not exist")),
+        Fate::Poison => Ok(Outcome::rejected("no such address")),
         Fate::Taken | Fate::FailsTwice => {
             ledger.delivered(&delivery).await?;
             Ok(Outcome::Delivered)

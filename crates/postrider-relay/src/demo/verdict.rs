@@ -56,13 +56,10 @@ impl Report {
     pub(crate) fn tell(&self, terminal: Terminal) {
         terminal.say(format_args!("\n{}", self.table()));
         if !self.dead.is_empty() {
-            terminal.say(format_args!(
-                "\nDead letters wait for an operator, and their keys with them:\n{}",
-                self.dead_table()
-            ));
+            terminal.say(format_args!("\n{}", self.dead_table()));
             let more = self.counts.dead - self.dead.len() as i64;
             if more > 0 {
-                terminal.say(format_args!("  and {more} more"));
+                terminal.say(format_args!("  and {more} more dead letters"));
             }
         }
         let rate = self.delivered as f64 / self.took.as_secs_f64().max(0.001);
@@ -89,29 +86,21 @@ impl Report {
             phantom,
         } = self.counts;
         [
-            (
-                "committed",
-                committed,
-                "events whose transaction committed: the sum of the next four and of lost",
-            ),
+            ("committed", committed, "the sum of the next five"),
             ("delivered", delivered, "arrived, each counted once"),
-            ("dead", dead, "rejected for good, visible, waiting for an operator"),
+            ("dead", dead, "rejected for good, and in sight"),
             ("held", held, "wait behind a dead event of their key"),
             ("pending", pending, "not delivered yet"),
             ("lost", lost, "must be 0: committed, and nowhere to be found"),
-            ("rolled_back", rolled_back, "events whose transaction, or savepoint, was rolled back"),
+            ("rolled_back", rolled_back, "their transaction or savepoint was undone"),
             ("phantom", phantom, "must be 0: delivered, and not committed"),
-            ("out_of_order", out_of_order, "must be 0: came before an earlier event of their key"),
-            (
-                "duplicates",
-                duplicates,
-                "arrived once more, after a kill; the receiver tells them by their id",
-            ),
+            ("out_of_order", out_of_order, "must be 0: overtook an event of their key"),
+            ("duplicates", duplicates, "arrived again, as happens after a kill"),
         ]
     }
 
     fn table(&self) -> String {
-        let mut table = terminal::table(["over the whole file", "events", "meaning"], &[1]);
+        let mut table = terminal::table(["the whole file", "events", "meaning"], &[1]);
         for (name, count, meaning) in self.rows() {
             table.add_row([name, &count.to_string(), meaning]);
         }
@@ -119,11 +108,10 @@ impl Report {
     }
 
     fn dead_table(&self) -> String {
-        let mut table = terminal::table(["id", "type", "key", "reason", "wait behind it"], &[4]);
+        let mut table = terminal::table(["dead letter", "key", "reason", "behind it"], &[3]);
         for (letter, behind) in &self.dead {
             table.add_row([
                 letter.id.as_str(),
-                &letter.event_type,
                 letter.key.as_deref().unwrap_or(""),
                 &letter.error,
                 &behind.to_string(),
@@ -137,7 +125,7 @@ impl Report {
         if self.verdict() == Verdict::Good {
             let waiting = if pending > 0 { format!(", {pending} still to come") } else { String::new() };
             return format!(
-                "Good: nothing was lost, nothing came out of order, nothing that was rolled back came at all{waiting}."
+                "Good: nothing lost, nothing out of order, nothing delivered that was rolled back{waiting}."
             );
         }
         let mut faults = Vec::new();

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-
 use super::{pulse::Pulse, rate::Rate};
-use crate::terminal::Terminal;
+use crate::terminal::{Canvas, Terminal};
 
 /// How often a line is printed where nothing can be drawn again.
 const LINE_EVERY: Duration = Duration::from_secs(1);
+
+/// Characters of a bar.
+const BAR: u64 = 24;
 
 /// Shows what happens.
 pub(crate) struct View {
@@ -18,31 +19,26 @@ pub(crate) struct View {
 }
 
 enum Screen {
-    Live(Live),
-    Lines { terminal: Terminal, next: Duration },
-}
-
-/// The lines that are drawn again and again.
-struct Live {
-    /// Keeps the lines together.
-    _all: MultiProgress,
-    written: ProgressBar,
-    delivered: ProgressBar,
-    queues: ProgressBar,
-    trouble: ProgressBar,
-    state: ProgressBar,
-    /// What is said while there is nothing else to say.
-    hint: &'static str,
+    Live {
+        canvas: Canvas,
+        /// Events that are to be committed: the length of the bars.
+        events: u64,
+        /// What is said while there is nothing else to say.
+        hint: &'static str,
+    },
+    Lines {
+        terminal: Terminal,
+        next: Duration,
+    },
 }
 
 impl View {
     /// A view on a start that commits `events` events and then, perhaps, ends by itself.
     pub(crate) fn new(terminal: Terminal, events: u64, ends: bool) -> Self {
-        let screen = if terminal.is_live() {
-            let hint = if ends { "ends when nothing is pending" } else { "Ctrl-C ends it with the verdict" };
-            Screen::Live(Live::new(events, hint))
-        } else {
-            Screen::Lines { terminal, next: LINE_EVERY }
+        let hint = if ends { "ends when nothing is pending" } else { "Ctrl-C ends it with the verdict" };
+        let screen = match terminal.canvas() {
+            Some(canvas) => Screen::Live { canvas, events, hint },
+            None => Screen::Lines { terminal, next: LINE_EVERY },
         };
         Self { written: Rate::default(), delivered: Rate::default(), screen }
     }
@@ -51,7 +47,10 @@ impl View {
         self.written.sample(pulse.at, pulse.committed);
         self.delivered.sample(pulse.at, pulse.engine.delivered);
         match &mut self.screen {
-            Screen::Live(live) => live.draw(pulse, &self.written, &self.delivered),
+            Screen::Live { canvas, events, hint } => {
+                let state = pulse.standby.map_or_else(|| (*hint).to_owned(), waiting);
+                canvas.draw(&picture(pulse, *events, &self.written, &self.delivered, &state));
+            }
             Screen::Lines { terminal, next } => {
                 if pulse.at >= *next {
                     *next = pulse.at + LINE_EVERY;
@@ -61,84 +60,39 @@ impl View {
         }
     }
 
-    /// The last picture stays.
-    pub(crate) fn end(self) {
-        if let Screen::Live(live) = self.screen {
-            live.state.set_message("");
-            let lines = [live.written, live.delivered, live.queues, live.trouble, live.state];
-            lines.iter().for_each(ProgressBar::abandon);
+    /// The last picture, which stays.
+    pub(crate) fn end(mut self, pulse: &Pulse) {
+        if let Screen::Live { hint, .. } = &mut self.screen {
+            *hint = "ended";
+            self.show(&Pulse { standby: None, ..*pulse });
         }
     }
 }
 
-impl Live {
-    fn new(events: u64, hint: &'static str) -> Self {
-        let all = MultiProgress::with_draw_target(ProgressDrawTarget::stdout_with_hz(10));
-        let bar = |name, length, template| {
-            let style = ProgressStyle::with_template(template)
-                .unwrap_or_else(|_| ProgressStyle::default_bar())
-                .progress_chars("━╸╌");
-            all.add(ProgressBar::new(length).with_style(style).with_prefix(name))
-        };
-        const BAR: &str = "  {prefix:10}{bar:24} {wide_msg}";
-        const TEXT: &str = "  {prefix:10}{wide_msg}";
-        Self {
-            written: bar("written", events, BAR),
-            delivered: bar("delivered", events, BAR),
-            queues: bar("queues", 0, TEXT),
-            trouble: bar("trouble", 0, TEXT),
-            state: bar("", 0, TEXT),
-            hint,
-            _all: all,
-        }
-    }
-
-    fn draw(&self, pulse: &Pulse, written: &Rate, delivered: &Rate) {
-        let Pulse { engine, stats, .. } = pulse;
-        for (bar, total, rate) in
-            [(&self.written, pulse.committed, written), (&self.delivered, engine.delivered, delivered)]
-        {
-            bar.set_length(bar.length().unwrap_or(0).max(total));
-            bar.set_position(total);
-            bar.set_message(format!("{total:>8} {:>7.0}/s  {}", rate.per_second(), rate.picture()));
-        }
-        self.queues.set_message(queues(pulse));
-        self.trouble.set_message(format!(
-            "{} rolled back · {} retries · {} dead · {} held",
-            pulse.rolled_back,
-            engine.failed,
-            stats.dead,
-            plural(stats.held_keys, "key")
-        ));
-        self.state.set_message(pulse.standby.map_or_else(|| self.hint.to_owned(), waiting));
-    }
-}
-
-fn queues(pulse: &Pulse) -> String {
-    let Pulse { engine, .. } = pulse;
-    format!(
-        "hot {} · cold {} · pending {} · lag {} ms",
-        engine.hot_depth,
-        engine.cold_depth,
-        pulse.pending(),
-        engine.oldest_lag_ms
-    )
+fn picture(pulse: &Pulse, events: u64, written: &Rate, delivered: &Rate, state: &str) -> [String; 5] {
+    let growth = |name, total: u64, rate: &Rate| {
+        let bar = bar(total, events);
+        format!("  {name:10}{bar} {total:>8} {:>7.0}/s  {}", rate.per_second(), rate.picture())
+    };
+    [
+        growth("written", pulse.committed, written),
+        growth("delivered", pulse.engine.delivered, delivered),
+        format!("  {:10}{}", "queues", queues(pulse)),
+        format!("  {:10}{}", "trouble", trouble(pulse)),
+        format!("  {:10}{state}", ""),
+    ]
 }
 
 fn line(pulse: &Pulse, written: &Rate, delivered: &Rate) -> String {
-    let Pulse { engine, stats, .. } = pulse;
     let mut line = format!(
-        "{:>4} s  written {} ({:.0}/s) · delivered {} ({:.0}/s) · {} · {} rolled back · {} retries · {} dead · {} held",
+        "{:>4} s  written {} ({:.0}/s) · delivered {} ({:.0}/s) · {} · {}",
         pulse.at.as_secs(),
         pulse.committed,
         written.per_second(),
-        engine.delivered,
+        pulse.engine.delivered,
         delivered.per_second(),
         queues(pulse),
-        pulse.rolled_back,
-        engine.failed,
-        stats.dead,
-        plural(stats.held_keys, "key"),
+        trouble(pulse),
     );
     if let Some(left) = pulse.standby {
         line.push_str(" · ");
@@ -147,10 +101,42 @@ fn line(pulse: &Pulse, written: &Rate, delivered: &Rate) -> String {
     line
 }
 
+fn bar(done: u64, of: u64) -> String {
+    let filled = (done.min(of) * BAR).checked_div(of).unwrap_or(BAR);
+    (0..BAR).map(|place| if place < filled { '━' } else { '╌' }).collect()
+}
+
+fn queues(pulse: &Pulse) -> String {
+    let Pulse { engine, .. } = pulse;
+    let (hot, cold, lag_ms) = (engine.hot_depth, engine.cold_depth, engine.oldest_lag_ms);
+    format!("hot {hot} · cold {cold} · pending {} · lag {lag_ms} ms", pulse.pending())
+}
+
+fn trouble(pulse: &Pulse) -> String {
+    let Pulse { rolled_back, engine, stats, held, .. } = pulse;
+    let (retries, dead) = (engine.failed, stats.dead);
+    let keys = plural(stats.held_keys, "key");
+    format!("{rolled_back} rolled back · retries {retries} · {dead} dead, {held} behind them · {keys} held")
+}
+
 fn waiting(left: Duration) -> String {
     format!("waiting for the lease, {:.1} s: another instance has it, or was killed", left.as_secs_f64())
 }
 
 pub(crate) fn plural(count: u64, word: &str) -> String {
     if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_as_full_as_the_work_is_done() {
+        let filled = |done, of| bar(done, of).chars().filter(|&place| place == '━').count() as u64;
+        assert_eq!(
+            [filled(0, 10), filled(5, 10), filled(10, 10), filled(99, 10), filled(0, 0)],
+            [0, BAR / 2, BAR, BAR, BAR]
+        );
+    }
 }

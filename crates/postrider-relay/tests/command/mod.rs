@@ -1,5 +1,6 @@
 //! Runs the command, and reads what it says.
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "what is not as it should be fails the test")]
 
 use std::{
     fmt::Debug,

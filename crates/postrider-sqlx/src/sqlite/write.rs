@@ -12,6 +12,7 @@ use sqlx::{
 };
 
 use super::{
+    SqliteStore,
     error::{is_nested_begin, of_sqlx, of_sqlx_insert},
     insert::{self, Value},
     statement::{json, natural, splice},
@@ -70,6 +71,17 @@ impl TxSource<Sqlx> for &SqlitePool {
             let begun = self.begin_with("BEGIN IMMEDIATE").await;
             begun.map(SqliteTx).map_err(|error| of_sqlx(error, "cannot begin a transaction"))
         })
+    }
+}
+
+impl TxSource<Sqlx> for &SqliteStore {
+    type Tx = SqliteTx;
+
+    fn begin<'a>(self) -> BoxFuture<'a, Result<SqliteTx>>
+    where
+        Self: 'a,
+    {
+        TxSource::begin(self.pool())
     }
 }
 

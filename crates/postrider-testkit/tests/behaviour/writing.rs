@@ -10,8 +10,9 @@ use std::{
 };
 
 use postrider::{
-    Backoff, Delivery, Error, Event, EventError, EventId, Fate, Outbox, Outcome, Receipt, Routes, Settings, Source,
-    Timestamp, TraceContext, WriteHook, memory::MemoryStore, sqlite::SqliteStore, store::EventStatus, trace,
+    Backoff, Delivery, Error, Event, EventError, EventId, Fate, Outbox, Outcome, Receipt, Routes, Settings,
+    Source, Timestamp, TraceContext, WriteHook, memory::MemoryStore, sqlite::SqliteStore, store::EventStatus,
+    trace,
 };
 use serde::{Serialize, Serializer};
 
@@ -138,14 +139,17 @@ fn clone_of(site: &Site) -> Handle {
     }
 }
 
-/// A hook that does what it is told, and remembers the fates.
+/// What became of the events of one write.
+type Told = (Vec<EventId>, Fate);
+
+/// A hook that marks, suppresses and refuses events by their type, and remembers their fates.
 #[derive(Clone, Default)]
 struct Hook {
-    fates: Arc<Mutex<Vec<(Vec<EventId>, Fate)>>>,
+    fates: Arc<Mutex<Vec<Told>>>,
 }
 
 impl Hook {
-    fn taken(&self) -> Vec<(Vec<EventId>, Fate)> {
+    fn taken(&self) -> Vec<Told> {
         std::mem::take(&mut *self.fates.lock().unwrap())
     }
 }
@@ -184,7 +188,8 @@ async fn a_hook_changes_and_suppresses_events(site: Site) {
 
 async fn a_hook_that_refuses_fails_the_write(site: Site) {
     let outbox = site.outbox().write_hook(Hook::default()).write_only().await.unwrap();
-    let refused = in_transaction!(site, |tx| outbox.write_all(tx, [plain("A"), plain("Forbidden")]).await.unwrap_err());
+    let refused =
+        in_transaction!(site, |tx| outbox.write_all(tx, [plain("A"), plain("Forbidden")]).await.unwrap_err());
     assert!(matches!(refused, Error::Hook(_)));
     assert_eq!(std::error::Error::source(&refused).unwrap().to_string(), "it is forbidden");
     assert_eq!(site.store.stats().await.unwrap().pending, 0);
@@ -333,7 +338,8 @@ async fn an_event_that_is_there_already_is_an_error_or_left_as_it_is(site: Site)
     assert!(error.to_string().contains("write_if_absent"), "{error}");
     let receipt = in_transaction!(site, |tx| outbox.write_if_absent(tx, &event).await.unwrap());
     assert_eq!((receipt.inserted(), receipt.id().unwrap().as_str()), (0, "once"));
-    let receipt = in_transaction!(site, |tx| outbox.write_if_absent(tx, plain("A").id("twice")).await.unwrap());
+    let receipt =
+        in_transaction!(site, |tx| outbox.write_if_absent(tx, plain("A").id("twice")).await.unwrap());
     assert_eq!(receipt.inserted(), 1);
     let (old, new) = owned!(site, outbox, async |tx| {
         Ok::<_, Error>((tx.write_if_absent(&event).await?, tx.write_if_absent(plain("A")).await?))
@@ -356,7 +362,9 @@ impl Serialize for Counted {
 async fn the_payload_is_serialised_once(site: Site) {
     // S3-6.2b
     let (seen, count) = (Recorder::default(), Arc::new(AtomicUsize::new(0)));
-    let answer = |delivery: &Delivery| if delivery.attempt == 1 { Outcome::retry("again") } else { Outcome::Delivered };
+    let answer = |delivery: &Delivery| {
+        if delivery.attempt == 1 { Outcome::retry("again") } else { Outcome::Delivered }
+    };
     let outbox =
         site.outbox().on("A", seen.answers(answer)).retry(Backoff::fixed(ms(5))).start().await.unwrap();
     let counted = Counted(count.clone());
@@ -371,7 +379,9 @@ async fn the_payload_is_serialised_once(site: Site) {
 async fn hot_and_cold_deliver_the_same_event_field_by_field(site: Site) {
     // S3-6.5, S3-6.4, S3-6.2b, S3-6.2c
     let seen = Recorder::default();
-    let answer = |delivery: &Delivery| if delivery.attempt == 1 { Outcome::retry("again") } else { Outcome::Delivered };
+    let answer = |delivery: &Delivery| {
+        if delivery.attempt == 1 { Outcome::retry("again") } else { Outcome::Delivered }
+    };
     let outbox = site
         .outbox()
         .on("Tested", seen.answers(answer))
@@ -380,7 +390,8 @@ async fn hot_and_cold_deliver_the_same_event_field_by_field(site: Site) {
         .start()
         .await
         .unwrap();
-    let mut headers = BTreeMap::from([("a".to_owned(), "ä \"quoted\" \n".to_owned()), ("b".to_owned(), String::new())]);
+    let mut headers =
+        BTreeMap::from([("a".to_owned(), "ä \"quoted\" \n".to_owned()), ("b".to_owned(), String::new())]);
     let full = Event::bytes("Tested", "application/octet-stream", [0, 159, 146, 150])
         .id("its-id")
         .aggregate("Order", 42)
@@ -481,9 +492,15 @@ async fn sixteen_writers_in_parallel_lose_nothing(site: Site) {
         let (outbox, handle) = (outbox.clone(), clone_of(&site));
         writers.spawn(async move {
             for n in 0..each {
-                let event = if n % 2 == 0 { keyed(&format!("k{writer}"), n) } else { Event::json_text("Tested", "0") };
+                let event = if n % 2 == 0 {
+                    keyed(&format!("k{writer}"), n)
+                } else {
+                    Event::json_text("Tested", "0")
+                };
                 match &handle {
-                    Handle::Memory(store) => outbox.transaction(store, async |tx| tx.write(event).await).await,
+                    Handle::Memory(store) => {
+                        outbox.transaction(store, async |tx| tx.write(event).await).await
+                    }
                     Handle::Sqlite(pool) => outbox.transaction(pool, async |tx| tx.write(event).await).await,
                 }
                 .unwrap();
@@ -661,10 +678,8 @@ async fn two_outboxes_with_prefixes_of_their_own_share_a_database() {
     let outbox = site.outbox().on("A", seen.delivers()).start().await.unwrap();
     let shop = Outbox::builder().store(other).on("A", shop_seen.delivers()).start().await.unwrap();
     let mut tx = site.pool().begin_with("BEGIN IMMEDIATE").await.unwrap();
-    let receipts = [
-        outbox.write(&mut tx, plain("A")).await.unwrap(),
-        shop.write(&mut tx, plain("A")).await.unwrap(),
-    ];
+    let receipts =
+        [outbox.write(&mut tx, plain("A")).await.unwrap(), shop.write(&mut tx, plain("A")).await.unwrap()];
     tx.commit().await.unwrap();
     receipts.into_iter().for_each(Receipt::committed);
     eventually("both are delivered", async || seen.count() == 1 && shop_seen.count() == 1).await;

@@ -1,8 +1,7 @@
 use postrider::{Event, Outbox};
 
-async fn place(outbox: Outbox, pool: sqlx::SqlitePool) -> postrider::Result<()> {
-    outbox.write(&pool, Event::json_text("OrderPlaced", "{}")).await?;
-    Ok(())
+fn place(outbox: &Outbox, pool: &sqlx::SqlitePool) {
+    drop(outbox.write(pool, Event::json_text("OrderPlaced", "{}")));
 }
 
 fn main() {}
