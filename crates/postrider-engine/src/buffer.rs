@@ -26,7 +26,7 @@ use crate::{
     breaker::Breaker,
     lineup::Lineup,
     routes::{RouteId, RouteTable},
-    settings::{Ordering, Settings},
+    settings::{KeyOrder, Settings},
 };
 
 /// A hasher without a random seed: a simulated run is decided by its own seed alone.
@@ -256,7 +256,7 @@ impl Buffer {
         claim: &Claim,
         claimed: Claimed,
         routes: &RouteTable,
-        ordering: Ordering,
+        ordering: KeyOrder,
     ) -> usize {
         for &lane in &claimed.lost {
             self.lose(lane);
@@ -286,7 +286,7 @@ impl Buffer {
                 Ok(event) => event.shared_key().cloned(),
                 Err(row) => row.key.clone(),
             };
-            let key = key.filter(|_| ordering == Ordering::ByKey || event.held);
+            let key = key.filter(|_| ordering == KeyOrder::Kept || event.held);
             if key.as_ref().is_some_and(|key| self.held_meanwhile.contains(&(event.lane, key.clone()))) {
                 self.look_again(event.lane, event.seq);
                 continue;

@@ -8,7 +8,7 @@ use postrider_core::{
 };
 
 use crate::{
-    DeadHeads, Engine, Ordering, Outbox, Routes, Settings, Writer,
+    DeadHeads, Engine, KeyOrder, Outbox, Routes, Settings, Writer,
     engine::{Parts, missing_store},
 };
 
@@ -258,9 +258,9 @@ impl OutboxBuilder {
         self
     }
 
-    /// Whether the events of a key are delivered in order. Default by key.
-    pub fn ordering(mut self, ordering: Ordering) -> Self {
-        self.settings.ordering = ordering;
+    /// Whether the events of a key are delivered in order. Default kept.
+    pub fn key_order(mut self, order: KeyOrder) -> Self {
+        self.settings.key_order = order;
         self
     }
 

@@ -94,7 +94,7 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     let more = claimed.more;
     let (taken, again, (hot, cold)) = {
         let mut buffer = lock(&shared.buffer);
-        let taken = buffer.take(claim, claimed, &shared.routes, shared.settings.ordering);
+        let taken = buffer.take(claim, claimed, &shared.routes, shared.settings.key_order);
         if let Some(at) = next_due.and_then(|due| Instant::now().checked_add(due)) {
             buffer.due(at);
         }

@@ -214,7 +214,7 @@ impl Engine {
 
     /// Whether a key matters to it: if not, events with one may take the hot path.
     pub(crate) fn keeps_order(&self) -> bool {
-        self.shared.settings.ordering == crate::Ordering::ByKey
+        self.shared.settings.key_order == crate::KeyOrder::Kept
     }
 
     /// Stops claiming, delivers what is in memory for at most the drain timeout, gives the rest back and frees the

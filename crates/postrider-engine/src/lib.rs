@@ -39,9 +39,9 @@ pub use builder::OutboxBuilder;
 pub use engine::{Engine, Parts, ShutdownReport};
 pub use outbox::Outbox;
 pub use routes::Routes;
-pub use settings::{DeadHeads, Ordering, Settings};
+pub use settings::{DeadHeads, KeyOrder, Settings};
 pub use tx::Tx;
-pub use write::{Receipt, Writer};
+pub use write::{Receipt, Receipts, Writer};
 
 /// Locks a mutex whose data stays whole whoever panics: every critical section here is free of user code.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

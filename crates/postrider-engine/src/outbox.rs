@@ -8,7 +8,7 @@ use postrider_core::{
     tx::OnDuplicate,
 };
 
-use crate::{Engine, OutboxBuilder, Receipt, ShutdownReport, Tx, Writer, tx::may_be_hot};
+use crate::{Engine, OutboxBuilder, Receipt, Receipts, ShutdownReport, Tx, Writer, tx::may_be_hot};
 
 /// A transactional outbox. Cheap to clone; all clones are the same outbox. When the last one is dropped the engine stops
 /// at once; [`shutdown`](Outbox::shutdown) lets it finish what is under way.
@@ -65,7 +65,7 @@ impl Outbox {
     /// Nothing is delivered before that commits, and nothing at all if it does not. An insert that fails is the
     /// caller's to deal with; it is never repeated here.
     pub async fn write<M, X: CallerTx<M>>(&self, tx: X, event: impl IntoEvent) -> Result<Receipt> {
-        self.writer.write_events(self.engine.as_ref(), tx, [event], OnDuplicate::Fail).await
+        self.writer.write_one(self.engine.as_ref(), tx, event, OnDuplicate::Fail).await
     }
 
     /// Writes several events in one round trip, all or none.
@@ -73,18 +73,21 @@ impl Outbox {
         &self,
         tx: X,
         events: impl IntoIterator<Item = impl IntoEvent>,
-    ) -> Result<Receipt> {
+    ) -> Result<Receipts> {
         self.writer.write_events(self.engine.as_ref(), tx, events, OnDuplicate::Fail).await
     }
 
     /// Writes an event unless one of its id is there already.
     pub async fn write_if_absent<M, X: CallerTx<M>>(&self, tx: X, event: impl IntoEvent) -> Result<Receipt> {
-        self.writer.write_events(self.engine.as_ref(), tx, [event], OnDuplicate::Keep).await
+        self.writer.write_one(self.engine.as_ref(), tx, event, OnDuplicate::Keep).await
     }
 
     /// As [`write`](Outbox::write), for drivers that block.
     pub fn write_blocking<M, X: BlockingCallerTx<M>>(&self, tx: X, event: impl IntoEvent) -> Result<Receipt> {
-        self.writer.write_blocking(self.engine.as_ref(), tx, [event], OnDuplicate::Fail)
+        let event = event.into_event()?;
+        let given = event.id().clone();
+        let receipts = self.writer.write_blocking(self.engine.as_ref(), tx, [event], OnDuplicate::Fail)?;
+        Ok(Receipt::new(given, receipts))
     }
 
     /// As [`write_all`](Outbox::write_all), for drivers that block.
@@ -92,7 +95,7 @@ impl Outbox {
         &self,
         tx: X,
         events: impl IntoIterator<Item = impl IntoEvent>,
-    ) -> Result<Receipt> {
+    ) -> Result<Receipts> {
         self.writer.write_blocking(self.engine.as_ref(), tx, events, OnDuplicate::Fail)
     }
 

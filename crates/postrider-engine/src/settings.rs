@@ -6,12 +6,12 @@ use postrider_core::{ConfigError, event::limits::PAYLOAD_BYTES_MAX};
 
 /// Whether the events of one key are delivered in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Ordering {
+pub enum KeyOrder {
     /// They are.
     #[default]
-    ByKey,
+    Kept,
     /// Keys are ignored: every event stands alone and may take the hot path.
-    None,
+    Ignored,
 }
 
 /// What a dead event does to the key that it was the head of.
@@ -67,8 +67,8 @@ pub struct Settings {
     pub purge_every: Duration,
     /// Most rows that one purge deletes; purges are repeated until none is left. Default 100.
     pub purge_batch: usize,
-    /// Whether keys are ordered. Default by key.
-    pub ordering: Ordering,
+    /// Whether the order of keys is kept. Default kept.
+    pub key_order: KeyOrder,
     /// What a dead head does to its key. Default block.
     pub dead_heads: DeadHeads,
     /// The name of this instance, for people to read. Default host, process id and a random number.
@@ -103,7 +103,7 @@ impl Default for Settings {
             retention: Duration::from_secs(3600),
             purge_every: Duration::from_secs(5),
             purge_batch: 100,
-            ordering: Ordering::ByKey,
+            key_order: KeyOrder::Kept,
             dead_heads: DeadHeads::Block,
             instance: instance_name(rng.next_u64()),
             seed: rng.next_u64(),
@@ -205,7 +205,7 @@ mod tests {
             retention,
             purge_every,
             purge_batch,
-            ordering,
+            key_order,
             dead_heads,
             ..
         } = Settings::default();
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!((poll_min.as_millis(), poll_max.as_millis()), (20, 5000));
         assert_eq!((lease.as_secs(), drain_timeout.as_secs()), (15, 5));
         assert_eq!((retention.as_secs(), purge_every.as_secs(), purge_batch), (3600, 5, 100));
-        assert_eq!((ordering, dead_heads), (Ordering::ByKey, DeadHeads::Block));
+        assert_eq!((key_order, dead_heads), (KeyOrder::Kept, DeadHeads::Block));
     }
 
     #[test]

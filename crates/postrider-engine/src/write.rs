@@ -126,7 +126,19 @@ impl Writer {
 
     /// As [`Outbox::write`](crate::Outbox::write).
     pub async fn write<M, X: CallerTx<M>>(&self, tx: X, event: impl IntoEvent) -> Result<Receipt> {
-        self.write_events(None, tx, [event], OnDuplicate::Fail).await
+        self.write_one(None, tx, event, OnDuplicate::Fail).await
+    }
+
+    pub(crate) async fn write_one<M, X: CallerTx<M>>(
+        &self,
+        engine: Option<&Arc<Engine>>,
+        tx: X,
+        event: impl IntoEvent,
+        on_duplicate: OnDuplicate,
+    ) -> Result<Receipt> {
+        let event = event.into_event()?;
+        let given = event.id().clone();
+        Ok(Receipt::new(given, self.write_events(engine, tx, [event], on_duplicate).await?))
     }
 
     pub(crate) async fn write_events<M, X: CallerTx<M>>(
@@ -135,10 +147,10 @@ impl Writer {
         tx: X,
         events: impl IntoIterator<Item = impl IntoEvent>,
         on_duplicate: OnDuplicate,
-    ) -> Result<Receipt> {
+    ) -> Result<Receipts> {
         let prepared = self.prepare(events)?;
         let new = self.insert(tx, &prepared, on_duplicate).await?;
-        Ok(self.receipt(engine, prepared, &new))
+        Ok(self.receipts(engine, prepared, &new))
     }
 
     pub(crate) fn write_blocking<M, X: BlockingCallerTx<M>>(
@@ -147,20 +159,20 @@ impl Writer {
         tx: X,
         events: impl IntoIterator<Item = impl IntoEvent>,
         on_duplicate: OnDuplicate,
-    ) -> Result<Receipt> {
+    ) -> Result<Receipts> {
         let prepared = self.prepare(events)?;
         let new = match prepared.events.as_slice() {
             [] => Vec::new(),
             events => tx.insert(self.store.target(), events, on_duplicate)?,
         };
         self.count(&new);
-        Ok(self.receipt(engine, prepared, &new))
+        Ok(self.receipts(engine, prepared, &new))
     }
 
-    fn receipt(&self, engine: Option<&Arc<Engine>>, prepared: Prepared, new: &[bool]) -> Receipt {
+    fn receipts(&self, engine: Option<&Arc<Engine>>, prepared: Prepared, new: &[bool]) -> Receipts {
         let mut notice = self.notice(Fate::Unknown);
         notice.ids.extend(prepared.new_ids(new));
-        Receipt { ids: prepared.ids, notice, engine: engine.cloned() }
+        Receipts { ids: prepared.ids, notice, engine: engine.cloned() }
     }
 }
 
@@ -217,28 +229,59 @@ impl Drop for Notice {
     }
 }
 
-/// What `write` gives: the ids, and a way to say that the transaction was committed.
+/// What `write` gives: the id, and a way to say that the transaction was committed.
 ///
 /// Saying so is a hint that makes delivery quick. The table is the truth: an event whose receipt was forgotten is
 /// delivered by the next poll, and one whose transaction was rolled back never is, whatever its receipt was told.
+#[must_use = "say committed() after the commit: without it the event waits for the next poll"]
+#[derive(Debug)]
 pub struct Receipt {
+    id: EventId,
+    receipts: Receipts,
+}
+
+impl Receipt {
+    pub(crate) fn new(given: EventId, receipts: Receipts) -> Self {
+        // A hook may have given it another.
+        Self { id: receipts.ids.first().cloned().unwrap_or(given), receipts }
+    }
+
+    /// The id of the event.
+    pub fn id(&self) -> &EventId {
+        &self.id
+    }
+
+    /// Whether a row was inserted: not if a hook suppressed the event, or `write_if_absent` found it.
+    pub fn is_new(&self) -> bool {
+        self.receipts.inserted() > 0
+    }
+
+    /// The transaction was committed: wakes the engine. Never fails, also after a shutdown.
+    pub fn committed(self) {
+        self.receipts.committed();
+    }
+
+    /// The transaction was rolled back: tells the write hooks.
+    pub fn rolled_back(self) {
+        self.receipts.rolled_back();
+    }
+}
+
+/// What `write_all` gives: a [`Receipt`] for several events.
+#[must_use = "say committed() after the commit: without it the events wait for the next poll"]
+pub struct Receipts {
     ids: Vec<EventId>,
     notice: Notice,
     engine: Option<Arc<Engine>>,
 }
 
-impl Receipt {
-    /// The id of the event; of the first, where several were written.
-    pub fn id(&self) -> Option<&EventId> {
-        self.ids.first()
-    }
-
+impl Receipts {
     /// The ids of all events, in the order in which they were given.
     pub fn ids(&self) -> &[EventId] {
         &self.ids
     }
 
-    /// How many rows were inserted: fewer than ids if a hook suppressed some, or `write_if_absent` found them.
+    /// How many rows were inserted: fewer than ids if a hook suppressed some.
     pub fn inserted(&self) -> usize {
         self.notice.ids.len()
     }
@@ -257,8 +300,8 @@ impl Receipt {
     }
 }
 
-impl fmt::Debug for Receipt {
+impl fmt::Debug for Receipts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receipt").field("ids", &self.ids).finish_non_exhaustive()
+        f.debug_struct("Receipts").field("ids", &self.ids).finish_non_exhaustive()
     }
 }

@@ -11,8 +11,8 @@ pub(crate) struct TemporaryFolder(PathBuf);
 
 impl TemporaryFolder {
     pub(crate) fn create(purpose: &str) -> Result<Self, Failure> {
-        let random = Rng::from_entropy().next_u64() as u32;
-        let path = std::env::temp_dir().join(format!("postrider-{purpose}-{random:08x}"));
+        let random = Rng::from_entropy().below(1 << 24);
+        let path = std::env::temp_dir().join(format!("postrider-{purpose}-{random:06x}"));
         match std::fs::create_dir(&path) {
             Ok(()) => Ok(Self(path)),
             Err(error) => {

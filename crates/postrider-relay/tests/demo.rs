@@ -2,7 +2,7 @@
 
 mod command;
 
-use command::{Counted, demo, fresh};
+use command::{Counted, demo, fresh, postrider};
 
 #[test]
 fn a_demo_on_a_temporary_file_ends_well_and_shows_every_kind() {
@@ -66,6 +66,21 @@ fn a_file_that_was_tampered_with_gets_a_bad_verdict_and_exit_status_1() {
     assert_eq!(["lost", "out_of_order", "phantom"].map(|name| counted.get(name)), [1; 3], "{counted:?}");
     counted.assert_sum();
     assert!(
-        command::texts(&run).1.contains("Bad: 1 lost, 1 out of order, 1 delivered although not committed.")
+        command::texts(&run).1.contains("Bad: 1 lost, 1 out of order, 1 delivered though not committed.")
     );
+}
+
+#[test]
+fn two_at_once_on_one_file_share_it_and_both_end_well() {
+    let db = fresh("two-at-once");
+    let start = || postrider().args(["demo", "--events", "200", "--exit", "--json", "--db", &db]).output();
+    let (first, second) = std::thread::scope(|scope| {
+        let first = scope.spawn(start);
+        (start().unwrap(), first.join().unwrap().unwrap())
+    });
+    for run in [first, second] {
+        assert_eq!(run.status.code(), Some(0), "{run:?}");
+        Counted::of(&run).assert_well();
+    }
+    assert_eq!(Counted::of(&demo(["--events", "0", "--exit", "--json", "--db", &db])).get("committed"), 400);
 }

@@ -4,7 +4,7 @@
 mod command;
 
 use std::{
-    process::{Child, Stdio},
+    process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
@@ -15,20 +15,27 @@ use sqlx::{ConnectOptions, SqliteConnection, sqlite::SqliteConnectOptions};
 /// Longest that a start may take to make the progress that it is killed for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A start that ends only when it is killed.
+/// A start that ends only when it is told to.
 struct Victim(Child);
 
 impl Victim {
     fn start(db: &str, seed: u64) -> Self {
         let mut command = postrider();
-        command.args(["demo", "--events", "400", "--db", db, "--seed", &seed.to_string()]);
-        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        command.args(["demo", "--events", "400", "--json", "--db", db, "--seed", &seed.to_string()]);
+        Self(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
     }
 
     fn kill(mut self) {
         assert!(self.0.try_wait().unwrap().is_none(), "it ended before it was killed");
         self.0.kill().unwrap();
         self.0.wait().unwrap();
+    }
+
+    /// Sends a signal that can be caught, and waits for the end.
+    fn ask(self, signal: &str) -> Output {
+        let asked = Command::new("kill").args([signal, &self.0.id().to_string()]).status().unwrap();
+        assert!(asked.success());
+        self.0.wait_with_output().unwrap()
     }
 }
 
@@ -96,4 +103,16 @@ fn after_a_kill_the_next_start_goes_on_within_three_seconds() {
     let took = started.elapsed();
     next.kill();
     assert!(took < Duration::from_secs(3), "{took:?}");
+}
+
+#[test]
+fn asked_to_end_it_ends_with_the_verdict() {
+    for signal in ["-INT", "-TERM"] {
+        let db = fresh(&format!("asked{signal}"));
+        let victim = Victim::start(&db, 3);
+        command::block_on(until_grown(&db, Table::Delivered, 10));
+        let run = victim.ask(signal);
+        assert_eq!(run.status.code(), Some(0), "{run:?}");
+        Counted::of(&run).assert_well();
+    }
 }

@@ -47,8 +47,8 @@ pub use postrider_core::{
     handler, id, interceptor, metrics, rng, sink, store,
 };
 pub use postrider_engine::{
-    DeadHeads, Engine, Ordering, Outbox, OutboxBuilder, Parts, Receipt, Routes, Settings, ShutdownReport, Tx,
-    Writer, memory, routes, trace,
+    DeadHeads, Engine, KeyOrder, Outbox, OutboxBuilder, Parts, Receipt, Receipts, Routes, Settings,
+    ShutdownReport, Tx, Writer, memory, routes, trace,
 };
 #[cfg(feature = "macros")]
 pub use postrider_macros::{AggregateType, EventType};

@@ -14,10 +14,9 @@ use tokio::sync::mpsc;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = SqliteStore::connect("sqlite::memory:").await?;
-    let pool = store.pool().clone();
     let (delivered, mut deliveries) = mpsc::unbounded_channel();
     let outbox = Outbox::builder()
-        .store(store)
+        .store(store.clone())
         .workers(1) // several would overtake each other on a busy machine
         .on("Reminder", move |reminder: Delivery| {
             let delivered = delivered.clone();
@@ -34,7 +33,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Event::json_text("Reminder", "{}").id("third").deliver_after(Duration::from_millis(80)),
         Event::json_text("Reminder", "{}").id("first"),
     ];
-    outbox.transaction(&pool, async |tx| tx.write_all(reminders).await).await?;
+    outbox.transaction(&store, async |tx| tx.write_all(reminders).await).await?;
     for _ in 0..3 {
         println!("{}", deliveries.recv().await.ok_or("the outbox has stopped")?);
     }

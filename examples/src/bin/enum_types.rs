@@ -29,7 +29,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("aggregate types: {}", About::AGGREGATE_TYPES.join(", "));
 
     let store = SqliteStore::connect("sqlite::memory:").await?;
-    let pool = store.pool().clone();
     let (seen, mut deliveries) = mpsc::unbounded_channel();
     let by = move |handler: &'static str| {
         let seen = seen.clone();
@@ -39,8 +38,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     let outbox = Outbox::builder()
-        .store(store)
-        .known_types(Happened::EVENT_TYPES.iter().copied())
+        .store(store.clone())
+        .known_types(Happened::EVENT_TYPES)
         // The exact pair wins over the event type alone.
         .on_aggregate(About::Ticket, Happened::ItemOpened, by("tickets opened"))
         .on(Happened::ItemOpened, by("anything opened"))
@@ -55,14 +54,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         event(Happened::ItemOpened, About::Account, 1),
         event(Happened::ItemClosed, About::Ticket, 7),
     ];
-    outbox.transaction(&pool, async |tx| tx.write_all(events).await).await?;
+    outbox.transaction(&store, async |tx| tx.write_all(events).await).await?;
     for _ in 0..3 {
         let (handler, delivery) = deliveries.recv().await.ok_or("the outbox has stopped")?;
         println!("{} of {}: {handler}", delivery.event_type(), delivery.aggregate_type());
     }
 
     let unknown =
-        outbox.transaction(&pool, async |tx| tx.write(Event::json_text("item.opend", "{}")).await).await;
+        outbox.transaction(&store, async |tx| tx.write(Event::json_text("item.opend", "{}")).await).await;
     if let Err(error) = unknown {
         println!("refused: {error}");
     }

@@ -18,10 +18,9 @@ async fn send_invoice(order: Delivery) -> Result<(), std::str::Utf8Error> {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = SqliteStore::connect("sqlite::memory:").await?;
-    let pool = store.pool().clone();
     let (done, mut finished) = mpsc::unbounded_channel();
     let outbox = Outbox::builder()
-        .store(store)
+        .store(store.clone())
         .on("OrderCancelled", async |_: Delivery| println!("  restock"))
         // In this order. If one fails, those behind it do not run, and a retry begins with the first again.
         .on_list(
@@ -43,7 +42,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (id, event_type) in [("e1", "OrderPlaced"), ("e2", "OrderCancelled"), ("e3", "OrderLost")] {
         println!("{event_type}");
         let event = Event::bytes(event_type, "text/plain", "order 1").id(id);
-        outbox.transaction(&pool, async |tx| tx.write(event).await).await?;
+        outbox.transaction(&store, async |tx| tx.write(event).await).await?;
         finished.recv().await.ok_or("the outbox has stopped")?;
     }
     outbox.shutdown().await;

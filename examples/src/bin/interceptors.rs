@@ -58,11 +58,10 @@ impl Interceptor for Counter {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = SqliteStore::connect("sqlite::memory:").await?;
-    let pool = store.pool().clone();
     let counter = Arc::new(Counter::default());
     let (done, mut finished) = mpsc::unbounded_channel();
     let outbox = Outbox::builder()
-        .store(store)
+        .store(store.clone())
         .retry(Backoff::fixed(Duration::from_millis(10)))
         .interceptor(counter.clone())
         .interceptor(interceptor::before(async |delivery: Delivery| {
@@ -86,7 +85,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .await?;
 
     let event = Event::json_text("OrderPlaced", "{}").id("e1");
-    outbox.transaction(&pool, async |tx| tx.write(event).await).await?;
+    outbox.transaction(&store, async |tx| tx.write(event).await).await?;
     finished.recv().await.ok_or("the outbox has stopped")?;
 
     outbox.shutdown().await;

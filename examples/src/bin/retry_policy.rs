@@ -23,10 +23,9 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 /// About 10 ms, then 20 ms, 40 ms, … up to a second, each times a random factor.
 async fn by_backoff() -> Result<()> {
     let store = SqliteStore::connect("sqlite::memory:").await?;
-    let pool = store.pool().clone();
     let (tried, mut attempts) = mpsc::unbounded_channel();
     let outbox = Outbox::builder()
-        .store(store)
+        .store(store.clone())
         .retry(Backoff::new(Duration::from_millis(10)).max(Duration::from_secs(1)))
         .max_attempts(5)
         .on("CardCharged", move |charge: Delivery| {
@@ -39,7 +38,7 @@ async fn by_backoff() -> Result<()> {
         })
         .start()
         .await?;
-    outbox.transaction(&pool, async |tx| tx.write(Event::json_text("CardCharged", "{}")).await).await?;
+    outbox.transaction(&store, async |tx| tx.write(Event::json_text("CardCharged", "{}")).await).await?;
     for _ in 0..3 {
         println!("backoff: attempt {}", attempts.recv().await.ok_or("the outbox has stopped")?);
     }
@@ -51,11 +50,10 @@ async fn by_backoff() -> Result<()> {
 /// A closure of the attempt that failed and its error is a policy too.
 async fn by_rule() -> Result<()> {
     let store = SqliteStore::connect("sqlite::memory:").await?;
-    let pool = store.pool().clone();
     let (delivered, mut deliveries) = mpsc::unbounded_channel();
     let outbox = Outbox::builder()
-        .store(store)
-        .retry(|attempt: u32, error: &str| {
+        .store(store.clone())
+        .retry_with(|attempt, error| {
             let delay = Duration::from_millis(if error.contains("too many") { 50 } else { 10 });
             println!("rule: attempt {attempt} failed, {error}: again in {delay:?}");
             delay
@@ -72,7 +70,7 @@ async fn by_rule() -> Result<()> {
         })
         .start()
         .await?;
-    outbox.transaction(&pool, async |tx| tx.write(Event::json_text("CardCharged", "{}")).await).await?;
+    outbox.transaction(&store, async |tx| tx.write(Event::json_text("CardCharged", "{}")).await).await?;
     println!("rule: attempt {} delivered", deliveries.recv().await.ok_or("the outbox has stopped")?);
     outbox.shutdown().await;
     Ok(())
@@ -81,12 +79,11 @@ async fn by_rule() -> Result<()> {
 /// A rejected event is dead at once: its key waits until somebody redrives or discards it.
 async fn dead_letters() -> Result<()> {
     let store = SqliteStore::connect("sqlite::memory:").await?;
-    let pool = store.pool().clone();
     let (delivered, mut deliveries) = mpsc::unbounded_channel();
     let repaired = Arc::new(AtomicBool::new(false));
     let is_repaired = repaired.clone();
     let outbox = Outbox::builder()
-        .store(store)
+        .store(store.clone())
         .on("CardCharged", move |charge: Delivery| {
             let delivered = delivered.clone();
             let knows_cards = is_repaired.load(Ordering::SeqCst);
@@ -105,33 +102,23 @@ async fn dead_letters() -> Result<()> {
 
     let charge = |id: &str, card| Event::json_text("CardCharged", "{}").id(id).aggregate("Card", card);
     let charges = [charge("a1", 'A'), charge("b1", 'B'), charge("b2", 'B')];
-    outbox.transaction(&pool, async |tx| tx.write_all(charges).await).await?;
+    outbox.transaction(&store, async |tx| tx.write_all(charges).await).await?;
 
+    outbox.drain().await?;
     // b2 was not tried: it is behind b1.
-    for DeadLetter { id, key, attempts, error, .. } in two_dead(&outbox).await? {
+    for DeadLetter { id, key, attempts, error, .. } in outbox.dead(0, 10).await? {
         println!("dead: {id} of {} after {attempts} attempt: {error}", key.unwrap_or_default());
     }
     repaired.store(true, Ordering::SeqCst);
-    println!("redriven: {}", outbox.redrive(&["a1".into()]).await?);
+    println!("redriven: {}", outbox.redrive(["a1"]).await?);
     println!("delivered: {}", deliveries.recv().await.ok_or("the outbox has stopped")?);
-    println!("discarded: {}", outbox.discard(&["b1".into()]).await?);
+    println!("discarded: {}", outbox.discard(["b1"]).await?);
     println!("delivered: {}", deliveries.recv().await.ok_or("the outbox has stopped")?);
 
     outbox.shutdown().await;
     let stats = outbox.stats().await?;
     println!("delivered {}, pending {}, dead {}", stats.done, stats.pending, stats.dead);
     Ok(())
-}
-
-/// The dead letters, as soon as there are two.
-async fn two_dead(outbox: &Outbox) -> Result<Vec<DeadLetter>> {
-    loop {
-        let dead = outbox.dead(0, 10).await?;
-        if dead.len() == 2 {
-            return Ok(dead);
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 #[tokio::main]

@@ -4,6 +4,8 @@ mod builder;
 mod error;
 pub mod limits;
 mod payload;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -96,7 +96,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     outbox.shutdown().await;
     view.end(&finger.pulse().await?);
     let delivered = finger.metrics.snapshot().delivered;
-    let report = Report::read(&outbox, &finger.ledger, args.exit, took, delivered).await?;
+    let report = Report::read(&outbox, &finger.ledger, took, delivered).await?;
     report.tell(terminal);
     Ok(report.verdict())
 }

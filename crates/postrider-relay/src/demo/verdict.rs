@@ -23,8 +23,6 @@ pub(crate) struct Report {
     counts: Counts,
     /// Some of the dead letters, each with how many events wait behind it.
     dead: Vec<(DeadLetter, i64)>,
-    /// Whether nothing was to be pending at the end.
-    drained: bool,
     took: Duration,
     /// Events that this start delivered.
     delivered: u64,
@@ -35,7 +33,6 @@ impl Report {
     pub(crate) async fn read(
         outbox: &Outbox,
         ledger: &Ledger,
-        drained: bool,
         took: Duration,
         delivered: u64,
     ) -> Result<Self, Failure> {
@@ -44,13 +41,12 @@ impl Report {
             let behind = ledger.behind(letter.seq).await?;
             dead.push((letter, behind));
         }
-        Ok(Self { counts: ledger.counts().await?, dead, drained, took, delivered })
+        Ok(Self { counts: ledger.counts().await?, dead, took, delivered })
     }
 
     pub(crate) fn verdict(&self) -> Verdict {
-        let Counts { lost, out_of_order, phantom, pending, .. } = self.counts;
-        let well = lost == 0 && out_of_order == 0 && phantom == 0 && !(self.drained && pending > 0);
-        if well { Verdict::Good } else { Verdict::Bad }
+        let Counts { lost, out_of_order, phantom, .. } = self.counts;
+        if (lost, out_of_order, phantom) == (0, 0, 0) { Verdict::Good } else { Verdict::Bad }
     }
 
     pub(crate) fn tell(&self, terminal: Terminal) {
@@ -123,18 +119,13 @@ impl Report {
     fn sentence(&self) -> String {
         let Counts { lost, out_of_order, phantom, pending, .. } = self.counts;
         if self.verdict() == Verdict::Good {
-            let waiting = if pending > 0 { format!(", {pending} still to come") } else { String::new() };
-            return format!(
-                "Good: nothing lost, nothing out of order, nothing delivered that was rolled back{waiting}."
-            );
+            let to_come = if pending > 0 { format!("; {pending} still to come") } else { String::new() };
+            return format!("Good: nothing lost, out of order, or delivered though rolled back{to_come}.");
         }
         let mut faults = Vec::new();
-        for (count, fault) in [
-            (lost, "lost"),
-            (out_of_order, "out of order"),
-            (phantom, "delivered although not committed"),
-            (if self.drained { pending } else { 0 }, "still pending"),
-        ] {
+        for (count, fault) in
+            [(lost, "lost"), (out_of_order, "out of order"), (phantom, "delivered though not committed")]
+        {
             if count > 0 {
                 faults.push(format!("{count} {fault}"));
             }

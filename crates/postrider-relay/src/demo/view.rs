@@ -116,7 +116,7 @@ fn trouble(pulse: &Pulse) -> String {
     let Pulse { rolled_back, engine, stats, held, .. } = pulse;
     let (retries, dead) = (engine.failed, stats.dead);
     let keys = plural(stats.held_keys, "key");
-    format!("{rolled_back} rolled back · retries {retries} · {dead} dead, {held} behind them · {keys} held")
+    format!("{rolled_back} rolled back · retries {retries} · dead {dead}, {held} behind · {keys} held")
 }
 
 fn waiting(left: Duration) -> String {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use postrider::{
-    Backoff, DeadHeads, Delivery, Ordering, Outcome,
+    Backoff, DeadHeads, Delivery, KeyOrder, Outcome,
     rng::Rng,
     store::{EventStatus, HoldReason},
 };
@@ -250,7 +250,7 @@ async fn without_ordering_a_failed_event_holds_nobody(site: Site) {
     let outbox = site
         .outbox()
         .on("Tested", seen.answers(answer))
-        .ordering(Ordering::None)
+        .key_order(KeyOrder::Ignored)
         .retry(Backoff::fixed(secs(3600)))
         .start()
         .await

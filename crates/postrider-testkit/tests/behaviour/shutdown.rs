@@ -153,6 +153,32 @@ async fn a_hung_handler_is_left_at_the_drain_timeout_and_no_attempt_is_counted()
 }
 
 #[tokio::test(start_paused = true)]
+async fn once_a_shutdown_has_begun_nothing_is_handed_over() {
+    // S3-10.2
+    let site = Site::memory(1);
+    let (seen, gate, tally) = (Recorder::default(), Arc::new(Gate::shut()), Tally::default());
+    let outbox = site.outbox().on("A", seen.waits_at(&gate)).metrics(tally.metrics()).start().await.unwrap();
+    let sent = site.write_hot(&outbox, plain("A")).await;
+    gate.until_arrivals(1).await;
+    let ending = tokio::spawn({
+        let outbox = outbox.clone();
+        async move { outbox.shutdown().await }
+    });
+    settle_down().await;
+    let late = site.write_hot(&outbox, plain("A")).await;
+    let told = site.write(&outbox, plain("A")).await;
+    tokio::time::sleep(secs(1)).await;
+    assert_eq!((seen.count(), tally.now().hot_enqueued, tally.now().hot_dropped), (1, 1, 0));
+    gate.let_through();
+    let report = ending.await.unwrap();
+    assert_eq!((report.given_back, report.interrupted, report.released), (0, 0, true));
+    assert!(site.is_done(&sent).await);
+    for id in [late, told] {
+        assert_eq!(site.status(&id).await, EventStatus::New);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_shutdown_does_not_wait_for_retries_that_are_due_later() {
     let site = Site::memory(1);
     let seen = Recorder::default();

@@ -115,7 +115,7 @@ impl Site {
 
     /// As [`write`](Site::write), but nobody tells the engine.
     pub(crate) async fn write_untold(&self, outbox: &Outbox, event: impl IntoEvent) -> EventId {
-        self.commit_all(outbox, [event]).await.id().unwrap().clone()
+        self.commit_all(outbox, [event]).await.ids()[0].clone()
     }
 
     pub(crate) async fn write_all_untold(
@@ -130,7 +130,7 @@ impl Site {
         &self,
         outbox: &Outbox,
         events: impl IntoIterator<Item = impl IntoEvent>,
-    ) -> postrider::Receipt {
+    ) -> postrider::Receipts {
         match &self.database {
             Database::Memory(store) => {
                 let mut tx = store.begin();
