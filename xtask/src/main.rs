@@ -15,6 +15,7 @@
 mod core_tree;
 mod demo;
 mod place;
+mod requirements;
 mod rules;
 mod run;
 mod source;

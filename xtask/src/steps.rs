@@ -1,7 +1,7 @@
 //! What CI decides on, in order. A step says what it found in a few words, or why it failed.
 
 use crate::place::Place;
-use crate::{core_tree, demo, rules, tools};
+use crate::{core_tree, demo, requirements, rules, tools};
 
 /// One thing that can pass or fail, and that can be run alone: `cargo xtask test --only <name>`.
 pub(crate) struct Step {
@@ -22,13 +22,18 @@ pub(crate) const TEST: &[Step] = &[
         check: rules::bounded_channels,
     },
     Step { name: "honest-tests", what: "no test is ignored, no test sleeps", check: rules::honest_tests },
+    Step {
+        name: "requirements",
+        what: "every owned requirement is named by a test",
+        check: requirements::check,
+    },
     Step { name: "tests", what: "cargo test, doc tests included", check: tests },
     Step { name: "docs", what: "cargo doc, warnings denied", check: docs },
     Step { name: "release-build", what: "the postrider command, optimised", check: demo::build },
     Step { name: "demo", what: "postrider demo loses, reorders and invents nothing", check: demo::check },
 ];
 
-const LINT_STEPS: usize = 6;
+const LINT_STEPS: usize = 7;
 
 /// The steps that run no tests.
 pub(crate) fn lint() -> &'static [Step] {

@@ -17,6 +17,7 @@ fn kind(error: &Error) -> Option<StoreErrorKind> {
 
 #[tokio::test]
 async fn the_printed_schema_applied_by_hand_is_the_migrated_one() {
+    // S2-2
     let folder = Folder::new();
     for prefix in [Prefix::default(), Prefix::new("shop_").unwrap()] {
         let (by_hand, migrated) =

@@ -38,7 +38,7 @@ async fn a_claim_ends_at_its_bytes_but_returns_one_event_of_any_size() {
     let payload = |bytes| postrider_core::Event::bytes("X", "a/b", vec![7; bytes]);
     write(&store, [payload(1000), payload(100), payload(100), payload(100)]).await;
     let mut instance = Instance::new(&store).await;
-    for (bytes, expected, more) in [(250, vec![1], true), (250, vec![2, 3], true), (250, vec![4], false)] {
+    for (bytes, expected, more) in [(800, vec![1], true), (800, vec![2, 3], true), (800, vec![4], false)] {
         let mut plan = instance.plan(10);
         plan.bytes = bytes;
         let claimed = store.claim(&plan).await.unwrap();

@@ -7,8 +7,10 @@ use std::{sync::Arc, time::Duration};
 use postrider_core::{
     CallerTx, Error, Event, EventId, OwnedTx, Payload, Store, Target, Timestamp, TxSource,
     event::{Due, limits},
+    store::EventStatus,
     tx::{Dialect, OnDuplicate},
 };
+use postrider_sqlx::SqliteStore;
 use sqlx::{Connection, Row};
 use support::{Folder, HOUR, Instance, event, execute, ids, in_memory, number, shell, write};
 
@@ -332,4 +334,46 @@ async fn a_row_that_is_no_event_says_why_and_its_neighbours_are_delivered() {
     }
     assert_eq!(reasons.len(), 7);
     assert_eq!(claimed.events[1].event.as_ref().unwrap_err().key.as_deref(), Some("k"));
+}
+
+#[tokio::test]
+async fn nothing_is_written_after_sqlite_has_ended_the_transaction_by_itself() {
+    let folder = Folder::new();
+    let store = SqliteStore::connect(&folder.file("x")).await.unwrap();
+    store.migrate().await.unwrap();
+    execute(&store, "CREATE TABLE business (id INTEGER PRIMARY KEY)").await;
+    let event = Event::json_text("A", "{}").build().unwrap();
+
+    for _ in 0..10 {
+        // More often than there are connections: none of them is spoilt by it.
+        let mut tx = TxSource::begin(&store).await.unwrap();
+        sqlx::query("INSERT INTO business VALUES (1)").execute(tx.conn()).await.unwrap();
+        let swallowed = sqlx::query("INSERT OR ROLLBACK INTO business VALUES (1)").execute(tx.conn()).await;
+        assert!(swallowed.is_err());
+        let written = tx.insert(store.target(), std::slice::from_ref(&event), OnDuplicate::Fail).await;
+        assert!(matches!(written, Err(Error::NotInTransaction { .. })), "{written:?}");
+        assert!(tx.commit().await.is_err());
+    }
+    assert_eq!(store.status(event.id()).await.unwrap(), EventStatus::Absent);
+    assert_eq!(number(&store, "SELECT count(*) FROM business").await, 0);
+
+    let mut conn = store.pool().acquire().await.unwrap();
+    sqlx::raw_sql("BEGIN; INSERT INTO business VALUES (1)").execute(&mut *conn).await.unwrap();
+    let _ = sqlx::query("INSERT OR ROLLBACK INTO business VALUES (1)").execute(&mut *conn).await;
+    let written =
+        CallerTx::insert(&mut *conn, store.target(), std::slice::from_ref(&event), OnDuplicate::Fail).await;
+    assert!(matches!(written, Err(Error::NotInTransaction { .. })), "{written:?}");
+}
+
+#[tokio::test]
+async fn a_savepoint_that_is_rolled_back_does_not_end_the_transaction() {
+    let folder = Folder::new();
+    let store = SqliteStore::connect(&folder.file("x")).await.unwrap();
+    store.migrate().await.unwrap();
+    let event = Event::json_text("A", "{}").build().unwrap();
+    let mut tx = TxSource::begin(&store).await.unwrap();
+    sqlx::raw_sql("SAVEPOINT s; ROLLBACK TO s; RELEASE s").execute(tx.conn()).await.unwrap();
+    tx.insert(store.target(), std::slice::from_ref(&event), OnDuplicate::Fail).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(store.status(event.id()).await.unwrap(), EventStatus::New);
 }

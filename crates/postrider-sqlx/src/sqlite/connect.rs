@@ -4,7 +4,7 @@ use std::{str::FromStr, time::Duration};
 
 use postrider_core::Result;
 use sqlx::{
-    ConnectOptions, SqlitePool,
+    ConnectOptions, Connection, SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
@@ -45,8 +45,14 @@ pub(super) async fn connect(url: &str) -> Result<SqlitePool> {
     } else {
         SqlitePoolOptions::new().max_connections(CONNECTIONS_MAX)
     };
-    // A connection to a file does not go stale, so asking it before each use would only cost time.
-    pool.test_before_acquire(false).connect_with(options).await.map_err(cannot)
+    // A connection to a file does not go stale, so asking it before each use would only cost time. But SQLite may have
+    // ended its transaction by itself (`OR ROLLBACK` and a full disk do that), and sqlx, which does not see it, would
+    // refuse to begin another one on it for ever. In memory it is kept all the same: the database would end with it.
+    pool.test_before_acquire(false)
+        .before_acquire(move |conn, _| Box::pin(async move { Ok(in_memory || !conn.is_in_transaction()) }))
+        .connect_with(options)
+        .await
+        .map_err(cannot)
 }
 
 fn parse(url: &str) -> sqlx::Result<Named> {

@@ -96,6 +96,7 @@ async fn check_all(store: &SqliteStore) {
 
 #[tokio::test]
 async fn every_verb_walks_an_index_without_statistics() {
+    // S3-5.1b
     check_all(&filled().await).await;
 }
 

@@ -1,6 +1,12 @@
 //! Writing through sqlx: the caller's transaction, a bare connection, and a transaction that Postrider owns.
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use postrider_core::{
     BoxFuture, CallerTx, Error, Event, EventId, OwnedTx, Result, Target, Timestamp, TxSource,
@@ -68,8 +74,7 @@ impl TxSource<Sqlx> for &SqlitePool {
         Self: 'a,
     {
         Box::pin(async move {
-            let begun = self.begin_with("BEGIN IMMEDIATE").await;
-            begun.map(SqliteTx).map_err(|error| of_sqlx(error, "cannot begin a transaction"))
+            SqliteTx::begin(self).await.map_err(|error| of_sqlx(error, "cannot begin a transaction"))
         })
     }
 }
@@ -87,13 +92,43 @@ impl TxSource<Sqlx> for &SqliteStore {
 
 /// A transaction that Postrider owns. Dropping it rolls it back.
 #[derive(Debug)]
-pub struct SqliteTx(Transaction<'static, Sqlite>);
+pub struct SqliteTx {
+    tx: Transaction<'static, Sqlite>,
+    /// SQLite has rolled the transaction back by itself, as it does after `OR ROLLBACK` or on a full disk. sqlx does not
+    /// notice, and whatever is written from then on commits at once and alone; so nothing may be.
+    ended: Arc<AtomicBool>,
+}
+
+impl SqliteTx {
+    async fn begin(pool: &SqlitePool) -> sqlx::Result<Self> {
+        let mut tx = loop {
+            match pool.begin_with("BEGIN IMMEDIATE").await {
+                Err(sqlx::Error::InvalidSavePointStatement) => throw_away_stale(pool).await?,
+                begun => break begun?,
+            }
+        };
+        let ended = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&ended);
+        tx.lock_handle().await?.set_rollback_hook(move || seen.store(true, Relaxed));
+        Ok(Self { tx, ended })
+    }
+
+    fn require_open(&self) -> Result<()> {
+        if self.ended.load(Relaxed) { Err(Error::NotInTransaction { driver: DRIVER }) } else { Ok(()) }
+    }
+}
+
+/// Closes a connection whose transaction SQLite has ended by itself: sqlx would refuse to begin another on it for ever.
+async fn throw_away_stale(pool: &SqlitePool) -> sqlx::Result<()> {
+    let conn = pool.acquire().await?;
+    if conn.is_in_transaction() { conn.close().await } else { Ok(()) }
+}
 
 impl OwnedTx for SqliteTx {
     type Conn = SqliteConnection;
 
     fn conn(&mut self) -> &mut SqliteConnection {
-        &mut self.0
+        &mut self.tx
     }
 
     fn insert<'a>(
@@ -102,7 +137,10 @@ impl OwnedTx for SqliteTx {
         events: &'a [Event],
         on_duplicate: OnDuplicate,
     ) -> BoxFuture<'a, Result<Vec<bool>>> {
-        Box::pin(insert_all(&mut self.0, target, events, on_duplicate))
+        Box::pin(async move {
+            self.require_open()?;
+            insert_all(&mut self.tx, target, events, on_duplicate).await
+        })
     }
 
     fn read_back<'a>(
@@ -111,27 +149,25 @@ impl OwnedTx for SqliteTx {
         ids: &'a [EventId],
     ) -> BoxFuture<'a, Result<Vec<Placed>>> {
         Box::pin(async move {
-            let read = read_back(&mut self.0, target, ids).await;
+            self.require_open()?;
+            let read = read_back(&mut self.tx, target, ids).await;
             read.map_err(|error| of_sqlx(error, format!("cannot read from {}event", target.prefix)))
         })
     }
 
     fn commit(self) -> BoxFuture<'static, Result<()>> {
-        Box::pin(async move { self.0.commit().await.map_err(|error| of_sqlx(error, "cannot commit")) })
+        Box::pin(async move { self.tx.commit().await.map_err(|error| of_sqlx(error, "cannot commit")) })
     }
 
     fn rollback(self) -> BoxFuture<'static, Result<()>> {
-        Box::pin(async move { self.0.rollback().await.map_err(|error| of_sqlx(error, "cannot roll back")) })
+        Box::pin(async move { self.tx.rollback().await.map_err(|error| of_sqlx(error, "cannot roll back")) })
     }
 }
 
 /// An error unless the connection is in a transaction.
 async fn require_transaction(conn: &mut SqliteConnection, target: &Target) -> Result<()> {
-    if conn.is_in_transaction() {
-        return Ok(());
-    }
-    // The caller may have said BEGIN itself, which sqlx does not see. SQLite refuses to begin a second transaction, and
-    // that is the only way to ask it in SQL.
+    // What sqlx believes is not asked: the caller may have said BEGIN itself, and SQLite may have ended a transaction by
+    // itself. SQLite refuses to begin a second transaction, and that is the only way to ask it in SQL.
     match sqlx::raw_sql("BEGIN; ROLLBACK").execute(conn).await {
         Ok(_) => Err(Error::NotInTransaction { driver: DRIVER }),
         Err(error) if is_nested_begin(&error) => Ok(()),

@@ -156,7 +156,7 @@ pub async fn stats_count_one_event_of_each_kind<H: StoreHarness>() -> Checked {
     Ok(())
 }
 
-/// Each state that an event goes through is what `status` says.
+/// Each state that an event goes through is what `status` says. S3-5.2.
 pub async fn status_names_each_state_on_the_way<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
     let [head, follower] = scene.keyed("k").await?;

@@ -133,11 +133,11 @@ async fn past_the_local_deadline_nothing_is_sent_hot_or_cold() {
     site.write_all(&outbox, [plain("A"), plain("A"), plain("A")]).await;
     site.write_hot(&outbox, plain("A")).await;
     seen.reaches(2).await;
-    tokio::time::sleep(secs(14)).await;
+    crate::parts::pass(secs(14)).await;
     gate.let_through();
     site.write_hot(&outbox, plain("A")).await;
     site.write(&outbox, plain("A")).await;
-    tokio::time::sleep(secs(30)).await;
+    crate::parts::pass(secs(30)).await;
     assert_eq!(seen.count(), 2, "something was sent without the right to");
 
     doors.renew.before.let_through();
@@ -155,7 +155,7 @@ async fn a_slow_handler_keeps_its_lane_as_long_as_renewals_come_through() {
         .outbox()
         .on("A", move |delivery: postrider::Delivery| {
             handler.note(&delivery);
-            tokio::time::sleep(secs(100))
+            crate::parts::pass(secs(100))
         })
         .metrics(tally.metrics())
         .start()
@@ -163,9 +163,9 @@ async fn a_slow_handler_keeps_its_lane_as_long_as_renewals_come_through() {
         .unwrap();
     let standby: Outbox = site.outbox().on("A", seen.delivers()).start().await.unwrap();
     let id = site.write(&outbox, plain("A").key("k")).await;
-    tokio::time::sleep(secs(99)).await;
+    crate::parts::pass(secs(99)).await;
     assert_eq!(site.status(&id).await, EventStatus::New);
-    tokio::time::sleep(secs(2)).await;
+    crate::parts::pass(secs(2)).await;
     assert!(site.is_done(&id).await);
     assert_eq!((seen.count(), tally.now().fenced, tally.now().lanes_owned), (1, 0, 8));
     drop(standby);
@@ -184,7 +184,7 @@ async fn two_engines_on_one_store_deliver_each_event_once() {
         site.write_hot(&two, postrider::Event::json_text("Tested", "0")).await;
     }
     site.until_all_done(150).await;
-    tokio::time::sleep(secs(60)).await;
+    crate::parts::pass(secs(60)).await;
     assert_eq!(seen.count(), 150);
 }
 
@@ -195,7 +195,7 @@ async fn an_engine_started_while_the_database_is_away_takes_its_lanes_when_it_is
     doors.fail(true);
     let outbox = site.outbox().shared_store(doors.clone()).on("A", seen.delivers()).start().await.unwrap();
     let id = site.write(&outbox, plain("A")).await;
-    tokio::time::sleep(secs(30)).await;
+    crate::parts::pass(secs(30)).await;
     assert_eq!(seen.count(), 0);
     doors.fail(false);
     let began = Instant::now();

@@ -82,9 +82,9 @@ async fn gauges_show_the_depth_of_both_queues_and_the_oldest_lag() {
         .await
         .unwrap();
     site.write(&outbox, plain("A")).await;
-    tokio::time::sleep(secs(7)).await;
+    crate::parts::pass(secs(7)).await;
     site.write_all(&outbox, (0..4).map(|_| plain("A"))).await;
-    tokio::time::sleep(secs(2)).await;
+    crate::parts::pass(secs(2)).await;
     for _ in 0..3 {
         site.write_hot(&outbox, plain("A")).await;
     }
@@ -153,8 +153,8 @@ async fn delivered_events_are_purged_when_their_retention_ends() {
         .unwrap();
     site.write_all(&outbox, (0..250).map(|_| plain("A"))).await;
     site.until_all_done(250).await;
-    tokio::time::sleep(secs(3590)).await;
+    crate::parts::pass(secs(3590)).await;
     assert_eq!((tally.now().purged, site.store.stats().await.unwrap().done), (0, 250));
-    tokio::time::sleep(secs(30)).await;
+    crate::parts::pass(secs(30)).await;
     assert_eq!((tally.now().purged, site.store.stats().await.unwrap().done), (250, 0));
 }

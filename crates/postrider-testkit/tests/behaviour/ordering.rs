@@ -304,12 +304,12 @@ async fn a_key_moves_on_only_after_the_outcome_of_its_head_is_committed() {
     site.write_all(&outbox, [keyed("k", 0), keyed("k", 1), keyed("other", 5)]).await;
     seen.reaches(2).await;
     doors.settle.before.until_arrivals(1).await;
-    tokio::time::sleep(secs(10)).await;
+    crate::parts::pass(secs(10)).await;
     assert_eq!(seen.numbers_of("k"), [0], "a follower went before the outcome was written");
     // Written, but the answer is still on its way.
     doors.settle.after.close();
     doors.settle.before.let_through();
-    tokio::time::sleep(secs(1)).await;
+    crate::parts::pass(secs(1)).await;
     assert_eq!(seen.numbers_of("k"), [0], "a follower went before the engine knew of the commit");
     doors.settle.after.let_through();
     site.until_all_done(3).await;
@@ -348,7 +348,7 @@ async fn a_follower_that_a_running_claim_brings_does_not_overtake_a_head_that_ha
     eventually("the head waits", async || outbox.why("k").await.unwrap().is_some()).await;
     settle_down().await;
     doors.claim.after.let_through();
-    tokio::time::sleep(secs(5)).await;
+    crate::parts::pass(secs(5)).await;
     assert_eq!(seen.numbers(), [0], "the follower overtook the head");
     site.until_all_done(2).await;
     assert_eq!(seen.numbers(), [0, 0, 1]);
@@ -379,10 +379,10 @@ async fn a_claim_that_was_given_up_loses_no_follower_that_was_given_back() {
     doors.claim.before.close();
     assert!(tokio::time::timeout(ms(50), outbox.poll_once()).await.is_err());
     doors.claim.before.let_through();
-    tokio::time::sleep(ms(100)).await;
+    crate::parts::pass(ms(100)).await;
     for _ in 0..10 {
         outbox.poll_once().await.unwrap();
-        tokio::time::sleep(ms(10)).await;
+        crate::parts::pass(ms(10)).await;
     }
     assert_eq!(seen.numbers(), [0, 0, 1, 2]);
 }

@@ -323,7 +323,7 @@ fn workers_sleep_while_a_receiver_is_down_and_nothing_is_queued_for_it() {
             // The settle takes longer than the breaker is open: nothing is queued when its time has come.
             doors.settle.before.close();
             let id = site.write_hot(&outbox, plain("A")).await;
-            tokio::time::sleep(secs(10)).await;
+            crate::parts::pass(secs(10)).await;
             doors.settle.before.let_through();
             site.until_done(&id).await;
             done.send(seen.count()).unwrap();
@@ -331,27 +331,6 @@ fn workers_sleep_while_a_receiver_is_down_and_nothing_is_queued_for_it() {
     });
     let calls = finished.recv_timeout(secs(20)).expect("the workers spin, or the event never came back");
     assert_eq!(calls, 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_route_that_is_down_with_a_backlog_larger_than_the_queue_does_not_hold_up_others() {
-    // S3-14.3: a broken sink holds up only itself.
-    let site = Site::memory(1);
-    let (down, up) = (Recorder::default(), Recorder::default());
-    let outbox = site
-        .outbox()
-        .on("Down", down.answers(|_| Outcome::unavailable("refused")))
-        .on("Up", up.delivers())
-        .cold_queue(10)
-        .start()
-        .await
-        .unwrap();
-    site.write_all(&outbox, (0..50).map(|_| plain("Down"))).await;
-    tokio::time::sleep(secs(60)).await;
-    let began = Instant::now();
-    let id = site.write(&outbox, plain("Up")).await;
-    site.until_done(&id).await;
-    assert!(began.elapsed() < secs(1), "it waited {:?} behind the backlog of another route", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -495,6 +474,7 @@ async fn each_event_of_a_batch_has_its_own_outcome_and_a_missing_one_is_unknown(
 
 #[tokio::test(start_paused = true)]
 async fn a_send_that_takes_too_long_is_unknown_and_comes_again() {
+    // S3-10.9
     for beside_always in [false, true] {
         let site = Site::memory(1);
         let mut sink = Batches::new(10, |_| Outcome::Delivered);

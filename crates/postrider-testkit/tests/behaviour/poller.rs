@@ -79,7 +79,7 @@ async fn telling_of_a_commit_wakes_the_poller_before_any_pause_has_passed() {
     let seen = Recorder::default();
     let outbox = site.outbox().on("A", seen.delivers()).start().await.unwrap();
     // Long enough that the poller has come to its longest pause.
-    tokio::time::sleep(secs(30) + ms(7)).await;
+    crate::parts::pass(secs(30) + ms(7)).await;
     let written = Instant::now();
     site.write(&outbox, plain("A").key("k")).await;
     seen.reaches(1).await;
@@ -113,7 +113,7 @@ async fn the_pause_grows_from_poll_min_to_poll_max_and_begins_anew_with_an_event
     };
     let expected = [20, 40, 80, 160, 320, 640, 1280, 2560, 5000, 5000];
     for round in 1..=2 {
-        tokio::time::sleep(secs(30)).await;
+        crate::parts::pass(secs(30)).await;
         site.write_untold(&outbox, plain("A")).await;
         seen.reaches(round).await;
         // Its delivery is no reason to look again.
@@ -143,7 +143,7 @@ async fn a_retry_is_tried_when_it_is_due_and_not_at_the_next_poll() {
         .unwrap();
     for hot in [true, false] {
         // Long enough that the poller has come to its longest pause.
-        tokio::time::sleep(secs(31)).await;
+        crate::parts::pass(secs(31)).await;
         let before = seen.count();
         if hot {
             site.write_hot(&outbox, plain("A")).await
@@ -168,7 +168,7 @@ async fn a_retry_after_a_slow_handler_is_tried_when_it_is_due() {
             handler.note(&delivery);
             async move {
                 // Slower than all pauses of the poller: it sleeps for poll_max when the outcome comes.
-                tokio::time::sleep(secs(42)).await;
+                crate::parts::pass(secs(42)).await;
                 if delivery.attempt == 1 { Err("once") } else { Ok(()) }
             }
         })
@@ -211,7 +211,7 @@ async fn followers_of_a_freed_key_come_back_at_once_and_not_at_the_next_poll() {
     gate.close();
     seen.reaches(2).await;
     // The second attempt of the head takes long; its followers are parked, and the poller rests.
-    tokio::time::sleep(secs(31)).await;
+    crate::parts::pass(secs(31)).await;
     let freed = Instant::now();
     gate.let_through();
     seen.reaches(4).await;
@@ -237,7 +237,7 @@ async fn the_loops_survive_a_database_that_is_away_for_30_seconds_and_say_so() {
     doors.fail(true);
     doors.settle.before.let_through();
     let waiting = site.write(&outbox, plain("A")).await;
-    tokio::time::sleep(secs(30)).await;
+    crate::parts::pass(secs(30)).await;
     assert!(log.count(Level::ERROR, "claim failed") > 3, "claims that fail are logged");
     assert!(log.count(Level::ERROR, "settle failed") > 3, "settles that fail are logged");
     assert!(log.count(Level::WARN, "lease") > 3, "renewals that fail are logged");

@@ -80,7 +80,7 @@ async fn no_more_handlers_run_at_once_than_there_are_workers(site: Site) {
     site.write_hot(&outbox, plain("A")).await;
     gate.until_arrivals(4).await;
     // Whoever wanted to start a fifth had the time to.
-    tokio::time::sleep(ms(100)).await;
+    crate::parts::pass(ms(100)).await;
     assert_eq!(gate.waiting(), 4);
     gate.let_through();
     site.until_all_done(11).await;
@@ -193,7 +193,7 @@ async fn a_full_cold_queue_makes_no_query_at_all() {
     gate.until_arrivals(4).await;
     settle_down().await;
     let claims = doors.claim.calls();
-    tokio::time::sleep(secs(60)).await;
+    crate::parts::pass(secs(60)).await;
     outbox.wake();
     settle_down().await;
     assert_eq!(outbox.poll_once().await.unwrap(), 0);
@@ -231,7 +231,7 @@ async fn the_queues_stay_within_their_budget_of_bytes() {
             site.write_all(&outbox, (0..10).map(|_| large())).await;
             site.write_hot(&outbox, large()).await;
         }
-        tokio::time::sleep(secs(30)).await;
+        crate::parts::pass(secs(30)).await;
         gate.let_through();
         site.until_all_done(110).await;
         let most = weight.most() as usize * weight_of_one;
@@ -349,7 +349,7 @@ async fn an_event_that_an_older_claim_brings_after_it_was_settled_runs_once() {
     let id = site.write(&outbox, plain("A")).await;
     outbox.poll_once().await.unwrap();
     seen.reaches(1).await;
-    tokio::time::sleep(ms(100)).await;
+    crate::parts::pass(ms(100)).await;
     gate.close();
     outbox.poll_once().await.unwrap();
     seen.reaches(2).await;
@@ -364,7 +364,7 @@ async fn an_event_that_an_older_claim_brings_after_it_was_settled_runs_once() {
     site.until_done(&id).await;
     doors.claim.after.let_through();
     poll.await.unwrap().unwrap();
-    tokio::time::sleep(secs(1)).await;
+    crate::parts::pass(secs(1)).await;
     assert_eq!(seen.count(), 2, "the older snapshot delivered it again");
 }
 
@@ -437,11 +437,11 @@ async fn an_event_that_the_poller_delivered_before_the_commit_was_answered_runs_
             .await
     });
     answer.until_arrivals(1).await;
-    tokio::time::sleep(secs(10)).await;
+    crate::parts::pass(secs(10)).await;
     answer.let_through();
     let id = write.await.unwrap().unwrap();
     site.until_done(&id).await;
-    tokio::time::sleep(secs(10)).await;
+    crate::parts::pass(secs(10)).await;
     assert_eq!(seen.count(), 1, "handed over after it had been delivered");
     eventually("nothing is left", async || site.store.stats().await.unwrap().pending == 0).await;
 }

@@ -50,7 +50,7 @@ async fn after_a_shutdown_nothing_is_handed_over_and_the_next_engine_delivers(si
     assert!(outbox.shutdown().await.released);
     let hot = site.write_hot(&outbox, plain("A")).await;
     let cold = site.write(&outbox, plain("A").key("k")).await;
-    tokio::time::sleep(ms(50)).await;
+    crate::parts::pass(ms(50)).await;
     assert_eq!(site.status(&hot).await, EventStatus::New);
     assert_eq!(site.status(&cold).await, EventStatus::New);
     assert_eq!((first.count(), tally.now().hot_enqueued, tally.now().hot_dropped), (0, 0, 0));
@@ -90,10 +90,10 @@ async fn a_dropped_outbox_delivers_no_more(site: Site) {
     let first = site.write(&outbox, plain("A")).await;
     site.until_done(&first).await;
     drop(outbox);
-    tokio::time::sleep(ms(10)).await;
+    crate::parts::pass(ms(10)).await;
     let claims = tally.now().claims;
     let id = site.write(&writer, plain("A")).await;
-    tokio::time::sleep(ms(200)).await;
+    crate::parts::pass(ms(200)).await;
     assert_eq!(site.status(&id).await, EventStatus::New);
     assert_eq!((seen.count(), tally.now().claims), (1, claims));
 }
@@ -129,7 +129,7 @@ async fn a_hung_handler_is_left_at_the_drain_timeout_and_no_attempt_is_counted()
             });
         }
         gate.until_arrivals(2).await;
-        tokio::time::sleep(secs(1)).await;
+        crate::parts::pass(secs(1)).await;
         let began = Instant::now();
         let report = outbox.shutdown().await;
         assert!(began.elapsed() >= secs(5) && began.elapsed() < secs(5) + ms(10), "{:?}", began.elapsed());
@@ -167,7 +167,7 @@ async fn once_a_shutdown_has_begun_nothing_is_handed_over() {
     settle_down().await;
     let late = site.write_hot(&outbox, plain("A")).await;
     let told = site.write(&outbox, plain("A")).await;
-    tokio::time::sleep(secs(1)).await;
+    crate::parts::pass(secs(1)).await;
     assert_eq!((seen.count(), tally.now().hot_enqueued, tally.now().hot_dropped), (1, 1, 0));
     gate.let_through();
     let report = ending.await.unwrap();

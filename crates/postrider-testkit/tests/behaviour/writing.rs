@@ -551,7 +551,7 @@ async fn an_event_behind_a_rolled_back_savepoint_is_not_handed_over(site: Site) 
         }
     }
     site.until_done(&"kept".into()).await;
-    tokio::time::sleep(ms(50)).await;
+    crate::parts::pass(ms(50)).await;
     assert_eq!((seen.ids(), tally.now().hot_enqueued), (vec!["kept".into()], 1));
     let told_committed: Vec<EventId> = hook
         .taken()

@@ -7,8 +7,7 @@ mod log;
 mod recorder;
 mod site;
 mod tally;
-
-use std::time::Duration;
+mod time;
 
 pub(crate) use doors::Doors;
 pub(crate) use gate::Gate;
@@ -17,34 +16,7 @@ use postrider::{Delivery, Event, EventBuilder, Outcome};
 pub(crate) use recorder::Recorder;
 pub(crate) use site::{Database, Folder, Site};
 pub(crate) use tally::Tally;
-use tokio::time::Instant;
-
-/// No test waits longer than this for anything; in paused time it costs nothing.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Looks until the condition holds; time passes meanwhile.
-pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition().await {
-        assert!(Instant::now() < deadline, "it did not come about within {PATIENCE:?}: {what}");
-        tokio::time::sleep(ms(2)).await;
-    }
-}
-
-/// Lets everything that can run without time passing run. For paused time only.
-pub(crate) async fn settle_down() {
-    for _ in 0..200 {
-        tokio::task::yield_now().await;
-    }
-}
-
-pub(crate) const fn ms(milliseconds: u64) -> Duration {
-    Duration::from_millis(milliseconds)
-}
-
-pub(crate) const fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
+pub(crate) use time::{PATIENCE, eventually, ms, pass, secs, settle_down};
 
 /// An event without a key.
 pub(crate) fn plain(event_type: &str) -> EventBuilder {
