@@ -68,6 +68,10 @@ run! {
     delayed,
     two_databases,
     retry_policy,
+    publish,
+    custom_sink,
+    write_only,
+    several_instances,
 }
 
 #[test]

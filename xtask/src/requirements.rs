@@ -22,7 +22,9 @@ const ROWS: &[&str] = &[
 /// Each row is named somewhere in the Rust files.
 pub(crate) fn check(place: &Place) -> Result<String, String> {
     let mut text = String::new();
-    for path in rust_files(&place.root, &["crates", "examples", "xtask"]) {
+    // Not this file: its own list would prove every row.
+    let files = rust_files(&place.root, &["crates", "examples", "xtask"]);
+    for path in files.into_iter().filter(|path| !path.ends_with("xtask/src/requirements.rs")) {
         text.push_str(
             &fs::read_to_string(&path).map_err(|error| format!("Cannot read {}: {error}", path.display()))?,
         );

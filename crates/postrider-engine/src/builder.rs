@@ -228,6 +228,12 @@ impl OutboxBuilder {
         self
     }
 
+    /// How often a claim looks from the very bottom, for what was changed by hand. Default 60 s.
+    pub fn full_look_every(mut self, pause: Duration) -> Self {
+        self.settings.full_look_every = pause;
+        self
+    }
+
     /// Whether to poll and follow wake-ups. Without it only hot events and `poll_once` deliver. Default true.
     pub fn poller(mut self, on: bool) -> Self {
         self.settings.poller = on;

@@ -5,7 +5,10 @@
 
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
-use postrider_core::{Result, store::Claim};
+use postrider_core::{
+    Result,
+    store::{Claim, Claimed, Seq},
+};
 use tokio::time::Instant;
 use tracing::error;
 
@@ -33,13 +36,13 @@ pub(crate) struct Brought {
 }
 
 pub(crate) async fn run(shared: Arc<Shared>) {
-    loop {
+    while !shared.stop_claiming.is_cancelled() {
         let mut pace = shared.claim_turn.lock().await;
         let pause = match once(&shared, &mut pace).await {
             Ok(brought) => brought.pause,
             Err(error) => {
                 error!(%error, source = source(&error), "claim failed: will try again");
-                pace.pause = (pace.pause * 2).clamp(shared.settings.poll_min * 5, shared.settings.poll_max);
+                pace.pause = (pace.pause * 2).max(shared.settings.poll_min * 5).min(shared.settings.poll_max);
                 pace.pause
             }
         };
@@ -83,7 +86,8 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     }
     let mut underway = Underway { shared, claim, ended: false };
     let claim = &underway.claim;
-    let claimed = shared.store.claim(claim).await?;
+    let mut claimed = shared.store.claim(claim).await?;
+    mark_sent(shared, &mut claimed).await?;
     let lag = Buffer::oldest(&claimed).map_or(Duration::ZERO, |created_at| claimed.now.since(created_at));
     let (returned, next_due) = (claimed.events.len(), claimed.next_due);
     let lost = !claimed.lost.is_empty();
@@ -120,6 +124,18 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     };
     let pause = if more && (taken > 0 || got_on) { Duration::ZERO } else { pace.pause };
     Ok(Brought { taken, more: more || again || taken > 0, pause })
+}
+
+/// Before events are sent, the table must know that they may be: whoever takes the lane after a crash is told to look out.
+/// One mark stands for many events.
+async fn mark_sent(shared: &Shared, claimed: &mut Claimed) -> Result<()> {
+    let marks = lock(&shared.buffer).marks(claimed, shared.settings.claim_batch as Seq);
+    if marks.is_empty() {
+        return Ok(());
+    }
+    claimed.lost.extend(shared.store.mark_sent(&marks).await?);
+    lock(&shared.buffer).marked(&marks);
+    Ok(())
 }
 
 /// A claim under way. If it fails, or its future is dropped, what it was to look at again is not forgotten.

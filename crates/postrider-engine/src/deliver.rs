@@ -22,7 +22,7 @@ use crate::{
     lock,
     routes::RouteId,
     send::{no_outcome, send},
-    sleep_until, trace,
+    sleep_until, suspect, trace,
 };
 
 /// One worker: takes what lines up, delivers it, hands the outcome on.
@@ -31,15 +31,16 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let next = {
             let mut buffer = lock(&shared.buffer);
             let now = Instant::now();
-            let next = buffer.next(now);
+            let next = buffer.next(now, &shared.routes);
             // A single wake-up may stand for several events: pass it on before getting busy.
-            if matches!(next, Next::Send(..)) && buffer.has_work(now) {
+            if !matches!(next, Next::Wait(_)) && buffer.has_work(now, &shared.routes) {
                 shared.work.notify_one();
             }
             next
         };
         match next {
             Next::Send(route, items) => deliver(&shared, route, items).await,
+            Next::Suspect(route, item) => suspect::deliver(&shared, route, item).await,
             Next::Wait(until) => {
                 tokio::select! {
                     biased;
@@ -51,23 +52,36 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn deliver(shared: &Shared, route: Option<RouteId>, mut items: Vec<Item>) {
+pub(crate) async fn deliver(shared: &Shared, route: Option<RouteId>, mut items: Vec<Item>) {
     let outcomes = match items.as_mut_slice() {
         [item] => vec![deliver_one(shared, route, item).await],
         _ => deliver_batch(shared, route, &items).await,
     };
     let verdicts: Vec<Verdict> =
         items.into_iter().zip(outcomes).map(|(item, end)| judge(shared, route, item, end)).collect();
+    finish(shared, verdicts);
+}
+
+/// Hands outcomes on to be settled.
+fn finish(shared: &Shared, verdicts: Vec<Verdict>) {
     let now = Instant::now();
     let settle_now = {
         let mut buffer = lock(&shared.buffer);
-        let first = buffer.settle_at(&shared.settings, now).is_none();
+        let first = buffer.settle_at(&shared.settings, now, &shared.routes).is_none();
         buffer.finish(verdicts, now);
-        first || buffer.settle_at(&shared.settings, now) == Some(now)
+        first || buffer.settle_at(&shared.settings, now, &shared.routes) == Some(now)
     };
     if settle_now {
         shared.outcomes.notify_one();
     }
+}
+
+/// An event was being delivered each time that a process ended, as often as it may be tried: it is not tried again.
+pub(crate) fn give_up(shared: &Shared, item: Item) {
+    let block = shared.settings.dead_heads == DeadHeads::Block && item.key.is_some();
+    let error = format!("the process ended {} times while this event was being delivered", item.attempts);
+    let change = Change::Dead { attempts: item.attempts, error, block };
+    finish(shared, vec![verdict(item, change)]);
 }
 
 /// How one delivery ended.
@@ -233,7 +247,12 @@ fn judge(shared: &Shared, route: Option<RouteId>, item: Item, end: End) -> Verdi
             Change::Dead { attempts: item.attempts, error: format!("undecodable: {error}"), block }
         }
     };
-    report(shared, &item, &change);
+    verdict(item, change)
+}
+
+fn verdict(item: Item, change: Change) -> Verdict {
+    let change = clean(change);
+    report(&item, &change);
     Verdict {
         lease: item.lease,
         settlement: Settlement {
@@ -241,7 +260,7 @@ fn judge(shared: &Shared, route: Option<RouteId>, item: Item, end: End) -> Verdi
             seq: item.seq,
             key: item.key,
             held: item.held,
-            change: clean(change),
+            change,
         },
     }
 }
@@ -273,11 +292,22 @@ fn note_breaker(shared: &Shared, route: Option<RouteId>, outcome: &Outcome) -> D
     let Some(route) = route else { return Duration::ZERO };
     let mut buffer = lock(&shared.buffer);
     let Some(breaker) = buffer.breakers.get_mut(route + 1) else { return Duration::ZERO };
-    if let Outcome::Unavailable { error } = outcome {
+    // A probe that nobody answered is no sign of life.
+    let refusal = match outcome {
+        Outcome::Unavailable { error } => Some(error),
+        Outcome::Unknown { error } if !breaker.is_closed() => Some(error),
+        _ => None,
+    };
+    if let Some(error) = refusal {
+        let opens = breaker.opens_at(Instant::now()).is_none();
         let pause = breaker.refused(Instant::now(), &mut lock(&shared.rng));
         drop(buffer);
-        warn!(%error, ?pause, "a receiver is unavailable: what goes to it waits");
-        shared.metrics.breaker(true);
+        // Somebody has to wake up when the pause is over, and this worker may be busy then.
+        shared.work.notify_one();
+        if opens {
+            warn!(%error, ?pause, "a receiver is unavailable: what goes to it waits");
+            shared.metrics.breaker(true);
+        }
         return pause;
     }
     let reopened = breaker.answered();
@@ -306,16 +336,11 @@ fn clean(mut change: Change) -> Change {
     change
 }
 
-fn report(shared: &Shared, item: &Item, change: &Change) {
-    let id = item.cargo.as_ref().map_or_else(|row| &row.id, Event::id);
-    match change {
-        Change::Done => shared.metrics.delivered(),
-        Change::Wait { reason: HoldReason::Retry, .. } => shared.metrics.failed(),
-        Change::Wait { .. } => shared.metrics.deferred(),
-        Change::Dead { attempts, error, block } => {
-            shared.metrics.dead();
-            let hot = item.source == Source::Hot;
-            error!(event = %id, attempts, reason = %error, blocks_its_key = block, hot, "event is dead");
-        }
+/// A dead event is told of once, here, where its id and its reason are known.
+fn report(item: &Item, change: &Change) {
+    if let Change::Dead { attempts, error, block } = change {
+        let id = item.cargo.as_ref().map_or_else(|row| &row.id, Event::id);
+        let hot = item.source == Source::Hot;
+        error!(event = %id, attempts, reason = %error, blocks_its_key = block, hot, "event is dead");
     }
 }

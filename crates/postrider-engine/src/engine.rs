@@ -1,24 +1,26 @@
 //! The delivering half of an outbox: its tasks, and how they begin and end.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use postrider_core::{
-    ConfigError, Event, Interceptor, Metrics, Result, RetryPolicy, Store,
-    rng::Rng,
-    store::{Lane, Seq},
+    ConfigError, Event, EventId, Interceptor, Metrics, Result, RetryPolicy, Store, rng::Rng, store::Seq,
     tx::Placed,
 };
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::{
     Settings,
     buffer::{Buffer, HandOver},
+    catch::catch,
     claim, deliver, lease, lock, purge,
     routes::{RouteTable, Routes},
     settle,
 };
+
+/// How long a task rests after a panic, so that one that always panics does not spin.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
 
 /// What an engine is made of.
 pub struct Parts {
@@ -100,7 +102,7 @@ impl Engine {
         let mut rng = Rng::seeded(parts.settings.seed);
         let lease_rng = rng.fork();
         let shared = Arc::new(Shared {
-            buffer: std::sync::Mutex::new(Buffer::new(&routes)),
+            buffer: std::sync::Mutex::new(Buffer::new(&routes, &parts.settings)),
             store: parts.store,
             routes,
             interceptors: parts.interceptors,
@@ -124,13 +126,13 @@ impl Engine {
         let stop = CancellationToken::new();
         let mut tasks = Tasks::default();
         for _ in 0..shared.settings.workers {
-            tasks.workers.spawn(until(stop.clone(), deliver::run(shared.clone())));
+            tasks.workers.spawn(until(stop.clone(), watched(shared.clone(), "deliver", deliver::run)));
         }
-        tasks.others.spawn(until(stop.clone(), settle::run(shared.clone())));
+        tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "settle", settle::run)));
         tasks.others.spawn(until(stop.clone(), keeper.run(pause)));
-        tasks.others.spawn(until(stop.clone(), purge::run(shared.clone())));
+        tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "purge", purge::run)));
         if shared.settings.poller {
-            tasks.others.spawn(until(stop.clone(), claim::run(shared.clone())));
+            tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "claim", claim::run)));
         }
         info!(instance = %shared.settings.instance, lanes = lock(&shared.buffer).lanes_owned(), "engine started");
         Ok(Self { shared, tasks: tokio::sync::Mutex::new(tasks), stop })
@@ -147,9 +149,9 @@ impl Engine {
 
     /// Waits until everything that is due has been delivered, or has failed and waits, and its outcome is settled. What
     /// comes in meanwhile is waited for too; what waits for a later time is not. An engine that stands by has nothing to
-    /// wait for.
+    /// wait for. While a receiver is unavailable, what is in memory for it is waited for: give it a time limit.
     pub async fn drain(&self) -> Result<()> {
-        loop {
+        while !self.shared.stop_claiming.is_cancelled() {
             let progress = self.shared.progress.notified();
             let brought = {
                 let mut pace = self.shared.claim_turn.lock().await;
@@ -161,6 +163,7 @@ impl Engine {
             // A breaker that opens, or a lane that is lost, is no progress that somebody tells of.
             let _ = tokio::time::timeout(self.shared.settings.poll_min, progress).await;
         }
+        Ok(())
     }
 
     /// There may be something to deliver: a hint that follows a commit.
@@ -168,21 +171,21 @@ impl Engine {
         self.shared.wake.notify_one();
     }
 
-    /// A lane that this engine owns, for events that belong to none by their key.
-    pub fn owns(&self, lane: Lane) -> bool {
-        lock(&self.shared.buffer).leases().iter().any(|lease| lease.lane == lane)
-    }
-
     /// Reserves places in the hot queue for events that are about to commit.
     pub(crate) fn reserve(self: &Arc<Self>, events: &[Event], placed: &[Placed]) -> Reservation {
         let mut reservation = Reservation { engine: self.clone(), seqs: Vec::new(), dropped: 0, wake: false };
         let now = Instant::now();
+        let by_id: BTreeMap<&EventId, &Event> = events.iter().map(|event| (event.id(), event)).collect();
+        let wanted: Vec<(&Placed, &Event)> =
+            placed.iter().filter_map(|place| by_id.get(&place.id).map(|event| (place, *event))).collect();
         let mut buffer = lock(&self.shared.buffer);
-        for place in placed {
-            let Some(event) = events.iter().find(|event| *event.id() == place.id) else { continue };
+        for (count, (place, event)) in wanted.iter().enumerate() {
             match buffer.reserve(event, place, &self.shared.settings, now) {
                 HandOver::Reserved => reservation.seqs.push(place.seq),
-                HandOver::Full => reservation.dropped += 1,
+                HandOver::Full => {
+                    reservation.dropped = (wanted.len() - count) as u64;
+                    break;
+                }
                 HandOver::LeftToClaim => reservation.wake = true,
             }
         }
@@ -207,11 +210,6 @@ impl Engine {
         }
     }
 
-    /// The settings that it runs with.
-    pub fn settings(&self) -> &Settings {
-        &self.shared.settings
-    }
-
     /// Whether a key matters to it: if not, events with one may take the hot path.
     pub(crate) fn keeps_order(&self) -> bool {
         self.shared.settings.key_order == crate::KeyOrder::Kept
@@ -219,7 +217,16 @@ impl Engine {
 
     /// Stops claiming, delivers what is in memory for at most the drain timeout, gives the rest back and frees the
     /// lanes. A second call returns what the first one said.
-    pub async fn shutdown(&self) -> ShutdownReport {
+    ///
+    /// It runs to its end also if nobody waits for it: an engine that neither delivers nor gives up its lanes would be
+    /// the worst of both.
+    pub async fn shutdown(self: &Arc<Self>) -> ShutdownReport {
+        self.shared.stop_claiming.cancel();
+        let this = self.clone();
+        tokio::spawn(async move { this.end().await }).await.unwrap_or_default()
+    }
+
+    async fn end(&self) -> ShutdownReport {
         let shared = &self.shared;
         shared.stop_claiming.cancel();
         lock(&shared.buffer).accepting = false;
@@ -230,15 +237,18 @@ impl Engine {
         let deadline = Instant::now() + shared.settings.drain_timeout;
         let _ = tokio::time::timeout_at(deadline, self.drained()).await;
 
-        let given_back = lock(&shared.buffer).give_back();
-        shared.metrics.given_back(given_back as u64);
-        let interrupted = lock(&shared.buffer).sending();
         tasks.workers.shutdown().await;
+        let interrupted = lock(&shared.buffer).sending();
         // Outcomes that came in at the last moment are settled; a database that is down is not waited for.
         let grace = Instant::now() + shared.settings.lease.min(Duration::from_secs(1));
         let settled = tokio::time::timeout_at(grace, self.settled()).await.is_ok();
+        let given_back = lock(&shared.buffer).give_back();
+        shared.metrics.given_back(given_back as u64);
 
         let released = settled && interrupted == 0 && self.release().await;
+        if let Err(error) = shared.store.leave(&shared.settings.instance).await {
+            debug!(%error, "could not say that this instance is gone: it will be noticed");
+        }
         self.stop.cancel();
         while tasks.others.join_next().await.is_some() {}
         let report = ShutdownReport { given_back, interrupted, released };
@@ -258,7 +268,7 @@ impl Engine {
     async fn drained(&self) {
         loop {
             let progress = self.shared.progress.notified();
-            if lock(&self.shared.buffer).is_drained(Instant::now()) {
+            if lock(&self.shared.buffer).is_drained(Instant::now(), &self.shared.routes) {
                 return;
             }
             progress.await;
@@ -277,11 +287,11 @@ impl Engine {
     }
 
     async fn release(&self) -> bool {
-        let leases = lock(&self.shared.buffer).leases();
-        match self.shared.store.release(&leases).await {
+        let lanes = lock(&self.shared.buffer).lanes_with_suspects();
+        match self.shared.store.release(&lanes).await {
             Ok(()) => {
                 let mut buffer = lock(&self.shared.buffer);
-                leases.iter().for_each(|lease| buffer.lose(lease.lane));
+                lanes.iter().for_each(|(lease, _)| buffer.lose(*lease));
                 true
             }
             Err(error) => {
@@ -344,6 +354,20 @@ impl Drop for Reservation {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.stop.cancel();
+    }
+}
+
+/// Runs a loop that ends only with the engine. Should it panic (a `Metrics` of the user's may), everything in memory is
+/// forgotten, since nobody knows what was left half done, and the loop begins anew: what was under way comes again.
+async fn watched<F: Future<Output = ()>>(
+    shared: Arc<Shared>,
+    name: &'static str,
+    run: impl Fn(Arc<Shared>) -> F,
+) {
+    while let Err(panic) = catch(run(shared.clone())).await {
+        error!(%panic, task = name, "a task of the engine panicked: what was in memory is left to be claimed again");
+        lock(&shared.buffer).reset();
+        tokio::time::sleep(AFTER_PANIC).await;
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! **State:** the leases in the buffer, each with a local deadline. **Term:** a lease holds for `lease` on the
 //! database's clock and is renewed each third of it; locally it counts from the moment before the renewal was sent, less
-//! a tenth, so that this side always believes it to end before the database does. **When it fails:** a renewal that does
+//! a tenth, so that this side believes it to end before the database does, as long as the database's clock does not jump. **When it fails:** a renewal that does
 //! not come through is tried again; past the deadline nothing of the lane is sent, and what was under way can settle
 //! only if nobody took the lane meanwhile.
 
@@ -31,7 +31,7 @@ impl Keeper {
     pub(crate) async fn round(&mut self) -> Duration {
         let renew_every = self.shared.settings.lease / 3;
         let renewed = self.renew().await;
-        let taken = if renewed { self.take().await } else { None };
+        let taken = if renewed { self.balance().await } else { None };
         let (owned, expired) = {
             let buffer = lock(&self.shared.buffer);
             (buffer.lanes_owned(), buffer.is_expired(Instant::now()))
@@ -72,7 +72,7 @@ impl Keeper {
                         buffer.extend(lease, deadline);
                     } else {
                         warn!(lane = lease.lane, "lane lost: another instance took it");
-                        buffer.lose(lease.lane);
+                        buffer.lose(lease);
                     }
                 }
                 drop(buffer);
@@ -89,24 +89,57 @@ impl Keeper {
         }
     }
 
-    /// When the next lane of somebody else's could be had; the outer none if the database did not answer.
-    async fn take(&mut self) -> Option<Option<Duration>> {
-        let lanes = self.shared.store.features().lanes as usize;
-        if lock(&self.shared.buffer).lanes_owned() >= lanes || self.shared.stop_claiming.is_cancelled() {
+    /// Takes lanes up to a fair share and gives up what is over it. Says when the next lane of somebody else's could be
+    /// had; the outer none if the database did not answer.
+    async fn balance(&mut self) -> Option<Option<Duration>> {
+        let Shared { store, settings, .. } = &*self.shared;
+        if self.shared.stop_claiming.is_cancelled() {
             return Some(None);
         }
+        let members = match store.join(&settings.instance, settings.lease).await {
+            Ok(members) => members.max(1) as usize,
+            Err(error) => {
+                warn!(%error, "could not say that this instance is there");
+                return None;
+            }
+        };
+        let share = (store.features().lanes as usize).div_ceil(members);
+        lock(&self.shared.buffer).drain_beyond(share);
+        self.give_back_drained().await;
+        let owned = lock(&self.shared.buffer).lanes_owned();
+        if owned >= share { Some(None) } else { self.take(share - owned).await }
+    }
+
+    /// Gives back the lanes that are over the share, once nothing of them is under way.
+    async fn give_back_drained(&self) {
+        let drained = lock(&self.shared.buffer).drained_lanes();
+        if drained.is_empty() {
+            return;
+        }
+        match self.shared.store.release(&drained).await {
+            Ok(()) => {
+                debug!(lanes = drained.len(), "lanes given back to be shared");
+                let mut buffer = lock(&self.shared.buffer);
+                drained.iter().for_each(|(lease, _)| buffer.lose(*lease));
+            }
+            Err(error) => warn!(%error, "could not give back lanes: will try again"),
+        }
+    }
+
+    async fn take(&mut self, most: usize) -> Option<Option<Duration>> {
         let deadline = self.deadline();
         let request = LeaseRequest {
             owner: self.shared.settings.instance.clone(),
             ttl: self.shared.settings.lease,
             nonces: self.rng.fork(),
+            most,
         };
         match self.shared.store.lease(&request).await {
             Ok(leased) => {
-                if !leased.leases.is_empty() {
-                    debug!(lanes = leased.leases.len(), "lanes taken");
+                if !leased.taken.is_empty() {
+                    debug!(lanes = leased.taken.len(), "lanes taken");
                     let mut buffer = lock(&self.shared.buffer);
-                    leased.leases.iter().for_each(|&lease| buffer.own(lease, deadline));
+                    leased.taken.iter().for_each(|&taken| buffer.own(taken, deadline));
                     drop(buffer);
                     self.shared.wake.notify_one();
                 }

@@ -29,6 +29,7 @@ pub mod routes;
 mod send;
 mod settings;
 mod settle;
+mod suspect;
 pub mod trace;
 pub mod tx;
 pub mod write;

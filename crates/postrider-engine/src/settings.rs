@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_core::{ConfigError, event::limits::PAYLOAD_BYTES_MAX};
+use postrider_core::{ConfigError, event::limits::PAYLOAD_BYTES_MAX, store::LEASE_MAX};
 
 /// Whether the events of one key are delivered in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -126,7 +126,8 @@ impl Settings {
         between("poll_min", self.poll_min, Duration::from_millis(1), longest)?;
         between("poll_max", self.poll_max, self.poll_min, longest)?;
         between("full_look_every", self.full_look_every, self.poll_min, longest)?;
-        between("lease", self.lease, Duration::from_millis(100), Duration::from_secs(3600))?;
+        between("lease", self.lease, Duration::from_millis(100), LEASE_MAX)?;
+        between("settle_after", self.settle_after, Duration::ZERO, Duration::from_secs(1))?;
         between("drain_timeout", self.drain_timeout, Duration::ZERO, longest)?;
         between("retention", self.retention, Duration::ZERO, 100 * longest)?;
         between("purge_every", self.purge_every, Duration::from_millis(1), longest)?;

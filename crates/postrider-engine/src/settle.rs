@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use postrider_core::store::{Change, Lease, Settlement};
+use postrider_core::store::{Change, HoldReason, Lease, Settlement};
 use tokio::time::Instant;
 use tracing::{error, warn};
 
@@ -17,7 +17,7 @@ const RETRY_MAX: Duration = Duration::from_secs(2);
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
         let now = Instant::now();
-        let due = lock(&shared.buffer).settle_at(&shared.settings, now);
+        let due = lock(&shared.buffer).settle_at(&shared.settings, now, &shared.routes);
         match due {
             Some(due) if due <= now => {
                 let (verdicts, dropped) = lock(&shared.buffer).take_outcomes(shared.settings.settle_batch);
@@ -44,14 +44,17 @@ async fn settle(shared: &Shared, mut verdicts: Vec<Verdict>) {
         let started = Instant::now();
         match shared.store.settle(&leases, &settlements, shared.settings.retention).await {
             Ok(settled) if settled.lost.is_empty() => {
-                commit(shared, &settlements);
+                commit(shared, &verdicts);
                 shared.metrics.settled(settlements.len() as u64, started.elapsed());
                 return;
             }
             Ok(settled) => {
                 warn!(lanes = ?settled.lost, "fenced: another instance took the lane, its events will be delivered there");
                 let mut buffer = lock(&shared.buffer);
-                settled.lost.iter().for_each(|&lane| buffer.lose(lane));
+                leases
+                    .iter()
+                    .filter(|lease| settled.lost.contains(&lease.lane))
+                    .for_each(|&lease| buffer.lose(lease));
                 drop(buffer);
                 shared.lanes.notify_one();
             }
@@ -75,22 +78,40 @@ fn batch(verdicts: &[Verdict]) -> (Vec<Lease>, Vec<Settlement>) {
     (leases, verdicts.iter().map(|verdict| verdict.settlement.clone()).collect())
 }
 
-fn commit(shared: &Shared, settlements: &[Settlement]) {
+fn commit(shared: &Shared, verdicts: &[Verdict]) {
     let mut sooner = false;
-    let (work, claim, (hot, cold)) = {
+    let (work, claim, drained, (hot, cold)) = {
         let mut buffer = lock(&shared.buffer);
-        for settlement in settlements {
-            buffer.committed(settlement, &shared.routes);
-            if let Change::Wait { after, .. } = settlement.change
+        for verdict in verdicts {
+            buffer.committed(verdict, &shared.routes);
+            if let Change::Wait { after, .. } = verdict.settlement.change
                 && let Some(at) = Instant::now().checked_add(after)
             {
                 sooner |= buffer.due(at);
             }
         }
-        (buffer.has_work(Instant::now()), buffer.wants_claim(), buffer.depths())
+        (
+            buffer.has_work(Instant::now(), &shared.routes),
+            buffer.wants_claim(),
+            !buffer.drained_lanes().is_empty(),
+            buffer.depths(),
+        )
     };
+    for verdict in verdicts {
+        // What the fence refused did not happen, so it is counted only here.
+        match &verdict.settlement.change {
+            Change::Done => shared.metrics.delivered(),
+            Change::Wait { reason: HoldReason::Retry, .. } => shared.metrics.failed(),
+            Change::Wait { .. } => shared.metrics.deferred(),
+            Change::Dead { .. } => shared.metrics.dead(),
+            Change::Attempt { .. } => {}
+        }
+    }
     if work {
         shared.work.notify_one();
+    }
+    if drained {
+        shared.lanes.notify_one();
     }
     shared.metrics.queue_depths(hot as u64, cold as u64);
     if claim {

@@ -1,5 +1,7 @@
 //! A transaction that Postrider owns: the one kind whose commit is proved, and whose events may be handed over in memory.
 
+use std::collections::BTreeSet;
+
 use postrider_core::{Event, EventId, Fate, IntoEvent, OwnedTx, Result, event::Due, tx::OnDuplicate};
 
 use crate::{
@@ -100,9 +102,11 @@ impl<O: OwnedTx> Tx<O> {
             ids => inner.read_back(outbox.writer().store.target(), ids).await?,
         };
         if notice.is_heard() {
-            notice.ids.retain(|id| placed.iter().any(|place| place.id == *id));
+            let found: BTreeSet<&EventId> = placed.iter().map(|place| &place.id).collect();
+            notice.ids.retain(|id| found.contains(id));
+            let hot: BTreeSet<&EventId> = hot.iter().map(Event::id).collect();
+            placed.retain(|place| hot.contains(&place.id));
         }
-        placed.retain(|place| hot.iter().any(|event| *event.id() == place.id));
         let reservation = outbox.engine().map(|engine| engine.reserve(&hot, &placed));
         // From here on only the table knows, until the database has answered.
         notice.fate = Fate::Unknown;

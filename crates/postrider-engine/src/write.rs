@@ -1,6 +1,10 @@
 //! Write: an event into the caller's own transaction.
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, Weak},
+};
 
 use postrider_core::{
     BlockingCallerTx, CallerTx, ConfigError, Error, Event, EventError, EventId, EventType, Fate, IntoEvent,
@@ -172,7 +176,7 @@ impl Writer {
     fn receipts(&self, engine: Option<&Arc<Engine>>, prepared: Prepared, new: &[bool]) -> Receipts {
         let mut notice = self.notice(Fate::Unknown);
         notice.ids.extend(prepared.new_ids(new));
-        Receipts { ids: prepared.ids, notice, engine: engine.cloned() }
+        Receipts { ids: prepared.ids, notice, engine: engine.map(Arc::downgrade) }
     }
 }
 
@@ -272,7 +276,8 @@ impl Receipt {
 pub struct Receipts {
     ids: Vec<EventId>,
     notice: Notice,
-    engine: Option<Arc<Engine>>,
+    /// A receipt that somebody keeps does not keep the engine alive.
+    engine: Option<Weak<Engine>>,
 }
 
 impl Receipts {
@@ -289,7 +294,7 @@ impl Receipts {
     /// The transaction was committed: wakes the engine. Never fails, also after a shutdown.
     pub fn committed(mut self) {
         self.notice.tell(Fate::Committed);
-        if let Some(engine) = &self.engine {
+        if let Some(engine) = self.engine.as_ref().and_then(Weak::upgrade) {
             engine.wake();
         }
     }

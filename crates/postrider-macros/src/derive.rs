@@ -1,5 +1,6 @@
 //! What both derives share: attributes, checks, and the code that comes out.
 
+use crate::mistakes::Mistakes;
 use crate::name::{self, Case};
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote};
@@ -14,7 +15,7 @@ pub(crate) struct Kind {
     constant: &'static str,
     /// The limit of the core, in characters. It is written again here so that building a derive does
     /// not build the core; `tests/derive.rs` holds the two together.
-    chars_max: usize,
+    pub(crate) chars_max: usize,
 }
 
 pub(crate) const EVENT_TYPE: Kind =
@@ -168,26 +169,5 @@ fn refuse_on_fields(kind: &Kind, variant: &Variant) -> Result<()> {
             format!("`{}` is allowed on the enum and on its variants, not on a field", kind.attribute),
         )),
         None => Ok(()),
-    }
-}
-
-/// Compile errors, gathered so that one build shows them all.
-#[derive(Default)]
-struct Mistakes(Option<Error>);
-
-impl Mistakes {
-    fn add(&mut self, mistake: Error) {
-        match &mut self.0 {
-            Some(first) => first.combine(mistake),
-            None => self.0 = Some(mistake),
-        }
-    }
-
-    fn note<T>(&mut self, result: Result<T>) -> Option<T> {
-        result.map_err(|mistake| self.add(mistake)).ok()
-    }
-
-    fn into_result(self) -> Result<()> {
-        self.0.map_or(Ok(()), Err)
     }
 }

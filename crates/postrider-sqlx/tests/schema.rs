@@ -143,7 +143,8 @@ async fn a_read_only_file_can_be_looked_at_and_not_written() {
 
     reader.migrate().await.unwrap();
     assert_eq!(reader.stats().await.unwrap().pending, 0);
-    let request = LeaseRequest { owner: String::new(), ttl: Duration::ZERO, nonces: Rng::seeded(1) };
+    let request =
+        LeaseRequest { owner: String::new(), ttl: Duration::ZERO, nonces: Rng::seeded(1), most: usize::MAX };
     for error in [too_early, reader.lease(&request).await.unwrap_err()] {
         assert_eq!(kind(&error), Some(StoreErrorKind::ReadOnly));
         assert!(error.to_string().contains(&file), "{error}");

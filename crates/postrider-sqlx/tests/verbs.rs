@@ -153,7 +153,7 @@ async fn waiting_events_are_read_to_the_end_and_then_from_the_start() {
     assert_eq!((instance.from.due_at, instance.from.due_seq), (Timestamp::from_micros(96), 4));
     assert_eq!(seqs(&instance.claim(2).await), [2, 3]);
     assert_eq!(seqs(&instance.claim(2).await), [1]);
-    assert_eq!(instance.from, Position::START);
+    assert_eq!((instance.from.due_at, instance.from.due_seq), (Position::START.due_at, 0));
     assert_eq!(seqs(&instance.claim(2).await), [4, 5]);
 }
 
@@ -207,7 +207,7 @@ async fn only_the_token_passes_the_fence() {
     assert_eq!((claimed.events.len(), claimed.lost, claimed.positions.len()), (0, vec![0], 0));
     assert_eq!(store.stats().await.unwrap().parked, 0);
     assert!(store.renew(&[old.lease], HOUR).await.unwrap().is_empty());
-    store.release(&[old.lease]).await.unwrap();
+    store.release(&[(old.lease, 0)]).await.unwrap();
     assert_eq!(store.renew(&[new.lease], HOUR).await.unwrap(), [0]);
     // Nor does an outcome without any lease.
     assert_eq!(store.settle(&[], &done, HOUR).await.unwrap(), Settled { applied: 0, lost: vec![0] });
@@ -222,18 +222,19 @@ async fn a_lane_is_taken_once_and_given_back_at_once() {
         owner: "test".to_owned(),
         ttl: HOUR,
         nonces: postrider_core::rng::Rng::seeded(7),
+        most: usize::MAX,
     };
     let refused = store.lease(&request).await.unwrap();
-    assert!(refused.leases.is_empty());
+    assert!(refused.leases().is_empty());
     let left = refused.next_expiry.unwrap();
     assert!(left <= HOUR && left > HOUR - Duration::from_secs(60));
 
-    store.release(&[lease]).await.unwrap();
+    store.release(&[(lease, 0)]).await.unwrap();
     assert!(store.renew(&[lease], HOUR).await.unwrap().is_empty());
     assert_eq!(store.settle(&[lease], &[], HOUR).await.unwrap().lost, [0]);
     let taken = store.lease(&request).await.unwrap();
-    assert_eq!(taken.leases[0].token.nonce, request.nonces().next().unwrap());
-    assert_eq!((taken.leases[0].token.epoch, taken.next_expiry), (2, None));
+    assert_eq!(taken.leases()[0].token.nonce, request.nonces().next().unwrap());
+    assert_eq!((taken.leases()[0].token.epoch, taken.next_expiry), (2, None));
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
 //! Conformance suites, simulator and test parts for Postrider.
 
 pub mod conformance;
+pub mod outbox;
 pub mod sim;

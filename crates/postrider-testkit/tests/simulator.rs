@@ -26,11 +26,15 @@ fn every_seed_keeps_every_promise() {
         sum.crashes += report.tally.crashes;
         sum.faults += report.tally.faults;
         sum.hot += report.tally.hot;
+        sum.jumps += report.tally.jumps;
+        sum.kills += report.tally.kills;
     }
     println!("{} seeds: {sum:?}", seeds.end - seeds.start);
     if seeds.end - seeds.start >= SEEDS {
         // A simulation in which nothing goes wrong proves nothing.
         let all = [
+            sum.jumps,
+            sum.kills,
             sum.rolled_back,
             sum.duplicates,
             sum.failures,

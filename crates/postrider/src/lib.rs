@@ -53,6 +53,42 @@ pub use postrider_engine::{
 #[cfg(feature = "macros")]
 pub use postrider_macros::{AggregateType, EventType};
 
+#[cfg_attr(feature = "sqlite", doc = "```")]
+#[cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use postrider::{Delivery, Outbox, Tx, publish, sqlite::{SqliteStore, SqliteTx}};
+/// use std::{collections::BTreeMap, error::Error};
+///
+/// type Order = BTreeMap<&'static str, i64>; // or anything else that is `Serialize`
+///
+/// #[publish(event_type = "OrderPlaced", aggregate = ("Order", |order| order["id"]))]
+/// async fn place_order(tx: &mut Tx<SqliteTx>, total: i64) -> Result<Order, Box<dyn Error>> {
+///     let placed = sqlx::query("INSERT INTO orders (total) VALUES (?)").bind(total).execute(tx.conn()).await?;
+///     Ok(Order::from([("id", placed.last_insert_rowid()), ("total", total)]))
+/// }
+///
+/// let store = SqliteStore::connect("sqlite::memory:").await?;
+/// sqlx::query("CREATE TABLE orders (id INTEGER PRIMARY KEY, total INTEGER NOT NULL)").execute(store.pool()).await?;
+/// let outbox = Outbox::builder()
+///     .store(store.clone())
+///     .on("OrderPlaced", async |order: Delivery| {
+///         assert_eq!(order.key(), Some("Order:1"));
+///         assert_eq!(order.payload().as_text(), Some(r#"{"id":1,"total":12}"#));
+///     })
+///     .start()
+///     .await?;
+///
+/// let order = outbox.transaction(&store, async |tx| place_order(tx, 12).await).await?;
+/// assert_eq!(order["total"], 12);
+/// outbox.drain().await?;
+/// # outbox.shutdown().await;
+/// # assert_eq!(outbox.stats().await?.done, 1);
+/// # Ok(()) }
+/// ```
+///
+#[cfg(feature = "macros")]
+pub use postrider_macros::publish;
+
 /// The SQLite store and its writers.
 #[cfg(feature = "sqlite")]
 pub mod sqlite {

@@ -7,7 +7,7 @@ mod payload;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 pub use builder::{EventBuilder, IntoEvent};
 pub use error::EventError;
@@ -40,11 +40,19 @@ pub enum Due {
 /// assert_eq!(event.key(), Some("Order:42"));
 /// # Ok::<(), postrider_core::EventError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Event(Arc<Fields>);
 
+impl fmt::Debug for Event {
+    /// What tells it apart, the names of its headers and the size of its payload. What headers and payloads say is business
+    /// data, and at times a secret: it stays out of logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
 /// The fields of an event, as a store reads them from a row. [`Event::from_stored`] checks them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Fields {
     /// Unique in the outbox.
     pub id: EventId,
@@ -70,6 +78,20 @@ pub struct Fields {
     pub due: Due,
     /// The key that orders it: `ordering_key`, else the aggregate. Filled by [`Event::from_stored`].
     pub key: Option<Arc<str>>,
+}
+
+impl fmt::Debug for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event")
+            .field("id", &self.id)
+            .field("event_type", &self.event_type)
+            .field("aggregate_type", &self.aggregate_type)
+            .field("aggregate_id", &self.aggregate_id)
+            .field("key", &self.key)
+            .field("headers", &self.headers.keys().collect::<Vec<_>>())
+            .field("payload", &self.payload)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Event {

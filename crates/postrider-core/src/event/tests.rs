@@ -147,9 +147,14 @@ fn a_payload_is_serialised_once_and_an_error_of_it_names_the_type() {
 }
 
 #[test]
-fn payloads_stay_out_of_debug_output() {
-    let event = Event::json_text("A", r#"{"card":"4111"}"#).build().unwrap();
-    assert!(!format!("{event:?}").contains("4111"));
+fn payloads_and_header_values_stay_out_of_debug_output() {
+    let event =
+        Event::json_text("A", r#"{"card":"4111"}"#).header("authorization", "hunter2").build().unwrap();
+    let debug = format!("{event:?}");
+    assert!(
+        !debug.contains("4111") && !debug.contains("hunter2") && debug.contains("authorization"),
+        "{debug}"
+    );
 }
 
 #[test]

@@ -26,18 +26,23 @@ pub struct TsidGenerator {
     /// Time and counter without the node: what must rise.
     last: u64,
     node: u64,
+    rng: Rng,
 }
 
 impl TsidGenerator {
     /// A generator whose node belongs to `seed`.
     pub fn seeded(seed: u64) -> Self {
-        Self { last: 0, node: Rng::seeded(seed).below(1 << NODE_BITS) }
+        let mut rng = Rng::seeded(seed);
+        Self { last: 0, node: rng.below(1 << NODE_BITS), rng }
     }
 
     /// The next TSID at the time `now`.
     pub fn next_at(&mut self, now: Timestamp) -> String {
         let millis = u64::try_from(now.as_micros() / 1000 - TSID_EPOCH_MS).unwrap_or(0);
-        self.last = (millis << COUNTER_BITS).max(self.last + 1);
+        // A counter that began at zero would collide with that of another process which drew the same node.
+        let start = self.rng.below(1 << (COUNTER_BITS - 1));
+        self.last =
+            if millis > self.last >> COUNTER_BITS { millis << COUNTER_BITS | start } else { self.last + 1 };
         let (time, counter) = (self.last >> COUNTER_BITS, self.last & ((1 << COUNTER_BITS) - 1));
         crockford::<13>(u128::from(time << (NODE_BITS + COUNTER_BITS) | self.node << COUNTER_BITS | counter))
     }

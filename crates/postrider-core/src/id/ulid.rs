@@ -36,8 +36,8 @@ impl UlidGenerator {
             // The top bit is left free, so that ids of one millisecond have room to rise.
             & ((1 << (RANDOM_BITS - 1)) - 1);
         let fresh = millis << RANDOM_BITS | random;
-        // In the same millisecond, or when the clock went back, step on from the last one by a random
-        // amount: strictly greater, and the next id cannot be guessed from this one.
+        // In the same millisecond, or when the clock went back, step on from the last one by a random amount:
+        // strictly greater, and without a gap that tells how many there were. Ids are no secrets.
         let step = u128::from(self.rng.next_u64() >> 32) + 1;
         self.last = if fresh >> RANDOM_BITS > self.last >> RANDOM_BITS { fresh } else { self.last + step };
         crockford::<26>(self.last)

@@ -11,6 +11,9 @@ use crate::{Event, EventId, Timestamp};
 pub struct Position {
     /// Every event that has or will ever have at most this `seq` was met by a claim.
     pub seq: Seq,
+    /// Every event that could be seen and had at most this `seq` was met; not less than the first, and more where a
+    /// transaction is still open. What was parked beyond it stays there: something unmet may come before it.
+    pub met: Seq,
     /// Waiting events were read up to this time...
     pub due_at: Timestamp,
     /// ...and this `seq` within it. Both go back to the start when the end was reached.
@@ -19,7 +22,7 @@ pub struct Position {
 
 impl Position {
     /// Before everything.
-    pub const START: Self = Self { seq: 0, due_at: Timestamp::EPOCH, due_seq: 0 };
+    pub const START: Self = Self { seq: 0, met: 0, due_at: Timestamp::EPOCH, due_seq: 0 };
 }
 
 /// One lane of a claim.
@@ -29,7 +32,7 @@ pub struct LaneClaim {
     pub lease: Lease,
     /// Where the last claim ended.
     pub from: Position,
-    /// Events below `from` to look at once more: they were met before, and given back.
+    /// Events to look at once more, sorted, each once: they were met before, and given back. Some may be gone.
     pub again: Vec<Seq>,
 }
 
@@ -38,7 +41,7 @@ pub struct LaneClaim {
 pub struct Claim {
     /// The lanes to read, in lane order.
     pub lanes: Vec<LaneClaim>,
-    /// Events above `from` that the engine has in memory, sorted; they are not wanted again.
+    /// Events that the engine has in memory, sorted; they are not wanted again.
     pub in_flight: Vec<Seq>,
     /// Most events to return.
     pub limit: usize,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::Seq;
 use crate::rng::Rng;
 
 /// A hash bucket of keys, the unit of ownership.
@@ -26,6 +27,9 @@ pub struct Lease {
     pub token: Token,
 }
 
+/// Longest lease that anybody may ask for.
+pub const LEASE_MAX: Duration = Duration::from_secs(3600);
+
 /// A wish for lanes.
 #[derive(Debug, Clone)]
 pub struct LeaseRequest {
@@ -35,6 +39,8 @@ pub struct LeaseRequest {
     pub ttl: Duration,
     /// Where nonces are drawn from.
     pub nonces: Rng,
+    /// Most lanes to take.
+    pub most: usize,
 }
 
 impl LeaseRequest {
@@ -45,11 +51,27 @@ impl LeaseRequest {
     }
 }
 
+/// A lane that was taken just now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// The lane and the token that it is held by.
+    pub lease: Lease,
+    /// Its last owner did not give it back: events up to this one may have been under way when it ended. Zero if it did.
+    pub suspect_to: Seq,
+}
+
 /// What became of a wish for lanes.
 #[derive(Debug, Clone, Default)]
 pub struct Leased {
     /// The lanes that were taken just now.
-    pub leases: Vec<Lease>,
+    pub taken: Vec<Taken>,
     /// How long until the next lane that somebody else holds could be taken.
     pub next_expiry: Option<Duration>,
+}
+
+impl Leased {
+    /// The leases of the lanes that were taken.
+    pub fn leases(&self) -> Vec<Lease> {
+        self.taken.iter().map(|taken| taken.lease).collect()
+    }
 }

@@ -14,7 +14,7 @@ mod operate;
 mod settle;
 
 pub use claim::{Claim, Claimed, ClaimedEvent, LaneClaim, Position, Undecodable};
-pub use lane::{Lane, Lease, LeaseRequest, Leased, Token};
+pub use lane::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Taken, Token};
 pub use operate::{DeadLetter, EventStatus, Hold, HoldReason, Stats};
 pub use settle::{Change, Settled, Settlement};
 
@@ -38,7 +38,7 @@ pub struct Features {
 
 /// A database with an outbox in it.
 ///
-/// Every verb is safe to repeat. `lease`, `renew`, `release`, `claim` and `settle` belong to the engine; a settle, and
+/// Every verb is safe to repeat. `join` to `settle` belong to the engine; a settle, and
 /// whatever a claim has to write, takes effect only under the token of a lease that still holds.
 pub trait Store: Send + Sync + 'static {
     /// What this store can do.
@@ -50,14 +50,25 @@ pub trait Store: Send + Sync + 'static {
     /// Creates or upgrades our tables. Safe when many start at once; refuses a foreign table of our name.
     fn migrate(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// Takes the lanes that are free or whose lease has run out.
+    /// Says that an instance is there, for `ttl` from now, and how many there are. Those without lanes count too.
+    fn join<'a>(&'a self, instance: &'a str, ttl: Duration) -> BoxFuture<'a, Result<u32>>;
+
+    /// Says that an instance is gone.
+    fn leave<'a>(&'a self, instance: &'a str) -> BoxFuture<'a, Result<()>>;
+
+    /// Takes lanes that are free or whose lease has run out, at most as many as are wanted.
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>>;
 
     /// Extends leases by `ttl` from now and says which of the lanes are still held.
     fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Vec<Lane>>>;
 
-    /// Gives lanes back at once. Nothing of them may be in flight.
-    fn release<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<()>>;
+    /// Notes for each lane that events up to this one may be under way from now on, and says which of the lanes are no
+    /// longer held. A mark never goes down.
+    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>>;
+
+    /// Gives lanes back at once. Nothing of them may be in flight. Events up to the `seq` that is named stay suspects for the
+    /// next owner; zero if there are none.
+    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>>;
 
     /// Reads due events of lanes that one holds, in the order of `seq` within a key.
     ///

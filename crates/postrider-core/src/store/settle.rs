@@ -35,6 +35,12 @@ pub enum Change {
         /// Why its key waits.
         reason: HoldReason,
     },
+    /// An attempt is about to begin that may end with the process: counted beforehand, and nothing else is changed. What
+    /// is settled afterwards has the last word.
+    Attempt {
+        /// How often it has been tried, this time included.
+        attempts: u32,
+    },
     /// Not to be tried again until an operator says so.
     Dead {
         /// How often it was tried.

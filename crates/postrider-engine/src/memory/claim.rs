@@ -42,6 +42,7 @@ pub(super) fn claim(tables: &mut Tables, claim: &Claim, now: Timestamp) -> Claim
         bytes: 0,
         met: 0,
     };
+    reading.park_again();
     let (mut returning, mut more) = reading.returning();
 
     let (half, half_bytes) = (claim.limit.div_ceil(2), claim.bytes / 2);
@@ -133,6 +134,17 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
+    /// Parks the followers among what is to be looked at once more, before anything comes back: they may be the first of
+    /// what does.
+    fn park_again(&mut self) {
+        let again: Vec<Seq> = self.lanes.iter().flat_map(|reading| reading.again.iter().copied()).collect();
+        for seq in again {
+            if matches!(self.judge(seq), Met::Park) {
+                self.park(seq);
+            }
+        }
+    }
+
     /// The rows that come back, in order, at most as many as are wanted; and whether there are more. Takes away the holds
     /// that nothing is left behind of.
     fn returning(&mut self) -> (VecDeque<(Lane, Seq)>, bool) {
@@ -146,12 +158,18 @@ impl Reading<'_> {
         let more_keys = keys.len() > RETURNING_KEYS_MAX;
         let (mut rows, mut left) = (VecDeque::new(), false);
         for (_, number, key) in keys.into_iter().take(RETURNING_KEYS_MAX) {
+            // Beyond what was met something unparked of the key may come first.
+            let met = self
+                .lanes
+                .iter()
+                .find(|reading| reading.lane == number)
+                .map_or(0, |reading| reading.from.met);
             let Some(lane) = self.tables.lane_mut(number) else { continue };
             if lane.parked_count(&key) == 0 {
                 lane.drop_hold(&key);
                 continue;
             }
-            let wanted = |seq: &Seq| self.claim.in_flight.binary_search(seq).is_err();
+            let wanted = |seq: &Seq| *seq <= met && self.claim.in_flight.binary_search(seq).is_err();
             let before = rows.len();
             rows.extend(
                 lane.parked_of(&key).take(RETURNING_OF_A_KEY_MAX).filter(wanted).map(|seq| (number, seq)),
@@ -294,14 +312,15 @@ impl Reading<'_> {
 
     fn finish(mut self, more: bool, lost: Vec<Lane>) -> Claimed {
         self.events.sort_unstable_by_key(|event| event.seq);
-        let ceiling = self.tables.ceiling();
+        let (ceiling, last_seq) = (self.tables.ceiling(), self.tables.last_seq());
         // Back to the start only when all lanes are through: a lane that went back alone would return its rows, which the
         // engine has, over and over in front of the longer ones.
         let waiting_ended = self.lanes.iter().all(|reading| reading.waiting_ended);
         let position = |reading: &LaneReading| {
-            let seq = if reading.fresh_ended { ceiling } else { reading.seq.min(ceiling) };
+            let walked = if reading.fresh_ended { last_seq } else { reading.seq };
+            let (seq, met) = (walked.min(ceiling), walked.max(reading.from.met));
             let (due_at, due_seq) = if waiting_ended { (Timestamp::EPOCH, 0) } else { reading.due };
-            (reading.lane, Position { seq: seq.max(reading.from.seq), due_at, due_seq })
+            (reading.lane, Position { seq: seq.max(reading.from.seq), met, due_at, due_seq })
         };
         let next_due = self.lanes.iter().filter_map(|reading| {
             let later = self

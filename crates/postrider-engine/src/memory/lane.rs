@@ -33,6 +33,10 @@ pub(super) struct LaneTable {
     pub(super) epoch: u64,
     /// None after a release: no token passes then.
     pub(super) nonce: Option<u64>,
+    /// Whether the last owner gave it back.
+    pub(super) clean: bool,
+    /// Events up to this one may be under way.
+    pub(super) sent_to: Seq,
     pub(super) fresh: BTreeSet<Seq>,
     pub(super) waiting: BTreeSet<(Timestamp, Seq)>,
     parked: FixedMap<Arc<str>, BTreeSet<Seq>>,

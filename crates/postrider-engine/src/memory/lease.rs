@@ -2,7 +2,7 @@
 
 use postrider_core::{
     Timestamp,
-    store::{Lane, Lease, LeaseRequest, Leased, Token},
+    store::{Lane, Lease, LeaseRequest, Leased, Seq, Taken, Token},
 };
 
 use super::{lane::Owner, tables::Tables};
@@ -15,12 +15,17 @@ pub(super) fn lease(tables: &mut Tables, request: &LeaseRequest, now: Timestamp)
         // The same name gets no special treatment: two processes may well bear one.
         match lane.owner.as_ref().filter(|owner| owner.until > now) {
             Some(owner) => next_expiry = Some(next_expiry.map_or(owner.until, |next| next.min(owner.until))),
+            None if leased.taken.len() >= request.most => {}
             None => {
+                // The first owner has nobody before it, and one that gave the lane back left nothing under way.
+                let suspect_to = if lane.clean || lane.epoch == 0 { 0 } else { lane.sent_to };
+                lane.sent_to = suspect_to;
+                lane.clean = false;
                 let token = Token { epoch: lane.epoch + 1, nonce: nonces.next().unwrap_or_default() };
                 lane.epoch = token.epoch;
                 lane.nonce = Some(token.nonce);
                 lane.owner = Some(Owner { name: request.owner.clone(), until: now.plus(request.ttl) });
-                leased.leases.push(Lease { lane: number, token });
+                leased.taken.push(Taken { lease: Lease { lane: number, token }, suspect_to });
             }
         }
     }
@@ -42,11 +47,34 @@ pub(super) fn renew(tables: &mut Tables, leases: &[Lease], until: Timestamp) -> 
     held
 }
 
-pub(super) fn release(tables: &mut Tables, leases: &[Lease]) {
-    for lease in leases {
+pub(super) fn release(tables: &mut Tables, lanes: &[(Lease, Seq)]) {
+    for (lease, suspect_to) in lanes {
         if let Some(lane) = tables.lane_mut(lease.lane).filter(|lane| lane.is_held_by(lease.token)) {
             lane.owner = None;
             lane.nonce = None;
+            lane.clean = *suspect_to == 0;
+            lane.sent_to = *suspect_to;
         }
     }
+}
+
+pub(super) fn mark_sent(tables: &mut Tables, marks: &[(Lease, Seq)]) -> Vec<Lane> {
+    let mut lost = Vec::new();
+    for (lease, seq) in marks {
+        match tables.lane_mut(lease.lane).filter(|lane| lane.is_held_by(lease.token)) {
+            Some(lane) => lane.sent_to = lane.sent_to.max(*seq),
+            None => lost.push(lease.lane),
+        }
+    }
+    lost
+}
+
+pub(super) fn join(tables: &mut Tables, instance: &str, now: Timestamp, until: Timestamp) -> u32 {
+    tables.members.retain(|_, until| *until > now);
+    tables.members.insert(instance.to_owned(), until);
+    u32::try_from(tables.members.len()).unwrap_or(u32::MAX)
+}
+
+pub(super) fn leave(tables: &mut Tables, instance: &str) {
+    tables.members.remove(instance);
 }

@@ -137,6 +137,14 @@ impl Store for MemoryStore {
         self.answer(|_, _| ())
     }
 
+    fn join<'a>(&'a self, instance: &'a str, ttl: Duration) -> BoxFuture<'a, Result<u32>> {
+        self.answer(|tables, now| lease::join(tables, instance, now, now.plus(ttl)))
+    }
+
+    fn leave<'a>(&'a self, instance: &'a str) -> BoxFuture<'a, Result<()>> {
+        self.answer(|tables, _| lease::leave(tables, instance))
+    }
+
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
         self.answer(|tables, now| lease::lease(tables, request, now))
     }
@@ -145,8 +153,12 @@ impl Store for MemoryStore {
         self.answer(|tables, now| lease::renew(tables, leases, now.plus(ttl)))
     }
 
-    fn release<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<()>> {
-        self.answer(|tables, _| lease::release(tables, leases))
+    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
+        self.answer(|tables, _| lease::mark_sent(tables, marks))
+    }
+
+    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
+        self.answer(|tables, _| lease::release(tables, lanes))
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {

@@ -74,6 +74,14 @@ fn apply(tables: &mut Tables, settlement: &Settlement, retention: Duration, now:
             });
             Some(Held { seq, until: Some(until), reason: *reason })
         }
+        Change::Attempt { attempts } => {
+            // New again, so that the wait which may follow is told from one that was settled before.
+            tables.change(seq, |row| {
+                row.status = Status::New;
+                row.attempts = *attempts;
+            });
+            return true;
+        }
         Change::Dead { attempts, error, block } => {
             tables.change(seq, |row| {
                 row.status = Status::Dead;
@@ -94,7 +102,7 @@ fn apply(tables: &mut Tables, settlement: &Settlement, retention: Duration, now:
     true
 }
 
-/// Whether this wait has begun already: it is not begun anew. An attempt is counted once, and what was put off cannot be
+/// Whether this change was made already: a wait that has begun is not begun anew. An attempt is counted once, and what was put off cannot be
 /// put off again before it was due.
 fn is_repeated(row: &Row, change: &Change, now: Timestamp) -> bool {
     match change {
@@ -104,6 +112,7 @@ fn is_repeated(row: &Row, change: &Change, now: Timestamp) -> bool {
                 && row.attempts == *attempts
                 && (*reason == HoldReason::Retry || row.available_at > now)
         }
+        Change::Attempt { attempts } => row.status == Status::New && row.attempts == *attempts,
         Change::Done | Change::Dead { .. } => false,
     }
 }

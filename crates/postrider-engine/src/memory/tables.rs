@@ -26,6 +26,8 @@ pub(super) struct Tables {
     /// The first seq of each open transaction: whatever it wrote, no claim has met.
     open: BTreeMap<u64, Seq>,
     ids: FixedMap<EventId, Seq>,
+    /// Instances, and until when they are believed to be there.
+    pub(super) members: BTreeMap<String, Timestamp>,
     lanes: Vec<LaneTable>,
     last_seq: Seq,
 }
@@ -40,6 +42,7 @@ impl Tables {
             business: BTreeMap::new(),
             open: BTreeMap::new(),
             ids: FixedMap::default(),
+            members: BTreeMap::new(),
             lanes: (0..lanes).map(|_| LaneTable::default()).collect(),
             last_seq: 0,
         }
@@ -84,6 +87,11 @@ impl Tables {
     /// Nothing more comes from this transaction.
     pub(super) fn close(&mut self, tx: u64) {
         self.open.remove(&tx);
+    }
+
+    /// The largest seq that was drawn.
+    pub(super) fn last_seq(&self) -> Seq {
+        self.last_seq
     }
 
     /// The largest seq below which no open transaction can still put anything.

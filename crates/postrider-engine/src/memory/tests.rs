@@ -16,8 +16,13 @@ fn event(id: &str, key: &str) -> Event {
 }
 
 async fn claim_all(store: &MemoryStore) -> Vec<EventId> {
-    let request = LeaseRequest { owner: "a".into(), ttl: Duration::from_secs(15), nonces: Rng::seeded(1) };
-    let leases = store.lease(&request).await.unwrap().leases;
+    let request = LeaseRequest {
+        owner: "a".into(),
+        ttl: Duration::from_secs(15),
+        nonces: Rng::seeded(1),
+        most: usize::MAX,
+    };
+    let leases = store.lease(&request).await.unwrap().leases();
     let lane = |lease| LaneClaim { lease, from: Position::START, again: Vec::new() };
     let claim = Claim {
         lanes: leases.into_iter().map(lane).collect(),
@@ -97,8 +102,13 @@ async fn raw_rows_show_what_a_table_would() {
     let mut tx = store.begin();
     tx.insert(store.target(), &[event("x", "k")], OnDuplicate::Fail).await.unwrap();
     tx.commit().await.unwrap();
-    let request = LeaseRequest { owner: "a".into(), ttl: Duration::from_secs(15), nonces: Rng::seeded(1) };
-    let leases = store.lease(&request).await.unwrap().leases;
+    let request = LeaseRequest {
+        owner: "a".into(),
+        ttl: Duration::from_secs(15),
+        nonces: Rng::seeded(1),
+        most: usize::MAX,
+    };
+    let leases = store.lease(&request).await.unwrap().leases();
     let wait = Change::Wait {
         after: Duration::from_secs(1),
         attempts: 1,

@@ -4,7 +4,8 @@ use std::{str::FromStr, time::Duration};
 
 use postrider_core::Result;
 use sqlx::{
-    ConnectOptions, Connection, SqlitePool,
+    ConnectOptions, Connection, Sqlite, SqlitePool,
+    pool::PoolConnection,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
@@ -45,14 +46,40 @@ pub(super) async fn connect(url: &str) -> Result<SqlitePool> {
     } else {
         SqlitePoolOptions::new().max_connections(CONNECTIONS_MAX)
     };
-    // A connection to a file does not go stale, so asking it before each use would only cost time. But SQLite may have
-    // ended its transaction by itself (`OR ROLLBACK` and a full disk do that), and sqlx, which does not see it, would
-    // refuse to begin another one on it for ever. In memory it is kept all the same: the database would end with it.
+    // A connection to a file does not go stale, so asking it before each use would only cost time.
     pool.test_before_acquire(false)
         .before_acquire(move |conn, _| Box::pin(async move { Ok(in_memory || !conn.is_in_transaction()) }))
         .connect_with(options)
         .await
         .map_err(cannot)
+}
+
+/// A connection of the pool that can begin a transaction.
+///
+/// SQLite may have ended a transaction by itself (`OR ROLLBACK` and a full disk do that). sqlx does not see it, and would
+/// refuse to begin another one on the connection for ever, so it is closed. In memory the database would end with it, which
+/// is for the caller to decide.
+pub(super) async fn acquire(pool: &SqlitePool) -> sqlx::Result<PoolConnection<Sqlite>> {
+    loop {
+        let conn = pool.acquire().await?;
+        if !conn.is_in_transaction() {
+            return Ok(conn);
+        }
+        if is_in_memory(pool) {
+            return Err(sqlx::Error::Protocol(
+                "SQLite ended a transaction by itself, and the one connection of a database in memory is of no more use: \
+                 do not swallow such an error, or use a file"
+                    .to_owned(),
+            ));
+        }
+        conn.close().await?;
+    }
+}
+
+fn is_in_memory(pool: &SqlitePool) -> bool {
+    let options = pool.connect_options();
+    let name = options.get_filename().to_string_lossy();
+    name.contains(":memory:") || name.starts_with("file:sqlx-in-memory")
 }
 
 fn parse(url: &str) -> sqlx::Result<Named> {

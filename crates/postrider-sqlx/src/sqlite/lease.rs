@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::{
     Timestamp,
-    store::{Lane, Lease, LeaseRequest, Leased, Token},
+    store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Seq, Taken, Token},
     tx::Prefix,
 };
 use sqlx::{Connection, Row, SqliteConnection};
@@ -17,30 +17,46 @@ pub(super) struct Statements {
     lanes: Statement,
     take: Statement,
     renew: Statement,
+    mark: Statement,
     release: Statement,
+    forget: Statement,
+    join: Statement,
+    members: Statement,
+    leave: Statement,
 }
 
 impl Statements {
     pub(super) fn new(prefix: &Prefix) -> Self {
         let statement = |template| Statement::new(template, prefix);
         Self {
-            lanes: statement("SELECT lane, owner, epoch, nonce, leased_until FROM {p}lane ORDER BY lane"),
+            lanes: statement("SELECT lane, owner, epoch, nonce, leased_until, clean, sent_to FROM {p}lane ORDER BY lane"),
             take: statement(
-                "UPDATE {p}lane SET owner = ?2, epoch = ?3, nonce = ?4, leased_until = ?5 WHERE lane = ?1",
+                "UPDATE {p}lane SET owner = ?2, epoch = ?3, nonce = ?4, leased_until = ?5, clean = 0, sent_to = ?6
+                 WHERE lane = ?1",
             ),
+            mark: statement(
+                "UPDATE {p}lane SET sent_to = max(sent_to, ?4) WHERE lane = ?1 AND epoch = ?2 AND nonce = ?3",
+            ),
+            forget: statement("DELETE FROM {p}member WHERE until <= ?1"),
+            join: statement(
+                "INSERT INTO {p}member (instance, until) VALUES (?1, ?2)
+                 ON CONFLICT (instance) DO UPDATE SET until = excluded.until",
+            ),
+            members: statement("SELECT count(*) FROM {p}member"),
+            leave: statement("DELETE FROM {p}member WHERE instance = ?1"),
             renew: statement(
                 "UPDATE {p}lane SET leased_until = ?4 WHERE lane = ?1 AND epoch = ?2 AND nonce = ?3",
             ),
             // Without a nonce the old token passes no fence any more.
             release: statement(
-                "UPDATE {p}lane SET owner = NULL, nonce = NULL, leased_until = NULL
+                "UPDATE {p}lane SET owner = NULL, nonce = NULL, leased_until = NULL, clean = (?4 = 0), sent_to = ?4
                  WHERE lane = ?1 AND epoch = ?2 AND nonce = ?3",
             ),
         }
     }
 }
 
-/// Takes every lane that is free or whose lease has run out. An owner's name is no token: its own lanes are as taken as
+/// Takes lanes that are free or whose lease has run out, as many as are wanted. An owner's name is no token: its own lanes are as taken as
 /// anybody's.
 pub(super) async fn lease(
     sql: &Statements,
@@ -55,12 +71,17 @@ pub(super) async fn lease(
         let lane: i64 = row.try_get("lane")?;
         let owner: Option<String> = row.try_get("owner")?;
         let until = row.try_get::<Option<i64>, _>("leased_until")?.map(Timestamp::from_micros);
+        // Nobody leases for so long: a lease that ends later was taken before the clock was set back.
+        let until = until.filter(|until| until.since(now) <= LEASE_MAX);
         match until {
             Some(until) if owner.is_some() && until > now => {
                 let left = until.since(now);
                 leased.next_expiry = Some(leased.next_expiry.map_or(left, |next| next.min(left)));
             }
+            _ if leased.taken.len() >= request.most => {}
             _ => {
+                let clean: bool = row.try_get("clean")?;
+                let suspect_to = if clean { 0 } else { row.try_get::<i64, _>("sent_to")? };
                 let epoch = row.try_get::<i64, _>("epoch")?.saturating_add(1);
                 let nonce = nonces.next().unwrap_or_default();
                 sql.take
@@ -70,10 +91,12 @@ pub(super) async fn lease(
                     .bind(epoch)
                     .bind(integer(nonce))
                     .bind(now.plus(request.ttl).as_micros())
+                    .bind(suspect_to)
                     .execute(&mut *tx)
                     .await?;
                 let token = Token { epoch: natural(epoch), nonce };
-                leased.leases.push(Lease { lane: natural(lane), token });
+                let lease = Lease { lane: natural(lane), token };
+                leased.taken.push(Taken { lease, suspect_to: natural(suspect_to) });
             }
         }
     }
@@ -109,16 +132,56 @@ pub(super) async fn renew(
     Ok(held)
 }
 
+/// Raises the marks of the lanes that still are held, and says which are not.
+pub(super) async fn mark_sent(
+    sql: &Statements,
+    conn: &mut SqliteConnection,
+    marks: &[(Lease, Seq)],
+) -> sqlx::Result<Vec<Lane>> {
+    let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
+    let mut lost = Vec::new();
+    for (Lease { lane, token }, seq) in marks {
+        let mark = sql.mark.query().bind(lane).bind(integer(token.epoch)).bind(integer(token.nonce));
+        if mark.bind(integer(*seq)).execute(&mut *tx).await?.rows_affected() == 0 {
+            lost.push(*lane);
+        }
+    }
+    tx.commit().await?;
+    Ok(lost)
+}
+
+/// Says that an instance is there, and how many there are.
+pub(super) async fn join(
+    sql: &Statements,
+    conn: &mut SqliteConnection,
+    instance: &str,
+    ttl: Duration,
+) -> sqlx::Result<u32> {
+    let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
+    let now = Timestamp::now();
+    sql.forget.query().bind(now.as_micros()).execute(&mut *tx).await?;
+    sql.join.query().bind(instance).bind(now.plus(ttl).as_micros()).execute(&mut *tx).await?;
+    let members: i64 = sql.members.query().fetch_one(&mut *tx).await?.try_get(0)?;
+    tx.commit().await?;
+    Ok(natural(members))
+}
+
+/// Says that an instance is gone.
+pub(super) async fn leave(sql: &Statements, conn: &mut SqliteConnection, instance: &str) -> sqlx::Result<()> {
+    sql.leave.query().bind(instance).execute(conn).await?;
+    Ok(())
+}
+
 /// Gives back the lanes that are still held by these tokens.
 pub(super) async fn release(
     sql: &Statements,
     conn: &mut SqliteConnection,
-    leases: &[Lease],
+    lanes: &[(Lease, Seq)],
 ) -> sqlx::Result<()> {
     let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
-    for Lease { lane, token } in leases {
+    for (Lease { lane, token }, suspect_to) in lanes {
         let release = sql.release.query().bind(lane).bind(integer(token.epoch)).bind(integer(token.nonce));
-        release.execute(&mut *tx).await?;
+        release.bind(integer(*suspect_to)).execute(&mut *tx).await?;
     }
     tx.commit().await
 }

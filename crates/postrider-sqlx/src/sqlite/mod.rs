@@ -41,7 +41,7 @@ use postrider_core::{
     },
     tx::Prefix,
 };
-use sqlx::{Connection, Sqlite, SqlitePool, pool::PoolConnection};
+use sqlx::{Sqlite, SqlitePool, pool::PoolConnection};
 
 use self::patience::patiently;
 #[cfg(feature = "rusqlite")]
@@ -133,15 +133,7 @@ impl SqliteStore {
 
     /// A connection that is in no transaction.
     async fn connection(&self) -> sqlx::Result<PoolConnection<Sqlite>> {
-        loop {
-            let conn = self.0.pool.acquire().await?;
-            if !conn.is_in_transaction() {
-                return Ok(conn);
-            }
-            // SQLite ended its transaction by itself (a full disk does that) and sqlx does not know; it would refuse to
-            // begin another one on this connection for ever.
-            conn.close().await?;
-        }
+        connect::acquire(&self.0.pool).await
     }
 }
 
@@ -173,6 +165,16 @@ impl Store for SqliteStore {
         })
     }
 
+    fn join<'a>(&'a self, instance: &'a str, ttl: Duration) -> BoxFuture<'a, Result<u32>> {
+        let Inner { lease: sql, .. } = &*self.0;
+        self.run("join", move |mut conn| async move { lease::join(sql, &mut conn, instance, ttl).await })
+    }
+
+    fn leave<'a>(&'a self, instance: &'a str) -> BoxFuture<'a, Result<()>> {
+        let Inner { lease: sql, .. } = &*self.0;
+        self.run("leave", move |mut conn| async move { lease::leave(sql, &mut conn, instance).await })
+    }
+
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
         let Inner { lease: sql, .. } = &*self.0;
         self.run("take lanes", move |mut conn| async move { lease::lease(sql, &mut conn, request).await })
@@ -186,9 +188,16 @@ impl Store for SqliteStore {
         )
     }
 
-    fn release<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<()>> {
+    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
         let Inner { lease: sql, .. } = &*self.0;
-        self.run("release lanes", move |mut conn| async move { lease::release(sql, &mut conn, leases).await })
+        self.run("mark what is under way", move |mut conn| async move {
+            lease::mark_sent(sql, &mut conn, marks).await
+        })
+    }
+
+    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
+        let Inner { lease: sql, .. } = &*self.0;
+        self.run("release lanes", move |mut conn| async move { lease::release(sql, &mut conn, lanes).await })
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {

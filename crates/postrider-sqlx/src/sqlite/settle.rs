@@ -56,7 +56,7 @@ impl Statements {
             // counted once, and what was put off cannot be put off again before it was due.
             change: statement(
                 "UPDATE {p}event AS e
-                 SET status = s.status, attempts = s.attempts, parked = 0,
+                 SET status = s.status, attempts = s.attempts, parked = iif(s.status = 0, e.parked, 0),
                      available_at = coalesce(s.available_at, e.available_at),
                      last_error = coalesce(s.error, e.last_error)
                  FROM (SELECT json_extract(value, '$[0]') AS seq, json_extract(value, '$[1]') AS lane,
@@ -65,6 +65,7 @@ impl Statements {
                               json_extract(value, '$[6]') AS counted
                        FROM json_each(?1)) AS s
                  WHERE e.seq = s.seq AND e.lane = s.lane AND e.status IN (0, 2)
+                   AND NOT (s.status = 0 AND e.status = 0 AND e.attempts = s.attempts)
                    AND NOT (s.status = 2 AND e.status = 2 AND e.parked = 0 AND e.attempts = s.attempts
                             AND (s.counted OR e.available_at > ?2))
                  RETURNING seq",
@@ -166,6 +167,8 @@ async fn change(
                 let due = now.plus(*after).as_micros();
                 Some((*seq, *lane, 2, *attempts, Some(due), error, *reason == HoldReason::Retry))
             }
+            // New again, so that the wait which may follow is told from one that was settled before.
+            Change::Attempt { attempts } => Some((*seq, *lane, 0, *attempts, None, None, true)),
             Change::Dead { attempts, error, .. } => {
                 Some((*seq, *lane, 3, *attempts, None, Some(clean_error(error)), true))
             }

@@ -13,12 +13,12 @@ use postrider_core::{
     tx::{Dialect, OnDuplicate, Placed},
 };
 use sqlx::{
-    AssertSqlSafe, Connection, Row, Sqlite, SqliteConnection, SqlitePool, Transaction, query::Query,
+    AssertSqlSafe, Row, SqlSafeStr, Sqlite, SqliteConnection, SqlitePool, Transaction, query::Query,
     sqlite::SqliteArguments,
 };
 
 use super::{
-    SqliteStore,
+    SqliteStore, connect,
     error::{is_nested_begin, of_sqlx, of_sqlx_insert},
     insert::{self, Value},
     statement::{json, natural, splice},
@@ -101,12 +101,8 @@ pub struct SqliteTx {
 
 impl SqliteTx {
     async fn begin(pool: &SqlitePool) -> sqlx::Result<Self> {
-        let mut tx = loop {
-            match pool.begin_with("BEGIN IMMEDIATE").await {
-                Err(sqlx::Error::InvalidSavePointStatement) => throw_away_stale(pool).await?,
-                begun => break begun?,
-            }
-        };
+        let conn = connect::acquire(pool).await?;
+        let mut tx = Transaction::begin(conn, Some("BEGIN IMMEDIATE".into_sql_str())).await?;
         let ended = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&ended);
         tx.lock_handle().await?.set_rollback_hook(move || seen.store(true, Relaxed));
@@ -116,12 +112,6 @@ impl SqliteTx {
     fn require_open(&self) -> Result<()> {
         if self.ended.load(Relaxed) { Err(Error::NotInTransaction { driver: DRIVER }) } else { Ok(()) }
     }
-}
-
-/// Closes a connection whose transaction SQLite has ended by itself: sqlx would refuse to begin another on it for ever.
-async fn throw_away_stale(pool: &SqlitePool) -> sqlx::Result<()> {
-    let conn = pool.acquire().await?;
-    if conn.is_in_transaction() { conn.close().await } else { Ok(()) }
 }
 
 impl OwnedTx for SqliteTx {

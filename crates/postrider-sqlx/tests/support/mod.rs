@@ -118,8 +118,9 @@ impl Instance {
 }
 
 pub async fn take(store: &SqliteStore, ttl: Duration) -> Option<Lease> {
-    let request = LeaseRequest { owner: "test".to_owned(), ttl, nonces: Rng::from_entropy() };
-    store.lease(&request).await.unwrap().leases.first().copied()
+    let request =
+        LeaseRequest { owner: "test".to_owned(), ttl, nonces: Rng::from_entropy(), most: usize::MAX };
+    store.lease(&request).await.unwrap().leases().first().copied()
 }
 
 pub fn ids(claimed: &Claimed) -> Vec<String> {

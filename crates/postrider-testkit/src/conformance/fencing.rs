@@ -58,7 +58,7 @@ pub async fn an_expired_lease_that_nobody_took_can_still_settle<H: StoreHarness>
 pub async fn a_released_lane_lets_no_token_pass<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
     let event = claimed(&mut scene).await?;
-    scene.store.release(scene.owner.leases()).await?;
+    scene.store.release(&scene.owner.given_back()).await?;
     assert_fenced(&scene, &scene.owner, &event).await?;
     let late = scene.owner.at_the_start().claim(&scene.store, 10, 1000, &[]).await?;
     assert!(late.events.is_empty() && late.lost.len() == scene.owner.leases().len());
@@ -94,7 +94,7 @@ pub async fn a_settle_over_two_lanes_is_all_or_nothing<H: StoreHarness>() -> Che
     let lost =
         events.iter().find(|event| event.lane != kept.lane).ok_or("a hundred ids fell into one lane")?;
     let lease = scene.owner.lease_of(lost.lane).ok_or("every lane is leased")?;
-    scene.store.release(&[lease]).await?;
+    scene.store.release(&[(lease, 0)]).await?;
     let batch = [settlement(kept, Change::Done), settlement(lost, Change::Done)];
     let settled = scene.owner.settle(&scene.store, &batch, RETENTION).await?;
     assert_eq!((settled.applied, settled.lost), (0, vec![lost.lane]));

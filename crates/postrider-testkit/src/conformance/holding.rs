@@ -309,3 +309,50 @@ pub async fn the_delivery_of_another_event_does_not_free_the_key<H: StoreHarness
     assert!(hold.is_some_and(|hold| hold.seq == head.seq && hold.reason == HoldReason::Retry));
     Ok(())
 }
+
+/// Followers that no claim has met yet come back before later ones that were parked already: an owner may end between the
+/// hold of a key and the claim that parks what it had in memory.
+pub async fn followers_that_were_never_met_come_back_before_later_ones_that_were<H: StoreHarness>() -> Checked
+{
+    let mut scene = Scene::<H>::fresh().await?;
+    let [head, met_late] = scene.keyed("k").await?;
+    let [head_claimed, _] = scene.claim_exactly().await?;
+    scene.settle(&head_claimed, dead(true)).await?;
+    let [parked] = scene.keyed("k").await?;
+    assert!(scene.claim().await?.events.is_empty());
+    scene.store.discard(&[head.id().clone()]).await?;
+
+    let mut next = scene.owner.at_the_start();
+    let mut got = Vec::new();
+    for _ in 0..5 {
+        got.extend(claimed_ids(&next.claim(&scene.store, 100, 1_000_000, &[]).await?.events));
+        got.dedup();
+    }
+    let first_of = |id: &postrider_core::EventId| got.iter().position(|got| got == id);
+    assert!(first_of(met_late.id()).is_some() && first_of(met_late.id()) < first_of(parked.id()), "{got:?}");
+    Ok(())
+}
+
+/// The same where the owner lives on and has the claim look at them once more.
+pub async fn followers_that_were_given_back_come_back_before_later_ones<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    let [head, given_back] = scene.keyed("k").await?;
+    let [head_claimed, follower] = scene.claim_exactly().await?;
+    scene.settle(&head_claimed, dead(true)).await?;
+    let [parked] = scene.keyed("k").await?;
+    assert!(scene.claim().await?.events.is_empty());
+    scene.store.discard(&[head.id().clone()]).await?;
+    scene.owner.give_back(&[&follower]);
+
+    let mut got = Vec::new();
+    for _ in 0..5 {
+        got.extend(claimed_ids(&scene.claim().await?.events));
+        got.dedup();
+    }
+    let first_of = |id: &postrider_core::EventId| got.iter().position(|got| got == id);
+    assert!(
+        first_of(given_back.id()).is_some() && first_of(given_back.id()) < first_of(parked.id()),
+        "{got:?}"
+    );
+    Ok(())
+}

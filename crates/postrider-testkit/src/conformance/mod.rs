@@ -30,6 +30,7 @@ pub mod operating;
 pub mod round_trip;
 pub mod scene;
 pub mod settling;
+pub mod sink;
 mod suite;
 pub mod waiting;
 

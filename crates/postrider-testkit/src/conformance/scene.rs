@@ -36,8 +36,13 @@ pub struct Owner {
 impl Owner {
     /// Takes every lane that is free.
     pub async fn lease(store: &Arc<dyn Store>, name: &str) -> Result<Self, Failure> {
-        let request = LeaseRequest { owner: name.to_owned(), ttl: LEASE, nonces: Rng::from_entropy() };
-        Ok(Self::holding(store.lease(&request).await?.leases))
+        let request = LeaseRequest {
+            owner: name.to_owned(),
+            ttl: LEASE,
+            nonces: Rng::from_entropy(),
+            most: usize::MAX,
+        };
+        Ok(Self::holding(store.lease(&request).await?.leases()))
     }
 
     /// An instance that believes to hold these lanes, and stands before everything.
@@ -48,6 +53,11 @@ impl Owner {
     /// The lanes that it took.
     pub fn leases(&self) -> &[Lease] {
         &self.leases
+    }
+
+    /// Its lanes as they are given back, with nothing left under way.
+    pub fn given_back(&self) -> Vec<(Lease, Seq)> {
+        self.leases.iter().map(|lease| (*lease, 0)).collect()
     }
 
     /// The lease of a lane.

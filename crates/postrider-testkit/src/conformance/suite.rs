@@ -81,6 +81,8 @@ macro_rules! store_conformance {
                 a_first_failure_that_is_skipped_holds_nothing
                 a_failed_event_of_an_outbox_without_order_holds_nothing
                 the_delivery_of_another_event_does_not_free_the_key
+                followers_that_were_never_met_come_back_before_later_ones_that_were
+                followers_that_were_given_back_come_back_before_later_ones
             }
             settling {
                 a_delivered_event_is_done_and_never_comes_again

@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use postrider_core::{EventId, store::EventStatus};
+use postrider_core::{
+    EventId,
+    store::{EventStatus, Lane},
+};
 
 use super::{
-    history::{Happening, History},
+    history::{Happening, History, Name},
     scenario::Scenario,
 };
 
@@ -21,7 +24,8 @@ pub(super) fn promises(
     at_least_once(&entries, rows, &mut broken);
     ordered(&entries, &mut broken);
     explained(&entries, &mut broken);
-    attempts(&entries, scenario.max_attempts, &mut broken);
+    attempts(&entries, scenario, &mut broken);
+    confined(&entries, scenario.max_attempts, &mut broken);
     broken
 }
 
@@ -91,45 +95,91 @@ fn ordered(entries: &[Happening], broken: &mut Vec<String>) {
     }
 }
 
-/// An event that was answered as delivered comes again only if a lease changed hands, or an operator asked for it.
+/// An event that was answered as delivered comes again only if its lane changed hands since the one who delivered it took
+/// it, or an operator asked for it. An answer that nobody heard, or that said something else, is no delivery.
 fn explained(entries: &[Happening], broken: &mut Vec<String>) {
-    let mut answered: BTreeMap<&EventId, usize> = BTreeMap::new();
-    let mut last_lease = None;
+    let mut called: BTreeMap<(&EventId, &Name), usize> = BTreeMap::new();
+    let mut delivered: BTreeMap<&EventId, (&Name, usize)> = BTreeMap::new();
+    let mut taken: BTreeMap<(&Name, Lane), usize> = BTreeMap::new();
     for (moment, entry) in entries.iter().enumerate() {
         match entry {
-            Happening::Answered { id, outcome: "delivered" } => _ = answered.insert(id, moment),
-            Happening::Leased(_) => last_lease = Some(moment),
-            Happening::Redriving(id) => _ = answered.remove(id),
-            Happening::Called { id, .. } => {
-                let delivered_at = answered.get(id).copied();
-                if delivered_at.is_some_and(|moment| last_lease.is_none_or(|lease| lease < moment)) {
+            Happening::Leased { by, lanes } => {
+                taken.extend(lanes.iter().map(|lane| ((by, *lane), moment)));
+            }
+            Happening::Redriving(id) => _ = delivered.remove(id),
+            Happening::Called { id, lane, by, .. } => {
+                let taken_by = |name| taken.get(&(name, *lane)).copied().unwrap_or(0);
+                let again = delivered.get(id).is_some_and(|(before, called)| {
+                    // Who calls now must have taken the lane after who delivered it did; or, the same, after it called.
+                    if *before == by { taken_by(by) < *called } else { taken_by(by) < taken_by(before) }
+                });
+                if again {
                     broken.push(format!(
                         "explained: {id} came again after it was delivered, under the same lease"
                     ));
                 }
+                called.insert((id, by), moment);
+            }
+            Happening::Answered { id, outcome: "delivered", by } => {
+                let called = called.get(&(id, by)).copied().unwrap_or(0);
+                delivered.insert(id, (by, called));
             }
             _ => {}
         }
     }
 }
 
-/// No event is tried more often than it may be, and what costs no attempt is not counted.
-fn attempts(entries: &[Happening], most: u32, broken: &mut Vec<String>) {
+/// No event is tried more often than it may be, and what costs no attempt is not counted. An attempt that is written
+/// beforehand may stay counted although the event was never sent, if the process, the lane or the reply was lost in
+/// between: each such fault is allowed for once. An event that ends the process is no such fault for its neighbours.
+fn attempts(entries: &[Happening], scenario: &Scenario, broken: &mut Vec<String>) {
+    let most = scenario.max_attempts;
+    // Failures, and calls that were never answered: one that ends the process is counted too.
     let mut counted: BTreeMap<&EventId, u32> = BTreeMap::new();
+    // A stall can cost a lane at any time.
+    let mut allowance: u32 = if scenario.faults.stall > 0.0 { most } else { 0 };
     for entry in entries {
         match entry {
-            Happening::Called { id, attempt } => {
-                let so_far = counted.get(id).copied().unwrap_or(0);
+            Happening::Called { id, attempt, .. } => {
+                let so_far = counted.entry(id).or_default();
                 if *attempt > most {
                     broken.push(format!("attempts: {id} was tried a {attempt}th time of {most}"));
                 }
-                if *attempt > so_far + 1 {
+                if *attempt > *so_far + 1 + allowance {
                     broken.push(format!("attempts: {id} counts attempt {attempt} after {so_far} failures"));
                 }
+                *so_far += 1;
             }
-            Happening::Answered { id, outcome: "failed" | "panicked" | "unknown" | "rejected" } => {
-                *counted.entry(id).or_default() += 1;
+            Happening::Answered { id, outcome: "delivered" | "deferred" | "unavailable", .. } => {
+                let so_far = counted.entry(id).or_default();
+                *so_far = so_far.saturating_sub(1);
             }
+            Happening::Fault(..) | Happening::Crashed | Happening::Stopped | Happening::ClockJumped => {
+                allowance += 1
+            }
+            Happening::Killed(_) => allowance = allowance.saturating_sub(1),
+            _ => {}
+        }
+    }
+}
+
+/// An event that ends the process is dead after so many attempts: it may do so once hot and once as one of many, before
+/// anybody suspects it.
+fn confined(entries: &[Happening], most: u32, broken: &mut Vec<String>) {
+    const UNSUSPECTED: u32 = 2;
+    let mut kills: BTreeMap<&EventId, u32> = BTreeMap::new();
+    for entry in entries {
+        match entry {
+            Happening::Killed(id) => {
+                let count = kills.entry(id).or_default();
+                *count += 1;
+                if *count > most + UNSUSPECTED {
+                    broken.push(format!(
+                        "confined: {id} ended a process for the {count}th time, of {most} attempts"
+                    ));
+                }
+            }
+            Happening::Redriving(id) => _ = kills.remove(id),
             _ => {}
         }
     }

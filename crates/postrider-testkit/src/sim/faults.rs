@@ -33,6 +33,7 @@ struct Shared {
     rng: Mutex<Rng>,
     rates: FaultRates,
     healed: AtomicBool,
+    offset: Mutex<Duration>,
     history: Arc<History>,
 }
 
@@ -46,8 +47,26 @@ struct Fate {
 
 impl FaultyStore {
     pub(super) fn new(inner: MemoryStore, rng: Rng, rates: FaultRates, history: Arc<History>) -> Self {
-        let shared = Shared { rng: Mutex::new(rng), rates, healed: AtomicBool::new(false), history };
+        let shared = Shared {
+            rng: Mutex::new(rng),
+            rates,
+            healed: AtomicBool::new(false),
+            offset: Mutex::default(),
+            history,
+        };
         Self { inner, shared: Arc::new(shared) }
+    }
+
+    /// The store behind it.
+    pub(super) fn memory(&self) -> &MemoryStore {
+        &self.inner
+    }
+
+    /// The database's clock goes forward at once.
+    pub(super) fn jump(&self, by: Duration) {
+        let mut offset = self.shared.offset.lock().unwrap_or_else(PoisonError::into_inner);
+        *offset += by;
+        self.inner.set_clock_offset(*offset);
     }
 
     /// No more faults.
@@ -119,14 +138,23 @@ impl Store for FaultyStore {
         self.around("migrate", || self.inner.migrate())
     }
 
+    fn join<'a>(&'a self, instance: &'a str, ttl: Duration) -> BoxFuture<'a, Result<u32>> {
+        self.around("join", move || self.inner.join(instance, ttl))
+    }
+
+    fn leave<'a>(&'a self, instance: &'a str) -> BoxFuture<'a, Result<()>> {
+        self.around("leave", move || self.inner.leave(instance))
+    }
+
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
         self.around("lease", move || {
             let leased = self.inner.lease(request);
             Box::pin(async move {
                 let leased = leased.await?;
-                if !leased.leases.is_empty() {
+                if !leased.leases().is_empty() {
                     // Whatever an earlier lease left unsettled may come again from here on.
-                    self.shared.history.note(Happening::Leased(leased.leases.len()));
+                    let lanes = leased.leases().iter().map(|lease| lease.lane).collect();
+                    self.shared.history.note(Happening::Leased { by: request.owner.as_str().into(), lanes });
                 }
                 Ok(leased)
             })
@@ -137,8 +165,12 @@ impl Store for FaultyStore {
         self.around("renew", move || self.inner.renew(leases, ttl))
     }
 
-    fn release<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<()>> {
-        self.around("release", move || self.inner.release(leases))
+    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
+        self.around("mark_sent", move || self.inner.mark_sent(marks))
+    }
+
+    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
+        self.around("release", move || self.inner.release(lanes))
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {

@@ -4,17 +4,20 @@ use std::{
     collections::BTreeSet,
     fmt::Write as _,
     hash::{DefaultHasher, Hash, Hasher},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use postrider_core::EventId;
+use postrider_core::{EventId, store::Lane};
 use tokio::time::Instant;
 
 use super::Tally;
 
+/// The name of one life of an instance.
+pub(super) type Name = Arc<str>;
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Happening {
-    Started,
+    Started(usize),
     Crashed,
     Stopped,
     Healed,
@@ -29,18 +32,28 @@ pub(super) enum Happening {
     Called {
         id: EventId,
         attempt: u32,
+        lane: Lane,
+        by: Name,
     },
+    /// The event ended the process that delivered it.
+    Killed(EventId),
+    /// The database's clock went forward at once.
+    ClockJumped,
     /// The event took effect at the receiver.
     Effect(EventId),
     /// The receiver answered, and the engine heard it.
     Answered {
         id: EventId,
         outcome: &'static str,
+        by: Name,
     },
     /// The database misbehaved.
     Fault(&'static str, &'static str),
-    /// So many leases were taken.
-    Leased(usize),
+    /// An engine took lanes.
+    Leased {
+        by: Name,
+        lanes: Vec<Lane>,
+    },
     Redriving(EventId),
     Discarding(EventId),
 }
@@ -86,8 +99,10 @@ impl History {
                 }
                 Happening::Answered { outcome: "failed" | "panicked" | "unknown", .. } => tally.failures += 1,
                 Happening::Crashed => tally.crashes += 1,
+                Happening::ClockJumped => tally.jumps += 1,
+                Happening::Killed(_) => tally.kills += 1,
                 Happening::Fault(..) => tally.faults += 1,
-                Happening::Leased(count) => tally.leases += count,
+                Happening::Leased { lanes, .. } => tally.leases += lanes.len(),
                 Happening::Discarding(id) | Happening::Redriving(id) => {
                     tally.dead += usize::from(dead.insert(id))
                 }

@@ -12,6 +12,7 @@
 //! # Layout
 //!
 //! * `scenario`: the numbers of a run, drawn from its seed
+//! * `instance`: one process and its lives: started, crashed, stopped, started again
 //! * `faults`: a store that fails, stalls and loses its replies
 //! * `writers`: business transactions, most of which commit
 //! * `receiver`: the handler and its moods
@@ -21,6 +22,7 @@
 mod check;
 mod faults;
 mod history;
+mod instance;
 mod receiver;
 mod scenario;
 mod writers;
@@ -29,10 +31,11 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use faults::FaultyStore;
 use history::{Happening, History};
-use postrider_core::{Backoff, metrics::Recording, rng::Rng, store::EventStatus};
+use instance::{Instance, Outboxes, Running};
+use postrider_core::{EventId, Store, metrics::Recording, rng::Rng, store::EventStatus};
 use postrider_engine::{Outbox, memory::MemoryStore};
+use receiver::Receiver;
 use scenario::Scenario;
-use tokio::sync::watch;
 
 /// What one run came to.
 #[derive(Debug)]
@@ -64,10 +67,14 @@ pub struct Tally {
     pub failures: usize,
     /// Events that went dead.
     pub dead: usize,
-    /// Crashes of the engine.
+    /// Crashes of engines.
     pub crashes: usize,
     /// Faults of the database.
     pub faults: usize,
+    /// Jumps of the database's clock.
+    pub jumps: usize,
+    /// Crashes that an event brought about.
+    pub kills: usize,
     /// Leases taken.
     pub leases: usize,
     /// Events that were handed over in memory.
@@ -86,7 +93,8 @@ impl fmt::Display for Report {
 pub fn run(seed: u64) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     match runtime {
-        Ok(runtime) => runtime.block_on(World::new(seed).run()),
+        // The world is made inside: outside of the runtime its clock would begin at the host's time.
+        Ok(runtime) => runtime.block_on(async { World::new(seed).run().await }),
         Err(error) => Report {
             seed,
             violations: vec![format!("no runtime: {error}")],
@@ -119,114 +127,59 @@ impl World {
     }
 
     async fn run(mut self) -> Report {
-        let (outboxes, current) = watch::channel(None);
-        let writers = writers::start(&mut self.rng, &self.scenario, &self.memory, &self.history, current);
-        let receiver = receiver::Receiver::new(self.rng.fork(), self.scenario.moods, self.history.clone());
-        let mut lives = self.scenario.lives;
-        let outbox = loop {
-            let outbox = self.start_engine(&receiver).await;
-            outboxes.send_replace(Some(outbox.clone()));
-            if lives == 0 {
-                break outbox;
-            }
-            lives -= 1;
-            self.live_a_while(&outbox).await;
-            outboxes.send_replace(None);
-            if self.rng.chance(0.7) {
-                outbox.engine().into_iter().for_each(|engine| engine.abort());
-                self.history.note(Happening::Crashed);
-            } else {
-                outbox.shutdown().await;
-                self.history.note(Happening::Stopped);
-            }
-        };
+        let receiver = Receiver::new(self.rng.fork(), self.scenario.moods, self.history.clone());
+        let outboxes = Outboxes::default();
+        let writers =
+            writers::start(&mut self.rng, &self.scenario, &self.memory, &self.history, outboxes.clone());
+        let mut instances = Vec::new();
+        for number in 0..self.scenario.instances {
+            let instance = Instance {
+                number,
+                rng: self.rng.fork(),
+                scenario: self.scenario.clone(),
+                store: self.store.clone(),
+                receiver: receiver.clone(),
+                history: self.history.clone(),
+                metrics: self.metrics.clone(),
+                outboxes: outboxes.clone(),
+            };
+            instances.push(tokio::spawn(instance.run()));
+        }
         for writer in writers {
             let _ = writer.await;
+        }
+        let mut last = Vec::new();
+        for instance in instances {
+            last.extend(instance.await);
         }
         self.store.heal();
         receiver.heal();
         self.history.note(Happening::Healed);
-        let mut violations = self.drain(&outbox).await;
-        outbox.shutdown().await;
+        let mut violations = self.drain(&receiver, &mut last).await;
+        for instance in &last {
+            instance.outbox.shutdown().await;
+        }
         violations.extend(check::promises(&self.history, &self.scenario, &self.rows().await));
         let tally = Tally { hot: self.metrics.snapshot().hot_enqueued, ..self.history.tally() };
         let (fingerprint, history) = self.history.render();
         Report { seed: self.seed, violations, tally, fingerprint, history }
     }
 
-    async fn start_engine(&mut self, receiver: &receiver::Receiver) -> Outbox {
-        loop {
-            let scenario = &self.scenario;
-            let started = Outbox::builder()
-                .store(self.store.clone())
-                .metrics(self.metrics.clone())
-                .otherwise(receiver.handler())
-                .workers(scenario.workers)
-                .hot_queue(scenario.hot_queue)
-                .cold_queue(scenario.cold_queue)
-                .claim_batch(scenario.claim_batch)
-                .lease(scenario.lease)
-                .poll(Duration::from_millis(5), Duration::from_millis(500))
-                .retry(Backoff::new(Duration::from_millis(20)).max(Duration::from_secs(2)))
-                .max_attempts(scenario.max_attempts)
-                .retention(scenario.retention)
-                .drain_timeout(Duration::from_secs(1))
-                .instance(format!("engine-{}", self.rng.below(1_000_000)))
-                .seed(self.rng.next_u64())
-                .start()
-                .await;
-            match started {
-                Ok(outbox) => {
-                    self.history.note(Happening::Started);
-                    return outbox;
-                }
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-            }
-        }
-    }
-
-    /// Lets the engine work, and an operator look after the dead.
-    async fn live_a_while(&mut self, outbox: &Outbox) {
-        for _ in 0..1 + self.rng.below(4) {
-            tokio::time::sleep(Duration::from_millis(self.rng.below(600))).await;
-            self.operate(outbox, 0.3).await;
-        }
-    }
-
-    /// Redrives or discards some of the dead.
-    async fn operate(&mut self, outbox: &Outbox, share: f64) {
-        for letter in self.memory_dead().await {
-            if !self.rng.chance(share) {
-                continue;
-            }
-            let ids = [letter];
-            // What is recorded before is what the checks allow for; the verb may fail or lose its reply.
-            if self.rng.chance(0.5) {
-                self.history.note(Happening::Discarding(ids[0].clone()));
-                let _ = outbox.discard(&ids).await;
-            } else {
-                self.history.note(Happening::Redriving(ids[0].clone()));
-                let _ = outbox.redrive(&ids).await;
-            }
-        }
-    }
-
-    async fn memory_dead(&self) -> Vec<postrider_core::EventId> {
-        use postrider_core::Store as _;
-        let dead = self.memory.dead(0, usize::MAX).await.unwrap_or_default();
-        dead.into_iter().map(|letter| letter.id).collect()
-    }
-
     /// Waits until nothing is left but the dead and what they hold up; then an operator discards those, and so on.
-    async fn drain(&mut self, outbox: &Outbox) -> Vec<String> {
+    async fn drain(&mut self, receiver: &Receiver, running: &mut [Running]) -> Vec<String> {
         const ROUNDS: usize = 4000;
         for _ in 0..ROUNDS {
             let rows = self.memory.rows();
             if rows.is_empty() {
                 return Vec::new();
             }
-            if rows.iter().all(|row| row.status == 3 || row.parked) {
-                self.operate(outbox, 1.0).await;
+            if rows.iter().all(|row| row.status == 3 || row.parked)
+                && let Some(instance) = running.first()
+            {
+                operate(&mut self.rng, &self.memory, &self.history, &instance.outbox, 1.0).await;
+            }
+            for instance in running.iter_mut() {
+                instance.restart_if_killed(receiver).await;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -238,13 +191,29 @@ impl World {
     }
 
     /// Where every event is at the end.
-    async fn rows(&self) -> Vec<(postrider_core::EventId, EventStatus)> {
-        use postrider_core::Store as _;
+    async fn rows(&self) -> Vec<(EventId, EventStatus)> {
         let mut rows = Vec::new();
         for id in self.history.committed_ids() {
             let status = self.memory.status(&id).await.unwrap_or(EventStatus::Absent);
             rows.push((id, status));
         }
         rows
+    }
+}
+
+/// Redrives or discards some of the dead.
+async fn operate(rng: &mut Rng, memory: &MemoryStore, history: &History, outbox: &Outbox, share: f64) {
+    for letter in memory.dead(0, usize::MAX).await.unwrap_or_default() {
+        if !rng.chance(share) {
+            continue;
+        }
+        // What is recorded before is what the checks allow for; the verb may fail or lose its reply.
+        if rng.chance(0.5) {
+            history.note(Happening::Discarding(letter.id.clone()));
+            let _ = outbox.discard([letter.id]).await;
+        } else {
+            history.note(Happening::Redriving(letter.id.clone()));
+            let _ = outbox.redrive([letter.id]).await;
+        }
     }
 }

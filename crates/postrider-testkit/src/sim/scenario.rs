@@ -26,15 +26,21 @@ pub(super) struct Moods {
     /// It took effect and the answer is that nobody knows.
     pub(super) unknown: f64,
     pub(super) hang: f64,
+    /// For each event: it ends the process whenever it is delivered.
+    pub(super) kill: f64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Scenario {
     pub(super) lanes: u32,
+    /// How many engines there are at once.
+    pub(super) instances: usize,
+    /// How often the database's clock jumps forward, for each look.
+    pub(super) clock_jump: f64,
     pub(super) keys: u64,
     pub(super) writers: u64,
     pub(super) transactions_each: u64,
-    /// How often the engine is crashed or stopped before it is left to drain.
+    /// How often an engine is crashed or stopped, at most, before it is left to drain.
     pub(super) lives: u64,
     pub(super) workers: usize,
     pub(super) hot_queue: usize,
@@ -61,9 +67,12 @@ impl Scenario {
             unavailable: rate(0.1),
             unknown: rate(0.1),
             hang: rate(0.02),
+            kill: rate(0.05),
         };
         Self {
-            lanes: 1 << rng.below(3),
+            lanes: 1 << rng.below(4),
+            instances: 1 + rng.below(3) as usize,
+            clock_jump: if rng.chance(0.3) { 0.2 } else { 0.0 },
             keys: 1 + rng.below(12),
             writers: 1 + rng.below(4),
             transactions_each: 5 + rng.below(20),

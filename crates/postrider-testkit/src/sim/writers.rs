@@ -4,13 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use postrider_core::{Event, EventId, id::UlidGenerator, rng::Rng};
 use postrider_engine::{Outbox, Writer, memory::MemoryStore};
-use tokio::{
-    sync::{Mutex, watch},
-    task::JoinHandle,
-};
+use tokio::{sync::Mutex, task::JoinHandle};
 
 use super::{
     history::{Happening, History},
+    instance::Outboxes,
     scenario::Scenario,
 };
 
@@ -22,7 +20,7 @@ pub(super) fn start(
     scenario: &Scenario,
     store: &MemoryStore,
     history: &Arc<History>,
-    outbox: watch::Receiver<Option<Outbox>>,
+    outboxes: Outboxes,
 ) -> Vec<JoinHandle<()>> {
     // A program locks the aggregate before it writes; concurrent transactions on one key have no order.
     let locks: Arc<Vec<Mutex<()>>> = Arc::new((0..scenario.keys).map(|_| Mutex::new(())).collect());
@@ -35,7 +33,7 @@ pub(super) fn start(
                 ids,
                 store: store.clone(),
                 history: history.clone(),
-                outbox: outbox.clone(),
+                outboxes: outboxes.clone(),
                 locks: locks.clone(),
             };
             tokio::spawn(writer.run(scenario.transactions_each))
@@ -48,7 +46,7 @@ struct OneWriter {
     ids: UlidGenerator,
     store: MemoryStore,
     history: Arc<History>,
-    outbox: watch::Receiver<Option<Outbox>>,
+    outboxes: Outboxes,
     locks: Arc<Vec<Mutex<()>>>,
 }
 
@@ -70,7 +68,7 @@ impl OneWriter {
                 None => None,
             };
             let drafts = (0..1 + self.rng.below(3)).map(|_| self.draft(keyed.then_some(lock))).collect();
-            let outbox = self.outbox.borrow().clone();
+            let outbox = self.outboxes.any(&mut self.rng);
             match outbox.filter(|_| self.rng.chance(0.5)) {
                 Some(outbox) => self.owned(outbox, drafts).await,
                 None => self.foreign(drafts).await,
@@ -160,7 +158,7 @@ impl OneWriter {
             self.note(&drafts, false);
             // A receipt that lies: the table is the truth.
             receipts.into_iter().for_each(postrider_engine::Receipt::committed);
-            if let Some(outbox) = self.outbox.borrow().as_ref() {
+            if let Some(outbox) = self.outboxes.any(&mut self.rng) {
                 outbox.wake();
             }
             drop(tx);
@@ -169,7 +167,7 @@ impl OneWriter {
         self.note(&drafts, true);
         let _ = tx.commit().await;
         if self.rng.chance(0.7)
-            && let Some(outbox) = self.outbox.borrow().as_ref()
+            && let Some(outbox) = self.outboxes.any(&mut self.rng)
         {
             outbox.wake();
         }

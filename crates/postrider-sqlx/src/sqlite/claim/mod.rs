@@ -110,7 +110,13 @@ async fn look(
     let mut fresh = scanner.fresh(conn, lane.from.seq).await?;
     let already: HashSet<Seq> = again.met.iter().map(|met| met.seq).collect();
     let mut waiting = scanner.waiting(conn, lane.from, &already).await?;
-    let Returning { candidates: returning, empty, more } = scanner.returning(conn).await?;
+    let Returning { candidates: mut returning, empty, mut more } =
+        scanner.returning(conn, lane.from.met).await?;
+    // What is about to be parked behind a key that comes back may be the first of what does: the next claim sees it.
+    if again.met.iter().any(|met| matches!(met.verdict, Verdict::Park { returning: true })) {
+        more |= !returning.is_empty();
+        returning.clear();
+    }
     let next_due = scanner.next_due(conn).await?;
 
     // Those that are looked at once more lie below the fresh ones, so one after the other they are in order.
@@ -123,10 +129,10 @@ async fn look(
     fresh.cut_after(taken.fresh.saturating_sub(again_due.len()));
     waiting.cut_after(taken.waiting);
 
-    let position = Position {
-        seq: fresh.met.last().map_or(lane.from.seq, |met| met.seq),
-        ..due_cursor(&waiting, lane.from)
-    };
+    let seq = fresh.met.last().map_or(lane.from.seq, |met| met.seq);
+    // What was parked by now was met on the way, so at the end everything was.
+    let met = if fresh.stopped { seq } else { Seq::MAX };
+    let position = Position { seq, met, ..due_cursor(&waiting, lane.from) };
     claimed.positions.push((scanner.lane, position));
 
     let met = || [&again, &fresh, &waiting].into_iter().flat_map(|scan| &scan.met);

@@ -258,7 +258,8 @@ impl Scanner<'_> {
     }
 
     /// The parked events of keys that are free again, and the holds behind which nothing is left.
-    pub(super) async fn returning(&self, conn: &mut SqliteConnection) -> sqlx::Result<Returning> {
+    /// Beyond what was met something unparked of a key may come first, so nothing comes back from there.
+    pub(super) async fn returning(&self, conn: &mut SqliteConnection, met: Seq) -> sqlx::Result<Returning> {
         let mut found = Returning::default();
         let (mut key, mut keys, mut of_key, mut wanted) = (None, 0, 0, false);
         for row in self.sql.returning.query().bind(self.lane).fetch_all(conn).await? {
@@ -275,7 +276,7 @@ impl Scanner<'_> {
                 None => found.empty.push(id),
                 // What stands behind events that are all in memory already is not due: the next settle makes it so.
                 Some(_) if of_key > RETURNING_OF_A_KEY_MAX => found.more |= wanted,
-                Some(seq) if self.in_flight.binary_search(&seq).is_ok() => {}
+                Some(seq) if seq > met || self.in_flight.binary_search(&seq).is_ok() => {}
                 Some(seq) => {
                     wanted = true;
                     found.candidates.push(Candidate { seq, bytes: weight(&row)?, held: true });

@@ -151,9 +151,13 @@ mod tests {
         let store = SqliteStore::connect("sqlite::memory:").await.unwrap();
         store.migrate().await.unwrap();
         sqlx::raw_sql(ROWS).execute(store.pool()).await.unwrap();
-        let request =
-            LeaseRequest { owner: String::new(), ttl: Duration::from_secs(9), nonces: Rng::seeded(1) };
-        let lease = store.lease(&request).await.unwrap().leases[0];
+        let request = LeaseRequest {
+            owner: String::new(),
+            ttl: Duration::from_secs(9),
+            nonces: Rng::seeded(1),
+            most: usize::MAX,
+        };
+        let lease = store.lease(&request).await.unwrap().leases()[0];
         (store, lease)
     }
 

@@ -4,7 +4,7 @@
 -- What a claim looks at comes before what it weighs, so that judging a row does not read its payload.
 CREATE TABLE {p}event (
     seq            INTEGER PRIMARY KEY AUTOINCREMENT,
-    lane           INTEGER NOT NULL DEFAULT 0,
+    lane           INTEGER NOT NULL DEFAULT 0 CHECK (lane = 0), -- SQLite has one
     status         INTEGER NOT NULL DEFAULT 0 CHECK (status IN (0, 2, 3)), -- 0 new, 2 waiting, 3 dead
     parked         INTEGER NOT NULL DEFAULT 0 CHECK (parked IN (0, 1)),
     attempts       INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
@@ -65,10 +65,18 @@ CREATE TABLE {p}lane (
     owner        TEXT,
     epoch        INTEGER NOT NULL DEFAULT 0,
     nonce        INTEGER, -- null while nobody holds the lane: null is never a token
-    leased_until INTEGER
+    leased_until INTEGER,
+    clean        INTEGER NOT NULL DEFAULT 1, -- whether the last owner gave it back
+    sent_to      INTEGER NOT NULL DEFAULT 0  -- events up to this one may be under way
 ) STRICT;
 
 INSERT INTO {p}lane (lane) VALUES (0);
+
+-- Instances, those without a lane included, and until when they are believed to be there.
+CREATE TABLE {p}member (
+    instance TEXT    PRIMARY KEY,
+    until    INTEGER NOT NULL
+) STRICT;
 
 -- Keys that wait for one event, their head.
 CREATE TABLE {p}hold (

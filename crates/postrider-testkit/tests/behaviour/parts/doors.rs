@@ -108,6 +108,18 @@ impl Store for Doors {
         self.inner.migrate()
     }
 
+    fn join<'a>(&'a self, instance: &'a str, ttl: Duration) -> BoxFuture<'a, Result<u32>> {
+        self.inner.join(instance, ttl)
+    }
+
+    fn leave<'a>(&'a self, instance: &'a str) -> BoxFuture<'a, Result<()>> {
+        self.inner.leave(instance)
+    }
+
+    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
+        self.inner.mark_sent(marks)
+    }
+
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
         // The memory store acts when the verb is called, not when it is polled: the call itself has to wait.
         Box::pin(self.lease.through(Box::pin(async move { self.inner.lease(request).await })))
@@ -117,8 +129,8 @@ impl Store for Doors {
         Box::pin(self.renew.through(Box::pin(async move { self.inner.renew(leases, ttl).await })))
     }
 
-    fn release<'a>(&'a self, leases: &'a [Lease]) -> BoxFuture<'a, Result<()>> {
-        self.inner.release(leases)
+    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
+        self.inner.release(lanes)
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {

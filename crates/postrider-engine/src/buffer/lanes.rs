@@ -1,0 +1,146 @@
+//! Lanes in memory: taken, extended, lost, given up.
+
+use super::*;
+
+impl Buffer {
+    /// A lease was taken.
+    pub(crate) fn own(&mut self, taken: Taken, deadline: Instant) {
+        if let Some(before) = self.lanes.get(&taken.lease.lane).map(|lane| lane.lease) {
+            self.lose(before);
+        }
+        self.lanes.insert(taken.lease.lane, OwnedLane::new(taken, deadline));
+        self.note_deadlines();
+    }
+
+    /// A lease was renewed. It may have been lost since the renewal was sent.
+    pub(crate) fn extend(&mut self, lease: Lease, deadline: Instant) {
+        if let Some(lane) = self.lanes.get_mut(&lease.lane).filter(|lane| lane.lease == lease) {
+            lane.deadline = deadline;
+        }
+        self.note_deadlines();
+    }
+
+    pub(super) fn note_deadlines(&mut self) {
+        self.first_deadline = self.lanes.values().map(|lane| lane.deadline).min();
+    }
+
+    /// Whether a local deadline has passed. Lanes are renewed together, so nothing at all is sent then: what is queued
+    /// waits until the renewal comes through or the lane is known to be lost.
+    pub(crate) fn is_expired(&self, now: Instant) -> bool {
+        self.first_deadline.is_some_and(|deadline| now >= deadline)
+    }
+
+    /// The lane is no longer ours: what is queued of it is forgotten. What is being sent stays tracked until it ends. A
+    /// lease that was taken since is not concerned.
+    pub(crate) fn lose(&mut self, lease: Lease) {
+        let lane = lease.lane;
+        if self.lanes.get(&lane).is_none_or(|owned| owned.lease != lease) {
+            return;
+        }
+        let Some(lost) = self.lanes.remove(&lane) else { return };
+        self.note_deadlines();
+        lost.suspects.into_iter().for_each(|item| self.forget(item));
+        self.forget_queued(lane);
+    }
+
+    /// Takes out of memory what is not being sent: it is in the table.
+    pub(super) fn forget_queued(&mut self, lane: Lane) {
+        let reserved: Vec<Seq> =
+            self.reserved.values().filter(|item| item.lease.lane == lane).map(|item| item.seq).collect();
+        for seq in reserved {
+            self.reserved.remove(&seq);
+            self.untrack(seq);
+        }
+        let mut queued = self.hot.extract(|item| item.lease.lane != lane);
+        queued.extend(self.cold.extract(|item| item.lease.lane != lane));
+        queued.into_iter().for_each(|item| self.forget(item));
+        let waiting: Vec<Seq> = self
+            .keys
+            .iter_mut()
+            .filter(|((of, _), _)| *of == lane)
+            .flat_map(|(_, followers)| followers.drain(..).map(|item| item.seq))
+            .collect();
+        waiting.into_iter().for_each(|seq| self.untrack(seq));
+    }
+
+    /// Forgets the head of a key, and what waits behind it.
+    pub(super) fn forget(&mut self, item: Item) {
+        self.untrack(item.seq);
+        let followers = item.key.and_then(|key| self.keys.remove(&(item.lease.lane, key)));
+        followers.unwrap_or_default().into_iter().for_each(|follower| self.untrack(follower.seq));
+    }
+
+    /// Forgets everything: a task of the engine has ended by a panic, and nobody knows what it left half done. The lanes are
+    /// taken anew when their leases have run out.
+    pub(crate) fn reset(&mut self) {
+        self.leases().into_iter().for_each(|lease| self.lose(lease));
+        self.keys.clear();
+        self.tracked.clear();
+        (self.hot_count, self.cold_count, self.bytes, self.sending) = (0, 0, 0, 0);
+        self.outcomes.clear();
+        (self.outcomes_since, self.settling) = (None, 0);
+        self.breakers.iter_mut().for_each(|breaker| *breaker = Breaker::new());
+        self.end_claim();
+    }
+
+    /// Begins to give up the lanes that are over a fair share.
+    pub(crate) fn drain_beyond(&mut self, share: usize) {
+        let kept = self.lanes.values().filter(|lane| !lane.draining).count();
+        let over: Vec<Lane> = self
+            .lanes
+            .iter()
+            .rev()
+            .filter(|(_, lane)| !lane.draining)
+            .map(|(&lane, _)| lane)
+            .take(kept.saturating_sub(share))
+            .collect();
+        for lane in over {
+            let Some(owned) = self.lanes.get_mut(&lane) else { continue };
+            owned.draining = true;
+            let suspects = std::mem::take(&mut owned.suspects);
+            suspects.into_iter().for_each(|item| self.forget(item));
+            self.forget_queued(lane);
+        }
+    }
+
+    /// The lanes that are being given up and of which nothing is under way any more, with their suspects.
+    pub(crate) fn drained_lanes(&self) -> Vec<(Lease, Seq)> {
+        let drained = self.lanes.values().filter(|lane| lane.draining && lane.busy == 0);
+        drained.map(|lane| (lane.lease, lane.suspect_to)).collect()
+    }
+
+    /// All lanes, with their suspects.
+    pub(crate) fn lanes_with_suspects(&self) -> Vec<(Lease, Seq)> {
+        self.lanes.values().map(|lane| (lane.lease, lane.suspect_to)).collect()
+    }
+
+    /// What has to be marked in the table before these events are sent, with room for those that come next.
+    pub(crate) fn marks(&self, claimed: &Claimed, ahead: Seq) -> Vec<(Lease, Seq)> {
+        let mut marks: BTreeMap<Lane, (Lease, Seq)> = BTreeMap::new();
+        for event in &claimed.events {
+            let Some(lane) = self.lanes.get(&event.lane).filter(|lane| event.seq > lane.sent_to) else {
+                continue;
+            };
+            let mark = marks.entry(event.lane).or_insert((lane.lease, 0));
+            mark.1 = mark.1.max(event.seq.saturating_add(ahead));
+        }
+        marks.into_values().collect()
+    }
+
+    /// The table knows how far events may be under way.
+    pub(crate) fn marked(&mut self, marks: &[(Lease, Seq)]) {
+        for (lease, seq) in marks {
+            if let Some(lane) = self.lanes.get_mut(&lease.lane).filter(|lane| lane.lease == *lease) {
+                lane.sent_to = lane.sent_to.max(*seq);
+            }
+        }
+    }
+
+    pub(crate) fn leases(&self) -> Vec<Lease> {
+        self.lanes.values().map(|lane| lane.lease).collect()
+    }
+
+    pub(crate) fn lanes_owned(&self) -> usize {
+        self.lanes.len()
+    }
+}

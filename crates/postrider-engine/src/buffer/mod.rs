@@ -1,0 +1,249 @@
+//! Everything that is in memory: owned lanes, queued events, busy keys, and outcomes on their way back.
+//!
+//! Three rules live here, and nowhere else:
+//!
+//! * **One at a time.** A key is busy from the moment its head is queued until the outcome that frees it is committed;
+//!   what follows waits behind it in memory, and is given back when the head has to wait.
+//! * **In flight.** An event is tracked from claim or hand-over until its settle is committed, and beyond that until
+//!   every claim that began before has returned: an older snapshot would bring it back.
+//! * **Under lease.** Nothing is sent for a lane that is not held, or whose local deadline has passed.
+
+mod claim;
+mod hot;
+mod lanes;
+mod outcomes;
+mod queues;
+mod suspects;
+mod tracker;
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    hash::{BuildHasherDefault, DefaultHasher},
+    sync::Arc,
+    time::Duration,
+};
+
+use postrider_core::{
+    Event, Source, Timestamp,
+    event::limits::EVENT_FLAT_BYTES,
+    store::{Change, Claim, Claimed, Lane, LaneClaim, Lease, Position, Seq, Settlement, Taken, Undecodable},
+    tx::Placed,
+};
+use tokio::time::Instant;
+
+use crate::{
+    breaker::Breaker,
+    lineup::Lineup,
+    routes::{RouteId, RouteTable},
+    settings::{KeyOrder, Settings},
+};
+
+/// A hasher without a random seed: a simulated run is decided by its own seed alone.
+type FixedState = BuildHasherDefault<DefaultHasher>;
+type KeyOfLane = (Lane, Arc<str>);
+
+/// One event in memory.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) cargo: Result<Event, Undecodable>,
+    pub(crate) lease: Lease,
+    pub(crate) seq: Seq,
+    pub(crate) attempts: u32,
+    pub(crate) held: bool,
+    pub(crate) source: Source,
+    pub(crate) key: Option<Arc<str>>,
+}
+
+/// The outcome of one event on its way to the table.
+#[derive(Debug, Clone)]
+pub(crate) struct Verdict {
+    pub(crate) lease: Lease,
+    pub(crate) settlement: Settlement,
+}
+
+/// What a worker is to do next.
+pub(crate) enum Next {
+    /// Send these; no route at all is an answer too.
+    Send(Option<RouteId>, Vec<Item>),
+    /// Send this one, which may have ended a process before: the attempt is written first.
+    Suspect(Option<RouteId>, Item),
+    /// Nothing to send, until something changes or this moment comes.
+    Wait(Option<Instant>),
+}
+
+/// Whether a suspect goes alone.
+enum Alone {
+    /// No suspect stands in the way of anybody.
+    Nobody,
+    /// One waits for others to end, or others wait for one: until this moment.
+    Wait(Instant),
+    /// One of this lane can go.
+    Now(Lane),
+}
+
+/// What became of the wish to hand an event over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HandOver {
+    Reserved,
+    Full,
+    /// Somebody else's lane, in flight already, or shutting down: the table has it.
+    LeftToClaim,
+}
+
+struct OwnedLane {
+    lease: Lease,
+    /// The local moment after which nothing is sent.
+    deadline: Instant,
+    position: Position,
+    again: Vec<Seq>,
+    /// How far the table knows that events may be under way.
+    sent_to: Seq,
+    /// Events up to this one may have been under way when the last owner ended: each goes alone, and is counted before.
+    suspect_to: Seq,
+    suspects: VecDeque<Item>,
+    suspect_under_way: bool,
+    /// Events that are being sent or settled.
+    busy: usize,
+    /// It is being given up: nothing more is claimed or sent.
+    draining: bool,
+}
+
+impl OwnedLane {
+    fn new(taken: Taken, deadline: Instant) -> Self {
+        Self {
+            lease: taken.lease,
+            deadline,
+            position: Position::START,
+            again: Vec::new(),
+            sent_to: taken.suspect_to,
+            suspect_to: taken.suspect_to,
+            suspects: VecDeque::new(),
+            suspect_under_way: false,
+            busy: 0,
+            draining: false,
+        }
+    }
+}
+
+struct Tracked {
+    source: Source,
+    weight: usize,
+}
+
+pub(crate) struct Buffer {
+    lanes: BTreeMap<Lane, OwnedLane>,
+    first_deadline: Option<Instant>,
+    hot: Lineup<Item>,
+    cold: Lineup<Item>,
+    /// Counts takes modulo three: two for hot, one for cold.
+    turn: u8,
+    /// Busy keys, with what waits behind them.
+    keys: HashMap<KeyOfLane, VecDeque<Item>, FixedState>,
+    tracked: BTreeMap<Seq, Tracked>,
+    /// Places in the hot queue for events that are about to commit.
+    reserved: BTreeMap<Seq, Item>,
+    hot_count: usize,
+    cold_count: usize,
+    bytes: usize,
+    /// A claim is under way. What is settled meanwhile lingers below until it has returned.
+    claiming: bool,
+    /// The last claim was not begun for want of room.
+    starved: bool,
+    /// A held key was freed: what is parked behind it can come back.
+    returning: bool,
+    /// When the next waiting event is due, as far as is known.
+    due_at: Option<Instant>,
+    settled_meanwhile: Vec<Seq>,
+    held_meanwhile: HashSet<KeyOfLane, FixedState>,
+    sending: usize,
+    outcomes: Vec<Verdict>,
+    outcomes_since: Option<Instant>,
+    /// Outcomes that a settle under way writes.
+    settling: usize,
+    /// Since when a suspect waits to go alone, or goes.
+    alone_since: Option<Instant>,
+    /// How long suspects and others wait for each other.
+    patience: Duration,
+    pub(crate) breakers: Vec<Breaker>,
+    batch_max: Vec<usize>,
+    pub(crate) accepting: bool,
+}
+
+impl Buffer {
+    pub(crate) fn new(routes: &RouteTable, settings: &Settings) -> Self {
+        let slots = routes.len() + 1;
+        Self {
+            lanes: BTreeMap::new(),
+            first_deadline: None,
+            hot: Lineup::new(slots),
+            cold: Lineup::new(slots),
+            turn: 0,
+            keys: HashMap::default(),
+            tracked: BTreeMap::new(),
+            reserved: BTreeMap::new(),
+            hot_count: 0,
+            cold_count: 0,
+            bytes: 0,
+            claiming: false,
+            starved: false,
+            returning: false,
+            due_at: None,
+            settled_meanwhile: Vec::new(),
+            held_meanwhile: HashSet::default(),
+            sending: 0,
+            outcomes: Vec::new(),
+            outcomes_since: None,
+            settling: 0,
+            alone_since: None,
+            patience: settings.lease,
+            breakers: (0..slots).map(|_| Breaker::new()).collect(),
+            batch_max: std::iter::once(1)
+                .chain((0..routes.len()).filter_map(|id| routes.sink(id)).map(|sink| sink.traits().batch_max))
+                .collect(),
+            accepting: true,
+        }
+    }
+
+    pub(crate) fn depths(&self) -> (usize, usize) {
+        (self.hot_count, self.cold_count)
+    }
+
+    pub(crate) fn sending(&self) -> usize {
+        self.sending
+    }
+
+    /// Whether outcomes wait to be settled, or are being settled.
+    pub(crate) fn has_outcomes(&self) -> bool {
+        !self.outcomes.is_empty() || self.settling > 0
+    }
+
+    /// Nothing is being sent, nothing is to be settled, and nothing can be sent.
+    pub(crate) fn is_drained(&self, now: Instant, routes: &RouteTable) -> bool {
+        self.sending == 0 && !self.has_outcomes() && !self.has_work(now, routes)
+    }
+
+    /// Nothing is in memory.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tracked.is_empty()
+    }
+
+    /// Forgets what is queued, without an attempt counted; says how many events that were.
+    pub(crate) fn give_back(&mut self) -> usize {
+        let suspects: usize = self.lanes.values_mut().map(|lane| lane.suspects.drain(..).count()).sum();
+        let queued = self.hot.extract(|_| false).len() + self.cold.extract(|_| false).len() + suspects;
+        let waiting: usize = self.keys.values_mut().map(|followers| followers.drain(..).count()).sum();
+        self.keys.clear();
+        self.tracked.clear();
+        queued + waiting
+    }
+
+    /// The age of an event at the time of its claim.
+    pub(crate) fn oldest(claimed: &Claimed) -> Option<Timestamp> {
+        claimed.events.iter().map(|event| event.created_at).min()
+    }
+}
+
+/// Where an event goes; nowhere if nobody wants it, or if the row is none.
+fn route_of(item: &Item, routes: &RouteTable) -> Option<RouteId> {
+    item.cargo.as_ref().ok().and_then(|event| routes.find(event))
+}

@@ -1,0 +1,116 @@
+//! Outcomes on their way to the table, and what their commit means for keys and lanes.
+
+use super::*;
+
+impl Buffer {
+    /// Events were sent, and this is what became of them.
+    pub(crate) fn finish(&mut self, verdicts: impl IntoIterator<Item = Verdict>, now: Instant) {
+        for verdict in verdicts {
+            self.sending = self.sending.saturating_sub(1);
+            self.outcomes.push(verdict);
+        }
+        self.outcomes_since.get_or_insert(now);
+    }
+
+    /// When outcomes are to be settled: at once if there are many or nothing else is under way, else soon.
+    pub(crate) fn settle_at(
+        &self,
+        settings: &Settings,
+        now: Instant,
+        routes: &RouteTable,
+    ) -> Option<Instant> {
+        let since = self.outcomes_since?;
+        let many = self.outcomes.len() >= settings.settle_batch;
+        Some(if many || (self.sending == 0 && !self.has_work(now, routes)) {
+            now
+        } else {
+            since + settings.settle_after
+        })
+    }
+
+    /// Takes outcomes to settle. Those of a lane that was lost meanwhile are dropped here; the second value says how
+    /// many.
+    pub(crate) fn take_outcomes(&mut self, most: usize) -> (Vec<Verdict>, u64) {
+        let count = self.outcomes.len().min(most);
+        let taken: Vec<Verdict> = self.outcomes.drain(..count).collect();
+        if self.outcomes.is_empty() {
+            self.outcomes_since = None;
+        }
+        let (held, dropped) = self.still_held(taken);
+        self.settling = held.len();
+        (held, dropped)
+    }
+
+    /// The settle under way has come to its end.
+    pub(crate) fn end_settle(&mut self) {
+        self.settling = 0;
+    }
+
+    /// Parts verdicts into those whose lease still holds as far as we know, and a number of dropped ones.
+    pub(crate) fn still_held(&mut self, verdicts: Vec<Verdict>) -> (Vec<Verdict>, u64) {
+        let (held, dropped): (Vec<Verdict>, Vec<Verdict>) = verdicts.into_iter().partition(|verdict| {
+            self.lanes.get(&verdict.lease.lane).is_some_and(|lane| lane.lease == verdict.lease)
+        });
+        let count = dropped.len() as u64;
+        for verdict in dropped {
+            // If the lane was taken anew, the event is pending under the new lease and nobody else will look at it.
+            self.look_again(verdict.settlement.lane, verdict.settlement.seq);
+            self.leave(&verdict);
+            self.give_back_followers(&verdict.settlement);
+        }
+        (held, count)
+    }
+
+    /// A settle was committed: keys move on, or their followers are given back to wait in the table.
+    pub(crate) fn committed(&mut self, verdict: &Verdict, routes: &RouteTable) {
+        self.leave(verdict);
+        let settlement = &verdict.settlement;
+        match settlement.change {
+            Change::Done | Change::Dead { block: false, .. } => self.free(settlement, routes),
+            Change::Wait { .. } | Change::Attempt { .. } | Change::Dead { block: true, .. } => {
+                self.give_back_followers(settlement);
+            }
+        }
+    }
+
+    /// The next event of the key lines up.
+    pub(super) fn free(&mut self, settlement: &Settlement, routes: &RouteTable) {
+        let Some(key) = &settlement.key else { return };
+        let place = (settlement.lane, key.clone());
+        let Some(followers) = self.keys.get_mut(&place) else { return };
+        match followers.pop_front() {
+            Some(next) => self.line_up(next, routes),
+            None => {
+                self.keys.remove(&place);
+                self.returning |= settlement.held;
+            }
+        }
+    }
+
+    /// The key waits in the table from now on: a later claim meets its followers there and parks them.
+    pub(super) fn give_back_followers(&mut self, settlement: &Settlement) {
+        let Some(key) = &settlement.key else { return };
+        let place = (settlement.lane, key.clone());
+        for follower in self.keys.remove(&place).unwrap_or_default() {
+            self.look_again(follower.lease.lane, follower.seq);
+            self.untrack(follower.seq);
+        }
+        if self.claiming {
+            // The claim under way may not have seen the hold, and may bring followers along.
+            self.held_meanwhile.insert(place);
+        }
+    }
+
+    pub(super) fn leave(&mut self, Verdict { lease, settlement }: &Verdict) {
+        if let Some(lane) = self.lanes.get_mut(&settlement.lane).filter(|lane| lane.lease == *lease) {
+            lane.busy = lane.busy.saturating_sub(1);
+            lane.suspect_under_way &= settlement.seq > lane.suspect_to;
+        }
+        if self.claiming {
+            self.uncount(settlement.seq);
+            self.settled_meanwhile.push(settlement.seq);
+        } else {
+            self.untrack(settlement.seq);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Suspects: events that may have been under way when the last owner of their lane ended without giving it back.
+//!
+//! One of them may be what ended it. Each goes alone, and its attempt is written before it is sent: if it ends this process
+//! too, the attempt is counted, and after `max_attempts` the event is dead. Its neighbours are not counted. A clean outcome
+//! takes the attempt back, since it is settled with the number that it stands for.
+
+use postrider_core::store::{Change, Settlement};
+use tracing::warn;
+
+use crate::{
+    buffer::Item,
+    claim::source,
+    deliver::{deliver as send, give_up},
+    engine::Shared,
+    lock,
+    routes::RouteId,
+};
+
+pub(crate) async fn deliver(shared: &Shared, route: Option<RouteId>, item: Item) {
+    if item.attempts >= shared.settings.max_attempts {
+        return give_up(shared, item);
+    }
+    if count(shared, &item).await {
+        send(shared, route, vec![item]).await;
+    } else {
+        lock(&shared.buffer).unsend(item);
+        tokio::time::sleep(shared.settings.poll_min).await;
+    }
+}
+
+/// Writes the attempt. False if it was not written, and the event must not be sent.
+async fn count(shared: &Shared, item: &Item) -> bool {
+    let attempt = Settlement {
+        lane: item.lease.lane,
+        seq: item.seq,
+        key: None,
+        held: false,
+        change: Change::Attempt { attempts: item.attempts.saturating_add(1) },
+    };
+    match shared.store.settle(&[item.lease], &[attempt], shared.settings.retention).await {
+        Ok(settled) if settled.lost.is_empty() => true,
+        Ok(_) => {
+            lock(&shared.buffer).lose(item.lease);
+            shared.lanes.notify_one();
+            false
+        }
+        Err(error) => {
+            warn!(%error, source = source(&error), "could not count an attempt beforehand: the event waits");
+            false
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The sink conformance suite: what a sink must do, as tests that run on any of them.
+//!
+//! A sink is proved by implementing [`SinkHarness`] for it and calling [`sink_conformance!`](crate::sink_conformance) in a test
+//! file of its crate, which makes one test of each check:
+//!
+//! ```ignore
+//! struct MyHarness { /* a receiver of its own for each test, and a sink that sends to it */ }
+//! impl postrider_testkit::conformance::sink::SinkHarness for MyHarness { /* … */ }
+//! postrider_testkit::sink_conformance!(MyHarness);
+//! ```
+//!
+//! What a sink carries, and what its receiver can be made to do, is data ([`SinkFeatures`]): a check that needs more passes
+//! without doing anything. The crate needs `tokio` with `macros`, `rt` and `time` for its tests. No check sleeps.
+//!
+//! # Layout
+//!
+//! * [`harness`]: what the suite asks of a sink's tests
+//! * [`scene`]: a sink, its receiver, and the events that are sent
+//! * [`outcomes`], [`content`], [`order`], [`failing`], [`dropping`]: the checks
+//! * `suite`: the list of them, as a macro
+
+pub mod content;
+pub mod dropping;
+pub mod failing;
+pub mod harness;
+pub mod order;
+pub mod outcomes;
+pub mod scene;
+mod suite;
+
+pub use super::{Checked, Failure};
+pub use harness::{Payloads, Received, Receiver, SinkFeatures, SinkHarness};
+pub use scene::Scene;

@@ -1,0 +1,150 @@
+//! One process and its lives: started, crashed, stopped, started again.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use postrider_core::{Backoff, metrics::Recording, rng::Rng};
+use postrider_engine::Outbox;
+
+use super::{
+    faults::FaultyStore,
+    history::{Happening, History},
+    operate,
+    receiver::{Killed, Receiver},
+    scenario::Scenario,
+};
+
+/// The outboxes that are running, by instance: what writers hand their events to.
+#[derive(Clone, Default)]
+pub(super) struct Outboxes(Arc<Mutex<Vec<Option<Outbox>>>>);
+
+impl Outboxes {
+    fn set(&self, instance: usize, outbox: Option<Outbox>) {
+        let mut outboxes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if outboxes.len() <= instance {
+            outboxes.resize_with(instance + 1, || None);
+        }
+        if let Some(place) = outboxes.get_mut(instance) {
+            *place = outbox;
+        }
+    }
+
+    /// One that is running, if any is.
+    pub(super) fn any(&self, rng: &mut Rng) -> Option<Outbox> {
+        let outboxes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let running: Vec<&Outbox> = outboxes.iter().flatten().collect();
+        let choice = rng.below(running.len() as u64) as usize;
+        running.get(choice).map(|outbox| (*outbox).clone())
+    }
+}
+
+pub(super) struct Instance {
+    pub(super) number: usize,
+    pub(super) rng: Rng,
+    pub(super) scenario: Scenario,
+    pub(super) store: FaultyStore,
+    pub(super) receiver: Receiver,
+    pub(super) history: Arc<History>,
+    pub(super) metrics: Arc<Recording>,
+    pub(super) outboxes: Outboxes,
+}
+
+/// An instance that is in its last life.
+pub(super) struct Running {
+    pub(super) outbox: Outbox,
+    instance: Instance,
+    killed: Killed,
+}
+
+impl Running {
+    /// An event may still end the process after all else has healed: it is started anew, as an operator would.
+    pub(super) async fn restart_if_killed(&mut self, receiver: &Receiver) {
+        if self.killed.take() {
+            self.instance.crash(&self.outbox);
+            self.instance.receiver = receiver.clone();
+            (self.outbox, self.killed) = self.instance.start().await;
+        }
+    }
+}
+
+impl Instance {
+    /// Lives through all lives but the last, and begins that one.
+    pub(super) async fn run(mut self) -> Running {
+        let mut lives = self.rng.below(self.scenario.lives + 1);
+        loop {
+            let (outbox, killed) = self.start().await;
+            self.outboxes.set(self.number, Some(outbox.clone()));
+            if lives == 0 {
+                return Running { outbox, instance: self, killed };
+            }
+            lives -= 1;
+            let was_killed = self.live_a_while(&outbox, &killed).await;
+            self.outboxes.set(self.number, None);
+            if was_killed || self.rng.chance(0.7) {
+                self.crash(&outbox);
+            } else {
+                outbox.shutdown().await;
+                self.history.note(Happening::Stopped);
+            }
+            tokio::time::sleep(Duration::from_millis(self.rng.below(500))).await;
+        }
+    }
+
+    fn crash(&self, outbox: &Outbox) {
+        outbox.engine().into_iter().for_each(|engine| engine.abort());
+        self.history.note(Happening::Crashed);
+    }
+
+    async fn start(&mut self) -> (Outbox, Killed) {
+        let killed = Killed::default();
+        loop {
+            let scenario = &self.scenario;
+            let name = format!("engine-{}-{}", self.number, self.rng.below(1_000_000));
+            let started = Outbox::builder()
+                .store(self.store.clone())
+                .metrics(self.metrics.clone())
+                .otherwise(self.receiver.handler(name.as_str().into(), &killed))
+                .workers(scenario.workers)
+                .hot_queue(scenario.hot_queue)
+                .cold_queue(scenario.cold_queue)
+                .claim_batch(scenario.claim_batch)
+                .lease(scenario.lease)
+                .poll(Duration::from_millis(5), Duration::from_millis(500))
+                .retry(Backoff::new(Duration::from_millis(20)).max(Duration::from_secs(2)))
+                .max_attempts(scenario.max_attempts)
+                .retention(scenario.retention)
+                // Beyond the end of the run: what only the backstop would find counts as stuck.
+                .full_look_every(Duration::from_secs(86_400))
+                .drain_timeout(Duration::from_secs(1))
+                .instance(name)
+                .seed(self.rng.next_u64())
+                .start()
+                .await;
+            match started {
+                Ok(outbox) => {
+                    self.history.note(Happening::Started(self.number));
+                    return (outbox, killed);
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    /// Lets the engine work, and an operator look after the dead. Says whether an event ended the process.
+    async fn live_a_while(&mut self, outbox: &Outbox, killed: &Killed) -> bool {
+        for _ in 0..1 + self.rng.below(4) {
+            let pause = Duration::from_millis(self.rng.below(600));
+            if tokio::time::timeout(pause, killed.wait()).await.is_ok() {
+                return true;
+            }
+            operate(&mut self.rng, self.store.memory(), &self.history, outbox, 0.3).await;
+            if self.rng.chance(self.scenario.clock_jump) {
+                self.history.note(Happening::ClockJumped);
+                self.store.jump(Duration::from_millis(self.rng.below(5000)));
+            }
+        }
+        killed.take()
+    }
+}
