@@ -5,7 +5,8 @@ use std::{error::Error as StdError, fmt};
 use crate::{EventError, EventId};
 
 /// Any error of Postrider's.
-#[derive(Debug)]
+///
+/// Its `Debug` form is its message with those of its sources, because that is what a `main` that returns it prints.
 #[non_exhaustive]
 pub enum Error {
     /// The event is not one that can be written.
@@ -42,6 +43,12 @@ pub enum Error {
     Schema(SchemaError),
     /// The database failed.
     Store(StoreError),
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&crate::sink::error_chain(self))
+    }
 }
 
 impl fmt::Display for Error {
@@ -139,6 +146,13 @@ pub enum ConfigError {
         /// The event type, or none for the wildcard.
         event_type: Option<String>,
     },
+    /// The database is named in a way that this store does not know.
+    Database {
+        /// What was given.
+        given: String,
+        /// What can be given.
+        known: &'static str,
+    },
     /// A name that goes into SQL is not a plain identifier.
     Identifier {
         /// What was given.
@@ -164,6 +178,9 @@ impl fmt::Display for ConfigError {
                     f,
                     "{event}{of} has a handler already: one handler is the rule; give several as a list with on_list"
                 )
+            }
+            Self::Database { given, known } => {
+                write!(f, "{given:?} names no database that can be opened here: give {known}")
             }
             Self::Identifier { value } => write!(
                 f,

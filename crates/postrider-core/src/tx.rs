@@ -105,6 +105,11 @@ pub enum OnDuplicate {
 /// A transaction of the caller's, of any driver. Postrider never commits it and never rolls it back.
 ///
 /// Not implemented for pools or for connections whose type already says that they are in no transaction.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a transaction that an event can be written in",
+    note = "an event is written in the transaction of the change that it tells of: begin one, and pass `&mut tx`",
+    note = "`outbox.transaction(&pool, async |tx| ...)` begins and commits one for you"
+)]
 pub trait CallerTx<M>: Send {
     /// Inserts the events, in order, in one round trip where the driver can; all of them or none. Says for each whether
     /// it is new: false only with [`OnDuplicate::Keep`].

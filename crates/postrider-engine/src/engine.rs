@@ -148,22 +148,36 @@ impl Engine {
     }
 
     /// Waits until everything that is due has been delivered, or has failed and waits, and its outcome is settled. What
-    /// comes in meanwhile is waited for too; what waits for a later time is not. An engine that stands by has nothing to
-    /// wait for. While a receiver is unavailable, what is in memory for it is waited for: give it a time limit.
+    /// comes in meanwhile is waited for too; what waits for a later time is not. An engine that stands by waits for its lanes,
+    /// or until those who hold them have delivered everything. While a receiver is unavailable, what is in memory for it is waited for: give it a time limit.
     pub async fn drain(&self) -> Result<()> {
         while !self.shared.stop_claiming.is_cancelled() {
             let progress = self.shared.progress.notified();
+            if lock(&self.shared.buffer).lanes_owned() == 0 && self.left_to_others().await? {
+                return Ok(());
+            }
             let brought = {
                 let mut pace = self.shared.claim_turn.lock().await;
                 claim::once(&self.shared, &mut pace).await?
             };
-            if !brought.more && lock(&self.shared.buffer).is_empty() {
+            if !brought.more && self.is_idle() {
                 return Ok(());
             }
             // A breaker that opens, or a lane that is lost, is no progress that somebody tells of.
             let _ = tokio::time::timeout(self.shared.settings.poll_min, progress).await;
         }
         Ok(())
+    }
+
+    /// For an instance that stands by: whether those who hold the lanes have delivered all that is due.
+    async fn left_to_others(&self) -> Result<bool> {
+        let stats = self.shared.store.stats().await?;
+        Ok(stats.pending <= stats.waiting + stats.parked)
+    }
+
+    fn is_idle(&self) -> bool {
+        let buffer = lock(&self.shared.buffer);
+        buffer.is_empty() && buffer.lanes_owned() > 0
     }
 
     /// There may be something to deliver: a hint that follows a commit.

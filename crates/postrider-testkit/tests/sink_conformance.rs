@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
-use postrider_core::{BatchOrder, BoxFuture, Delivery, Event, Outcome, Sink, SinkTraits};
+use postrider_core::{
+    BatchOrder, BoxFuture, Delivery, Event, EventBuilder, EventId, Outcome, Payload, Sink, SinkTraits,
+};
 use postrider_testkit::{
     conformance::{
         Checked, Failure,
@@ -319,10 +321,7 @@ fn sends(before: fn(Vec<Delivery>) -> Vec<Delivery>, line: Line) -> Arc<dyn Sink
     Arc::new(Wrong { line, before, after: |outcomes, _| outcomes })
 }
 
-fn changed(
-    delivery: &Delivery,
-    change: impl Fn(postrider_core::EventBuilder) -> postrider_core::EventBuilder,
-) -> Delivery {
+fn changed(delivery: &Delivery, change: impl Fn(EventBuilder) -> EventBuilder) -> Delivery {
     Delivery { event: change(delivery.event.to_builder()).build().unwrap(), ..delivery.clone() }
 }
 
@@ -357,7 +356,7 @@ kinds! {
         after: |outcomes, _| outcomes.into_iter().step_by(2).collect(),
     });
     NewIdEachTime = |line| sends(
-        |batch| batch.iter().map(|delivery| changed(delivery, |event| event.id(postrider_core::EventId::ulid()))).collect(),
+        |batch| batch.iter().map(|delivery| changed(delivery, |event| event.id(EventId::ulid()))).collect(),
         line,
     );
     LosesHeaders = |line| sends(
@@ -372,14 +371,14 @@ kinds! {
     MendsText = |line| sends(
         |batch| batch.iter().map(|delivery| {
             let text = String::from_utf8_lossy(delivery.payload().as_bytes()).replace("\r\n", "\n");
-            changed(delivery, |event| event.payload(postrider_core::Payload::Text(text.replace('\0', "").into()), "text/plain"))
+            changed(delivery, |event| event.payload(Payload::Text(text.replace('\0', "").into()), "text/plain"))
         }).collect(),
         line,
     );
     CutsLargePayloads = |line| sends(
         |batch| batch.iter().map(|delivery| {
             let cut: Vec<u8> = delivery.payload().as_bytes().iter().take(65_536).copied().collect();
-            changed(delivery, |event| event.payload(postrider_core::Payload::Bytes(cut.clone().into()), "text/plain"))
+            changed(delivery, |event| event.payload(Payload::Bytes(cut.clone().into()), "text/plain"))
         }).collect(),
         line,
     );

@@ -53,6 +53,8 @@ pub use postrider_engine::{
 #[cfg(feature = "macros")]
 pub use postrider_macros::{AggregateType, EventType};
 
+/// The result of a function as an event, in the transaction that the function was given.
+///
 #[cfg_attr(feature = "sqlite", doc = "```")]
 #[cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -93,8 +93,10 @@ impl Place {
             "A shop changes orders and writes events, both in one SQLite transaction.\n\
              The outbox delivers the events.\n  \
              file  {path}\n        {kept}\n  \
-             look  sqlite3 {path} 'SELECT * FROM postrider_hold'\n  \
-             seed  {seed}\n        --seed {seed} tells the same stories again\n"
+             look  sqlite3 -box {path} 'SELECT * FROM postrider_hold'\n  \
+             kill  kill -9 {}\n        and start it again with the same --db: nothing is lost\n  \
+             seed  {seed}\n        --seed {seed} tells the same stories again\n",
+            std::process::id()
         )
     }
 }

@@ -1,8 +1,8 @@
 //! From the name of a database to a pool of connections.
 
-use std::{str::FromStr, time::Duration};
+use std::{path::Path, str::FromStr, time::Duration};
 
-use postrider_core::Result;
+use postrider_core::{ConfigError, Result};
 use sqlx::{
     ConnectOptions, Connection, Sqlite, SqlitePool,
     pool::PoolConnection,
@@ -30,7 +30,20 @@ struct Named {
 /// A pool for `sqlite::memory:`, `sqlite://path`, `sqlite:path` or a plain path. A missing file is created, a missing
 /// folder is not.
 pub(super) async fn connect(url: &str) -> Result<SqlitePool> {
-    let cannot = |error| of_sqlx(error, format!("cannot open {url}"));
+    if let Some(scheme) = foreign_scheme(url) {
+        return Err(ConfigError::Database { given: scheme.to_owned(), known: KNOWN }.into());
+    }
+    if url.trim().is_empty() || url == "sqlite://" || url == "sqlite:" {
+        // SQLite would take it for a database of its own that is gone with the connection.
+        return Err(ConfigError::Database { given: url.to_owned(), known: KNOWN }.into());
+    }
+    let cannot = |error| {
+        let folder = Path::new(url.trim_start_matches("sqlite:").trim_start_matches("//")).parent();
+        let missing = folder.filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir());
+        let hint = missing
+            .map_or(String::new(), |folder| format!(" (the folder {} does not exist)", folder.display()));
+        of_sqlx(error, format!("cannot open {url}{hint}"))
+    };
     let Named { options, in_memory, read_only } = parse(url).map_err(cannot)?;
     let mut options =
         options.busy_timeout(BUSY_TIMEOUT).row_buffer_size(ROWS_AHEAD_MAX).disable_statement_logging();
@@ -52,6 +65,16 @@ pub(super) async fn connect(url: &str) -> Result<SqlitePool> {
         .connect_with(options)
         .await
         .map_err(cannot)
+}
+
+/// What a database can be named by.
+const KNOWN: &str = "a path, sqlite://path, or sqlite::memory:";
+
+/// The scheme of a URL that is not SQLite's.
+fn foreign_scheme(url: &str) -> Option<&str> {
+    let (scheme, _) = url.split_once("://")?;
+    let is_scheme = scheme.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'.' | b'-'));
+    (is_scheme && scheme != "sqlite").then_some(scheme)
 }
 
 /// A connection of the pool that can begin a transaction.
@@ -122,9 +145,18 @@ mod tests {
         assert!(parse("sqlite:shop.db?mode=ro").unwrap().read_only);
     }
 
+    #[tokio::test]
+    async fn a_blank_name_or_another_scheme_is_refused_with_what_can_be_given() {
+        for url in ["", " ", "sqlite://", "postgres://u:secret@h/d", "mysql://h/d"] {
+            let error = connect(url).await.unwrap_err().to_string();
+            assert!(error.contains("names no database that can be opened here: give a path"), "{error}");
+            assert!(!error.contains("secret"));
+        }
+    }
+
     #[test]
     fn every_way_to_name_memory_names_memory() {
-        for url in ["sqlite::memory:", "sqlite://:memory:", ":memory:", "sqlite://", "sqlite:x?mode=memory"] {
+        for url in ["sqlite::memory:", "sqlite://:memory:", ":memory:", "sqlite:x?mode=memory"] {
             assert!(parse(url).unwrap().in_memory, "{url}");
         }
     }

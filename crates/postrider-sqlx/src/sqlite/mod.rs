@@ -98,6 +98,12 @@ impl SqliteStore {
         }))
     }
 
+    /// Closes all connections; the last one merges the write-ahead log into the file. Call it when the engine has shut
+    /// down, if somebody is to copy the file.
+    pub async fn close(&self) {
+        self.0.pool.close().await;
+    }
+
     /// The pool that the verbs run on.
     pub fn pool(&self) -> &SqlitePool {
         &self.0.pool

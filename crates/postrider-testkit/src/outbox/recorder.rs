@@ -13,8 +13,8 @@ use postrider_engine::OutboxBuilder;
 
 use super::Written;
 
-/// Remembers what an outbox writes and delivers, whatever its store. A [`TestOutbox`](super::TestOutbox) has one; on a database of
-/// your own, [attach](Recorder::attach) one to the builder. Cloning it gives another handle to the same one.
+/// Remembers what an outbox writes and delivers, whatever its store. A [`TestOutbox`](super::TestOutbox) has one; on a
+/// database of your own, [attach](Recorder::attach) one to the builder. Cloning it gives another handle to the same one.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
