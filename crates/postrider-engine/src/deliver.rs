@@ -320,7 +320,7 @@ fn note_breaker(shared: &Shared, route: Option<RouteId>, outcome: &Outcome) -> D
 }
 
 /// Tells the route's breaker that the receiver was not asked.
-fn not_sent(shared: &Shared, route: Option<RouteId>) {
+pub(crate) fn not_sent(shared: &Shared, route: Option<RouteId>) {
     let mut buffer = lock(&shared.buffer);
     if let Some(breaker) = route.and_then(|route| buffer.breakers.get_mut(route + 1)) {
         breaker.not_sent(Instant::now());

@@ -5,12 +5,13 @@
 //! takes the attempt back, since it is settled with the number that it stands for.
 
 use postrider_core::store::{Change, Settlement};
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::{
     buffer::Item,
     claim::source,
-    deliver::{deliver as send, give_up},
+    deliver::{deliver as send, give_up, not_sent},
     engine::Shared,
     lock,
     routes::RouteId,
@@ -18,11 +19,14 @@ use crate::{
 
 pub(crate) async fn deliver(shared: &Shared, route: Option<RouteId>, item: Item) {
     if item.attempts >= shared.settings.max_attempts {
+        not_sent(shared, route);
         return give_up(shared, item);
     }
-    if count(shared, &item).await {
+    // Counting takes time, and the lease may have run out meanwhile.
+    if count(shared, &item).await && lock(&shared.buffer).may_send(item.lease, Instant::now()) {
         send(shared, route, vec![item]).await;
     } else {
+        not_sent(shared, route);
         lock(&shared.buffer).unsend(item);
         tokio::time::sleep(shared.settings.poll_min).await;
     }

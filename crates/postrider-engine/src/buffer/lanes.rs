@@ -136,6 +136,13 @@ impl Buffer {
         }
     }
 
+    /// Whether something of this lease may be sent now.
+    pub(crate) fn may_send(&self, lease: Lease, now: Instant) -> bool {
+        self.lanes
+            .get(&lease.lane)
+            .is_some_and(|lane| lane.lease == lease && now < lane.deadline && !lane.draining)
+    }
+
     pub(crate) fn leases(&self) -> Vec<Lease> {
         self.lanes.values().map(|lane| lane.lease).collect()
     }
