@@ -2,7 +2,7 @@
 
 use postrider_testkit::sim::{self, Tally};
 
-const SEEDS: u64 = 600;
+const SEEDS: u64 = 2000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

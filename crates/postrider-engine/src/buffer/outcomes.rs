@@ -56,7 +56,9 @@ impl Buffer {
             // If the lane was taken anew, the event is pending under the new lease and nobody else will look at it.
             self.look_again(verdict.settlement.lane, verdict.settlement.seq);
             self.leave(&verdict);
-            self.give_back_followers(&verdict.settlement);
+            if let Some(key) = &verdict.settlement.key {
+                self.give_back_followers(verdict.settlement.lane, key.clone());
+            }
         }
         (held, count)
     }
@@ -68,7 +70,9 @@ impl Buffer {
         match settlement.change {
             Change::Done | Change::Dead { block: false, .. } => self.free(settlement, routes),
             Change::Wait { .. } | Change::Attempt { .. } | Change::Dead { block: true, .. } => {
-                self.give_back_followers(settlement);
+                if let Some(key) = &settlement.key {
+                    self.give_back_followers(settlement.lane, key.clone());
+                }
             }
         }
     }
@@ -88,9 +92,8 @@ impl Buffer {
     }
 
     /// The key waits in the table from now on: a later claim meets its followers there and parks them.
-    pub(super) fn give_back_followers(&mut self, settlement: &Settlement) {
-        let Some(key) = &settlement.key else { return };
-        let place = (settlement.lane, key.clone());
+    pub(super) fn give_back_followers(&mut self, lane: Lane, key: Arc<str>) {
+        let place = (lane, key);
         for follower in self.keys.remove(&place).unwrap_or_default() {
             self.look_again(follower.lease.lane, follower.seq);
             self.untrack(follower.seq);

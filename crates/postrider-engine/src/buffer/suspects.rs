@@ -59,6 +59,12 @@ impl Buffer {
                 return;
             }
         }
-        self.forget(item);
+        // The lane may have been taken anew since: its claims have passed this event over, and what waits behind it.
+        let (lane, seq) = (item.lease.lane, item.seq);
+        self.look_again(lane, seq);
+        self.untrack(seq);
+        if let Some(key) = item.key {
+            self.give_back_followers(lane, key);
+        }
     }
 }
