@@ -177,7 +177,7 @@ impl Engine {
 
     fn is_idle(&self) -> bool {
         let buffer = lock(&self.shared.buffer);
-        buffer.is_empty() && buffer.lanes_owned() > 0
+        buffer.is_empty() && buffer.lanes_owned() > 0 && !buffer.is_expired(Instant::now())
     }
 
     /// There may be something to deliver: a hint that follows a commit.
