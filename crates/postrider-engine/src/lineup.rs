@@ -49,7 +49,7 @@ impl<T> Lineup<T> {
     pub(crate) fn extract(&mut self, keep: impl Fn(&T) -> bool) -> Vec<T> {
         let mut taken = Vec::new();
         for queue in &mut self.queues {
-            let (kept, out): (VecDeque<T>, Vec<T>) = queue.drain(..).partition_in_order(&keep);
+            let (kept, out): (VecDeque<T>, VecDeque<T>) = queue.drain(..).partition(&keep);
             *queue = kept;
             taken.extend(out);
         }
@@ -57,21 +57,6 @@ impl<T> Lineup<T> {
         taken
     }
 }
-
-trait PartitionInOrder: Iterator + Sized {
-    fn partition_in_order(
-        self,
-        keep: impl Fn(&Self::Item) -> bool,
-    ) -> (VecDeque<Self::Item>, Vec<Self::Item>) {
-        let (mut kept, mut out) = (VecDeque::new(), Vec::new());
-        for item in self {
-            if keep(&item) { kept.push_back(item) } else { out.push(item) }
-        }
-        (kept, out)
-    }
-}
-
-impl<I: Iterator> PartitionInOrder for I {}
 
 #[cfg(test)]
 mod tests {

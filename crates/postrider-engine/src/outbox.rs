@@ -68,7 +68,8 @@ impl Outbox {
         self.writer.write_one(self.engine.as_ref(), tx, event, OnDuplicate::Fail).await
     }
 
-    /// Writes several events in one round trip, all or none.
+    /// Writes several events in one round trip, all or none. If its future is dropped before it is ready, roll the
+    /// transaction back: some may be in it.
     pub async fn write_all<M, X: CallerTx<M>>(
         &self,
         tx: X,

@@ -6,8 +6,9 @@ use tracing::warn;
 
 use crate::{engine::Shared, lock};
 
-/// Batches grow to this many times the configured size while they come back full.
-const GROWTH_MAX: usize = 64;
+/// Batches grow to this many times the configured size while they come back full; no further, because business writers
+/// wait for each of them.
+const GROWTH_MAX: usize = 8;
 
 pub(crate) async fn run(shared: Arc<Shared>) {
     if shared.settings.retention == Duration::ZERO {

@@ -12,10 +12,8 @@ use super::{
     row::{Row, Status},
 };
 
-/// Who holds a lane, and until when. The name is for people.
+/// Until when a lane is held. Who holds it is told by the token alone.
 pub(super) struct Owner {
-    #[allow(dead_code, reason = "seen in a debugger; no verb asks for it")]
-    pub(super) name: String,
     pub(super) until: Timestamp,
 }
 

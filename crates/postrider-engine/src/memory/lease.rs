@@ -24,7 +24,7 @@ pub(super) fn lease(tables: &mut Tables, request: &LeaseRequest, now: Timestamp)
                 let token = Token { epoch: lane.epoch + 1, nonce: nonces.next().unwrap_or_default() };
                 lane.epoch = token.epoch;
                 lane.nonce = Some(token.nonce);
-                lane.owner = Some(Owner { name: request.owner.clone(), until: now.plus(request.ttl) });
+                lane.owner = Some(Owner { until: now.plus(request.ttl) });
                 leased.taken.push(Taken { lease: Lease { lane: number, token }, suspect_to });
             }
         }

@@ -90,7 +90,8 @@ impl TxSource<Sqlx> for &SqliteStore {
     }
 }
 
-/// A transaction that Postrider owns. Dropping it rolls it back.
+/// A transaction that Postrider owns. Dropping it rolls it back. It sets the rollback hook of its connection, in place of
+/// one that the program may have set.
 #[derive(Debug)]
 pub struct SqliteTx {
     tx: Transaction<'static, Sqlite>,
