@@ -4,6 +4,26 @@ mod command;
 
 use command::{Counted, postrider, texts};
 
+/// What is promised, and what it is measured against.
+const FIGURES: [&str; 16] = [
+    "backlog_rss_mib",
+    "engine_to_channel",
+    "memory_events_per_s",
+    "channel_events_per_s",
+    "drain_to_bare",
+    "drain_events_per_s",
+    "bare_drain_per_s",
+    "write_to_bare_insert",
+    "write_us",
+    "bare_insert_us",
+    "hot_us_p50",
+    "hot_us_p99",
+    "claim_ms_empty",
+    "claim_ms_history",
+    "claim_ms_parked",
+    "cores",
+];
+
 #[test]
 fn the_backlog_is_measured_and_its_memory_is_within_the_limit() {
     let run = postrider().args(["bench", "--only", "backlog", "--keys", "3000", "--json"]).output().unwrap();
@@ -12,4 +32,31 @@ fn the_backlog_is_measured_and_its_memory_is_within_the_limit() {
     assert!(counted.number("backlog_rss_mib") > 0.0 && counted.number("backlog_rss_mib") < 256.0);
     assert_eq!(counted.number("backlog_keys"), 3000.0);
     assert_eq!(texts(&run).0.lines().count(), 1);
+}
+
+#[test]
+fn a_quick_run_has_every_figure_in_one_flat_object_and_no_limit_is_held_against_it() {
+    let run = postrider().args(["bench", "--quick", "--json"]).output().unwrap();
+    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    let (stdout, stderr) = texts(&run);
+    assert_eq!(stdout.lines().count(), 1, "{stdout}");
+    let counted = Counted::of(&run);
+    for name in FIGURES {
+        assert!(counted.number(name) > 0.0, "{name}: {counted:?}");
+    }
+    // People read on stderr which machine it was, and what came out.
+    assert!(stderr.contains(" cores of ") && stderr.contains("engine_to_channel"), "{stderr}");
+    assert!(!stderr.contains("missed"), "{stderr}");
+}
+
+#[test]
+fn only_what_is_named_is_measured_and_each_round_is_told_if_rounds_are_asked_for() {
+    let run =
+        postrider().args(["bench", "--quick", "--only", "write,drain", "--rounds", "2"]).output().unwrap();
+    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    let (stdout, _) = texts(&run);
+    for line in ["write, round 1: ours ", "write, round 2: ours ", "drain, round 2: ours "] {
+        assert!(stdout.contains(line), "no {line:?} in {stdout}");
+    }
+    assert!(!stdout.contains("hot") && !stdout.contains("round 3"), "{stdout}");
 }

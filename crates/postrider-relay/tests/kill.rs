@@ -4,6 +4,7 @@
 mod command;
 
 use std::{
+    io::Read,
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
@@ -31,11 +32,25 @@ impl Victim {
         self.0.wait().unwrap();
     }
 
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.0.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
     /// Sends a signal that can be caught, and waits for the end.
-    fn ask(self, signal: &str) -> Output {
-        let asked = Command::new("kill").args([signal, &self.0.id().to_string()]).status().unwrap();
-        assert!(asked.success());
-        self.0.wait_with_output().unwrap()
+    fn ask(mut self, signal: &str) -> Output {
+        self.signal(signal);
+        let mut stdout = Vec::new();
+        self.0.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();
+        Output { status: self.0.wait().unwrap(), stdout, stderr: Vec::new() }
+    }
+}
+
+/// A test that fails leaves nobody behind who would write to the file of the next one.
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -64,11 +79,19 @@ enum Table {
 
 /// Waits until a table has grown by so many rows.
 async fn until_grown(db: &str, table: Table, by: i64) {
+    assert!(grows(db, table, by, PATIENCE).await, "{table:?} did not grow by {by} within {PATIENCE:?}");
+}
+
+/// Whether a table grows by so many rows within so long.
+async fn grows(db: &str, table: Table, by: i64, within: Duration) -> bool {
     let (started, goal) = (Instant::now(), rows(db, table).await + by);
     while rows(db, table).await < goal {
-        assert!(started.elapsed() < PATIENCE, "{table:?} did not grow by {by} within {PATIENCE:?}");
+        if started.elapsed() > within {
+            return false;
+        }
         tokio::task::yield_now().await;
     }
+    true
 }
 
 #[test]
@@ -115,4 +138,35 @@ fn asked_to_end_it_ends_with_the_verdict() {
         assert_eq!(run.status.code(), Some(0), "{run:?}");
         Counted::of(&run).assert_well();
     }
+}
+
+#[test]
+fn one_of_two_processes_stopped_past_its_lease_and_continued_settles_nothing_wrong_and_the_other_goes_on() {
+    let db = fresh("stopped");
+    let first = Victim::start(&db, 4);
+    command::block_on(until_grown(&db, Table::Delivered, 100));
+    let second = Victim::start(&db, 5);
+    // It may be stopped inside a transaction, and then nobody can write to a SQLite file: continued, and stopped again.
+    let taken_over = (0..10).any(|_| {
+        first.signal("-STOP");
+        let grown = command::block_on(grows(&db, Table::Delivered, 5, Duration::from_secs(4)));
+        if !grown {
+            first.signal("-CONT");
+            command::block_on(until_grown(&db, Table::Written, 5));
+        }
+        grown
+    });
+    assert!(taken_over, "the second did not take over");
+    first.signal("-CONT");
+    command::block_on(until_grown(&db, Table::Delivered, 20));
+
+    // The active one is killed, and the one that was stopped takes over in its turn.
+    second.kill();
+    command::block_on(until_grown(&db, Table::Delivered, 20));
+    first.kill();
+    let run = demo(["--events", "50", "--exit", "--json", "--db", &db]);
+    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    let counted = Counted::of(&run);
+    counted.assert_well();
+    assert_eq!(counted.get("pending"), 0);
 }

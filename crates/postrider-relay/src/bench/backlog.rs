@@ -8,10 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
 use postrider::{Backoff, Delivery, Event, Outbox, metrics::Recording, sqlite::SqliteStore};
 
-use super::{Figure, memory::Resident};
+use super::{figure::Figure, memory::Resident, rounds::bar};
 use crate::{failure::Failure, folder::TemporaryFolder};
 
 /// What a million held keys may take, all of the process together.
@@ -68,7 +67,7 @@ async fn write(path: &str, keys: u64) -> Result<f64, Failure> {
     let store = SqliteStore::connect(path).await?;
     let pool = store.pool().clone();
     let outbox = Outbox::builder().store(store).write_only().await?;
-    let bar = progress("write", keys);
+    let bar = bar("backlog", "write", keys);
     let started = Instant::now();
     let mut written = 0;
     while written < keys {
@@ -91,7 +90,7 @@ async fn write(path: &str, keys: u64) -> Result<f64, Failure> {
 
 /// Waits until as many failures are settled as there are keys, and says how many seconds it took.
 async fn until_each_failed(metrics: &Recording, keys: u64) -> Result<f64, Failure> {
-    let bar = progress("fail", keys);
+    let bar = bar("backlog", "fail", keys);
     let started = Instant::now();
     let (mut settled, mut moved) = (0, started);
     while settled < keys {
@@ -109,12 +108,4 @@ async fn until_each_failed(metrics: &Recording, keys: u64) -> Result<f64, Failur
     let took = started.elapsed();
     bar.finish_and_clear();
     Ok(took.as_secs_f64())
-}
-
-/// A bar on stderr, if somebody watches.
-fn progress(name: &'static str, length: u64) -> ProgressBar {
-    let style =
-        ProgressStyle::with_template("  backlog: {prefix:6}{bar:32} {pos}/{len}  {per_sec}, {eta} left")
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(length).with_style(style).with_prefix(name)
 }

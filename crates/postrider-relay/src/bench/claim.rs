@@ -1,0 +1,166 @@
+//! What a claim costs beside what it does not return.
+//!
+//! A claim of 200 events, by the store's own verb and from the very bottom, on SQLite files that hold 200 fresh events and:
+//!
+//! * **empty:** nothing else; this is the bound;
+//! * **history:** 1,000,000 delivered events that are kept;
+//! * **parked:** 100,000 events behind one key whose head waits for its retry.
+//!
+//! What lies there was put there by an engine. The files take turns, claim by claim; each is of the same 200, which a claim
+//! does not change.
+
+use std::time::{Duration, Instant};
+
+use postrider::{
+    Backoff, Delivery, Outbox, OutboxBuilder, Store,
+    rng::Rng,
+    sqlite::SqliteStore,
+    store::{Claim, LaneClaim, Lease, LeaseRequest, Position},
+};
+
+use super::{
+    Scale,
+    figure::Figure,
+    files::{Files, event, fill},
+    rounds::{Rounds, bar},
+    settled::Settled,
+};
+use crate::failure::Failure;
+
+/// How much longer a claim may take because of what it does not return.
+const RATIO_MAX: f64 = 1.5;
+
+/// Events of a claim.
+const CLAIM: usize = 200;
+
+const PAYLOAD_BYTES: usize = 100;
+
+/// Longer than any run.
+const LONG: Duration = Duration::from_secs(24 * 3600);
+
+/// How often is looked whether all is parked.
+const BEAT: Duration = Duration::from_millis(50);
+
+/// All must be parked by then.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+pub(super) async fn measure(scale: Scale, rounds: Rounds) -> Result<Vec<Figure>, Failure> {
+    let files = Files::create()?;
+    let empty = Claimant::of(files.open("empty").await?).await?;
+    let history = Claimant::of(with_history(&files, scale.pick(1_000_000, 1000)).await?).await?;
+    let parked = Claimant::of(with_parked(&files, scale.pick(100_000, 1000)).await?).await?;
+
+    let turns =
+        rounds
+            .by_turns("claim", "ms", scale.pick(200, 3), ["empty", "history", "parked"], async |name| {
+                match name {
+                    "empty" => empty.claim().await,
+                    "history" => history.claim().await,
+                    _ => parked.claim().await,
+                }
+            })
+            .await?;
+    let bound = turns.median("empty");
+    Ok(vec![
+        Figure::new("claim_ms_empty", bound),
+        Figure::new("claim_ms_history", turns.median("history")).at_most(RATIO_MAX * bound),
+        Figure::new("claim_ms_parked", turns.median("parked")).at_most(RATIO_MAX * bound),
+    ])
+}
+
+/// A file in which so many events were delivered and are kept.
+async fn with_history(files: &Files, count: u64) -> Result<SqliteStore, Failure> {
+    let store = files.open("history").await?;
+    fill("claim", &store, count, |n| event(n, PAYLOAD_BYTES)).await?;
+    let settled = Settled::all_of(count);
+    let outbox = in_bulk(&store)
+        .on("OrderPlaced", async |_: Delivery| ())
+        .retention(LONG)
+        .metrics(settled.clone())
+        .start()
+        .await?;
+    let bar = bar("claim", "deliver", count);
+    settled.wait(&bar).await?;
+    bar.finish_and_clear();
+    outbox.shutdown().await;
+    let stats = store.stats().await?;
+    if stats.done != count {
+        return Err(Failure::bad(format!("{count} events were to be kept, and there is: {stats:?}")));
+    }
+    Ok(store)
+}
+
+/// A file in which so many events are parked behind a head that failed.
+async fn with_parked(files: &Files, count: u64) -> Result<SqliteStore, Failure> {
+    let store = files.open("parked").await?;
+    let of_one_key = |_| event(0, PAYLOAD_BYTES).key("the one");
+    // The head fails alone, so that all the others meet a key that is held.
+    fill("claim", &store, 1, of_one_key).await?;
+    let settled = Settled::all_of(1);
+    let outbox = in_bulk(&store)
+        .on("OrderPlaced", async |_: Delivery| Err::<(), _>("nobody is at home"))
+        .retry(Backoff::fixed(LONG))
+        .metrics(settled.clone())
+        .start()
+        .await?;
+    let bar = bar("claim", "park", count);
+    settled.wait(&bar).await?;
+    fill("claim", &store, count, of_one_key).await?;
+    outbox.wake();
+    let started = Instant::now();
+    loop {
+        let parked = store.stats().await?.parked;
+        bar.set_position(parked);
+        if parked == count {
+            break;
+        } else if started.elapsed() > PATIENCE {
+            return Err(Failure::bad(format!("{parked} of {count} events were parked in {PATIENCE:?}")));
+        }
+        tokio::time::sleep(BEAT).await;
+    }
+    bar.finish_and_clear();
+    outbox.shutdown().await;
+    Ok(store)
+}
+
+/// An outbox with a large queue: the file is only being prepared.
+fn in_bulk(store: &SqliteStore) -> OutboxBuilder {
+    let settings = postrider::Settings { settle_batch: 5000, ..Default::default() };
+    Outbox::builder().store(store.clone()).settings(settings).claim_batch(2000).cold_queue(10_000)
+}
+
+/// Somebody who claims from a file that holds 200 fresh events beside what was there.
+struct Claimant {
+    store: SqliteStore,
+    claim: Claim,
+}
+
+impl Claimant {
+    async fn of(store: SqliteStore) -> Result<Self, Failure> {
+        fill("claim", &store, CLAIM as u64, |n| event(n, PAYLOAD_BYTES)).await?;
+        // All files are read from as they lie on the disk, whatever was written to them before.
+        sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(store.pool()).await?;
+        let lanes = lease(&store).await?.into_iter();
+        let lanes =
+            lanes.map(|lease| LaneClaim { lease, from: Position::START, again: Vec::new() }).collect();
+        let claim = Claim { lanes, in_flight: Vec::new(), limit: CLAIM, bytes: usize::MAX };
+        Ok(Self { store, claim })
+    }
+
+    /// What one claim takes, in milliseconds.
+    async fn claim(&self) -> Result<f64, Failure> {
+        let started = Instant::now();
+        let claimed = self.store.claim(&self.claim).await?;
+        let took = started.elapsed();
+        if claimed.events.len() != CLAIM {
+            return Err(Failure::bad(format!("a claim of {CLAIM} gave {} events", claimed.events.len())));
+        }
+        Ok(took.as_secs_f64() * 1e3)
+    }
+}
+
+async fn lease(store: &SqliteStore) -> Result<Vec<Lease>, Failure> {
+    let request =
+        LeaseRequest { owner: "bench".to_owned(), ttl: LONG, nonces: Rng::seeded(1), most: usize::MAX };
+    Ok(store.lease(&request).await?.leases())
+}
