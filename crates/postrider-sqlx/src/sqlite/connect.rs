@@ -9,7 +9,10 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
-use super::error::of_sqlx;
+use super::{
+    error::of_sqlx,
+    patience::{OPEN_TRIES, patiently},
+};
 
 /// How long SQLite itself waits for a lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -60,11 +63,11 @@ pub(super) async fn connect(url: &str) -> Result<SqlitePool> {
         SqlitePoolOptions::new().max_connections(CONNECTIONS_MAX)
     };
     // A connection to a file does not go stale, so asking it before each use would only cost time.
-    pool.test_before_acquire(false)
-        .before_acquire(move |conn, _| Box::pin(async move { Ok(in_memory || !conn.is_in_transaction()) }))
-        .connect_with(options)
-        .await
-        .map_err(cannot)
+    let pool = pool
+        .test_before_acquire(false)
+        .before_acquire(move |conn, _| Box::pin(async move { Ok(in_memory || !conn.is_in_transaction()) }));
+    // Of many that open a new file at once, some are refused at first.
+    patiently(OPEN_TRIES, || pool.clone().connect_with(options.clone())).await.map_err(cannot)
 }
 
 /// What a database can be named by.

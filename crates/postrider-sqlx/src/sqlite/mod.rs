@@ -43,7 +43,7 @@ use postrider_core::{
 };
 use sqlx::{Sqlite, SqlitePool, pool::PoolConnection};
 
-use self::patience::patiently;
+use self::patience::{VERB_TRIES, patiently};
 #[cfg(feature = "rusqlite")]
 pub use self::rusqlite::Rusqlite;
 pub use self::write::{SqliteTx, Sqlx};
@@ -132,7 +132,8 @@ impl SqliteStore {
     {
         Box::pin(async move {
             let verb = &verb;
-            let done = patiently(move || async move { verb(self.connection().await?).await }).await;
+            let done =
+                patiently(VERB_TRIES, move || async move { verb(self.connection().await?).await }).await;
             done.map_err(|error| error::of_sqlx(error, format!("cannot {what} in {}", self.0.file)))
         })
     }
