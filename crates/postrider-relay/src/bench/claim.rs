@@ -21,7 +21,7 @@ use postrider::{
 use super::{
     Scale,
     figure::Figure,
-    files::{Files, event, fill},
+    files::{Files, close, event, fill},
     rounds::{Rounds, bar},
     settled::Settled,
 };
@@ -46,9 +46,11 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(super) async fn measure(scale: Scale, rounds: Rounds) -> Result<Vec<Figure>, Failure> {
     let files = Files::create()?;
-    let empty = Claimant::of(files.open("empty").await?).await?;
-    let history = Claimant::of(with_history(&files, scale.pick(1_000_000, 1000)).await?).await?;
-    let parked = Claimant::of(with_parked(&files, scale.pick(100_000, 1000)).await?).await?;
+    let empty = Claimant::of(&files, "empty").await?;
+    deliver(files.open("history").await?, scale.pick(1_000_000, 1000)).await?;
+    let history = Claimant::of(&files, "history").await?;
+    park(files.open("parked").await?, scale.pick(100_000, 1000)).await?;
+    let parked = Claimant::of(&files, "parked").await?;
 
     let turns =
         rounds
@@ -68,9 +70,8 @@ pub(super) async fn measure(scale: Scale, rounds: Rounds) -> Result<Vec<Figure>,
     ])
 }
 
-/// A file in which so many events were delivered and are kept.
-async fn with_history(files: &Files, count: u64) -> Result<SqliteStore, Failure> {
-    let store = files.open("history").await?;
+/// Has so many events delivered, and kept.
+async fn deliver(store: SqliteStore, count: u64) -> Result<(), Failure> {
     fill("claim", &store, count, |n| event(n, PAYLOAD_BYTES)).await?;
     let settled = Settled::all_of(count);
     let outbox = in_bulk(&store)
@@ -87,12 +88,12 @@ async fn with_history(files: &Files, count: u64) -> Result<SqliteStore, Failure>
     if stats.done != count {
         return Err(Failure::bad(format!("{count} events were to be kept, and there is: {stats:?}")));
     }
-    Ok(store)
+    close(store).await;
+    Ok(())
 }
 
-/// A file in which so many events are parked behind a head that failed.
-async fn with_parked(files: &Files, count: u64) -> Result<SqliteStore, Failure> {
-    let store = files.open("parked").await?;
+/// Has so many events parked behind a head that failed.
+async fn park(store: SqliteStore, count: u64) -> Result<(), Failure> {
     let of_one_key = |_| event(0, PAYLOAD_BYTES).key("the one");
     // The head fails alone, so that all the others meet a key that is held.
     fill("claim", &store, 1, of_one_key).await?;
@@ -120,7 +121,8 @@ async fn with_parked(files: &Files, count: u64) -> Result<SqliteStore, Failure> 
     }
     bar.finish_and_clear();
     outbox.shutdown().await;
-    Ok(store)
+    close(store).await;
+    Ok(())
 }
 
 /// An outbox with a large queue: the file is only being prepared.
@@ -136,10 +138,12 @@ struct Claimant {
 }
 
 impl Claimant {
-    async fn of(store: SqliteStore) -> Result<Self, Failure> {
-        fill("claim", &store, CLAIM as u64, |n| event(n, PAYLOAD_BYTES)).await?;
-        // All files are read from as they lie on the disk, whatever was written to them before.
-        sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(store.pool()).await?;
+    async fn of(files: &Files, name: &str) -> Result<Self, Failure> {
+        let writer = files.open(name).await?;
+        fill("claim", &writer, CLAIM as u64, |n| event(n, PAYLOAD_BYTES)).await?;
+        // All files are read as they lie on the disk, by one new connection, whatever was done to them before.
+        close(writer).await;
+        let store = files.open(name).await?;
         let lanes = lease(&store).await?.into_iter();
         let lanes =
             lanes.map(|lease| LaneClaim { lease, from: Position::START, again: Vec::new() }).collect();
