@@ -19,6 +19,10 @@ pub enum Dialect {
     Memory,
     /// SQLite.
     Sqlite,
+    /// PostgreSQL.
+    Postgres,
+    /// MySQL or MariaDB.
+    Mysql,
 }
 
 impl Dialect {
@@ -27,6 +31,8 @@ impl Dialect {
         match self {
             Self::Memory => "memory",
             Self::Sqlite => "SQLite",
+            Self::Postgres => "PostgreSQL",
+            Self::Mysql => "MySQL",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Claiming: reading what is due, in order.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::{Lane, Lease, Seq};
 use crate::{Event, EventId, Timestamp};
@@ -16,7 +16,7 @@ pub struct Position {
     pub met: Seq,
     /// Waiting events were read up to this time...
     pub due_at: Timestamp,
-    /// ...and this `seq` within it. Both go back to the start when the end was reached.
+    /// ...and this `seq` within it. Both go back to the start when the end was reached, unless rows were passed over.
     pub due_seq: Seq,
 }
 
@@ -32,8 +32,45 @@ pub struct LaneClaim {
     pub lease: Lease,
     /// Where the last claim ended.
     pub from: Position,
+    /// Fresh events beyond this one are not looked at; [`Seq::MAX`] where there is no such end.
+    pub to: Seq,
     /// Events to look at once more, sorted, each once: they were met before, and given back. Some may be gone.
     pub again: Vec<Seq>,
+}
+
+impl LaneClaim {
+    /// Everything of a lane that comes after a position.
+    pub fn after(lease: Lease, from: Position) -> Self {
+        Self { lease, from, to: Seq::MAX, again: Vec::new() }
+    }
+}
+
+/// A row as a claim meets it, before its payload is read.
+#[derive(Debug, Clone, Copy)]
+pub struct Glance<'a> {
+    /// Its lane.
+    pub lane: Lane,
+    /// Its place in the order.
+    pub seq: Seq,
+    /// The event type, as it stands in the table.
+    pub event_type: &'a str,
+    /// The aggregate type, as it stands in the table.
+    pub aggregate_type: &'a str,
+    /// The key that orders it.
+    pub key: Option<&'a str>,
+    /// Where the waiting event was met among those that wait; none for a fresh event, and for one that comes back.
+    pub due_at: Option<Timestamp>,
+}
+
+/// Says which of the rows that a claim meets are wanted now: what goes to a receiver that is down, or has more than its share of
+/// memory already, is not.
+///
+/// A store asks for each row that it would return otherwise, once in a claim, and for the rows of one key in their order. One that
+/// is not wanted is *passed over*: it is not returned, the position moves on, and the claim does not say `more` because of it. If it
+/// was parked behind a key that comes back, it is unparked, so that whoever goes back to it finds it among the others.
+pub trait Admission: fmt::Debug + Send + Sync {
+    /// Whether this row is wanted.
+    fn admits(&self, row: &Glance<'_>) -> bool;
 }
 
 /// What to read.
@@ -47,6 +84,16 @@ pub struct Claim {
     pub limit: usize,
     /// Most bytes to return, as [`Event::weight_bytes`] counts them; the first event comes whatever its size.
     pub bytes: usize,
+    /// Which rows are wanted; none if all are. With one, the position among waiting events does not go back to the start at their
+    /// end: a million that were passed over are not met again by every claim.
+    pub admission: Option<Arc<dyn Admission>>,
+}
+
+impl Claim {
+    /// At most so many events of these lanes, whatever they weigh.
+    pub fn new(lanes: Vec<LaneClaim>, limit: usize) -> Self {
+        Self { lanes, in_flight: Vec::new(), limit, bytes: usize::MAX, admission: None }
+    }
 }
 
 /// A row that is no event.

@@ -13,7 +13,7 @@ mod lane;
 mod operate;
 mod settle;
 
-pub use claim::{Claim, Claimed, ClaimedEvent, LaneClaim, Position, Undecodable};
+pub use claim::{Admission, Claim, Claimed, ClaimedEvent, Glance, LaneClaim, Position, Undecodable};
 pub use lane::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Taken, Token};
 pub use operate::{DeadLetter, EventStatus, Hold, HoldReason, Stats};
 pub use settle::{Change, Settled, Settlement};

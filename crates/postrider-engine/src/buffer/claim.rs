@@ -31,7 +31,7 @@ impl Buffer {
                 lane.position = Position::START;
                 again.clear();
             }
-            lanes.push(LaneClaim { lease: lane.lease, from: lane.position, again });
+            lanes.push(LaneClaim { again, ..LaneClaim::after(lane.lease, lane.position) });
         }
         if lanes.is_empty() {
             return None;
@@ -39,7 +39,7 @@ impl Buffer {
         self.claiming = true;
         self.returning = false;
         let in_flight = self.tracked.keys().copied().collect();
-        Some(Claim { lanes, in_flight, limit: room.min(settings.claim_batch), bytes })
+        Some(Claim { in_flight, bytes, ..Claim::new(lanes, room.min(settings.claim_batch)) })
     }
 
     /// Takes what a claim returned into the cold queue. Says how many events that were.

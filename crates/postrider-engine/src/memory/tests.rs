@@ -23,13 +23,8 @@ async fn claim_all(store: &MemoryStore) -> Vec<EventId> {
         most: usize::MAX,
     };
     let leases = store.lease(&request).await.unwrap().leases();
-    let lane = |lease| LaneClaim { lease, from: Position::START, again: Vec::new() };
-    let claim = Claim {
-        lanes: leases.into_iter().map(lane).collect(),
-        in_flight: Vec::new(),
-        limit: 1000,
-        bytes: 1 << 20,
-    };
+    let lanes = leases.into_iter().map(|lease| LaneClaim::after(lease, Position::START)).collect();
+    let claim = Claim::new(lanes, 1000);
     let events = store.claim(&claim).await.unwrap().events;
     events.iter().map(|claimed| claimed.event.as_ref().unwrap().id().clone()).collect()
 }

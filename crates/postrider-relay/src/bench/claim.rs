@@ -145,9 +145,8 @@ impl Claimant {
         close(writer).await;
         let store = files.open(name).await?;
         let lanes = lease(&store).await?.into_iter();
-        let lanes =
-            lanes.map(|lease| LaneClaim { lease, from: Position::START, again: Vec::new() }).collect();
-        let claim = Claim { lanes, in_flight: Vec::new(), limit: CLAIM, bytes: usize::MAX };
+        let lanes = lanes.map(|lease| LaneClaim::after(lease, Position::START)).collect();
+        let claim = Claim::new(lanes, CLAIM);
         Ok(Self { store, claim })
     }
 

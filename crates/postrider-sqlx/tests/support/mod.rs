@@ -100,8 +100,7 @@ impl Instance {
     }
 
     pub fn plan(&self, limit: usize) -> Claim {
-        let lane = LaneClaim { lease: self.lease, from: self.from, again: Vec::new() };
-        Claim { lanes: vec![lane], in_flight: Vec::new(), limit, bytes: usize::MAX }
+        Claim::new(vec![LaneClaim::after(self.lease, self.from)], limit)
     }
 
     /// Claims, and moves on.

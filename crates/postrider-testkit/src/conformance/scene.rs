@@ -93,11 +93,13 @@ impl Owner {
         let lane = |lease: &Lease| LaneClaim {
             lease: *lease,
             from: self.positions.get(&lease.lane).copied().unwrap_or(Position::START),
+            to: Seq::MAX,
             again: again.iter().filter(|(lane, _)| *lane == lease.lane).map(|(_, seq)| *seq).collect(),
         };
         let mut in_flight = in_flight.to_vec();
         in_flight.sort_unstable();
-        let claim = Claim { lanes: self.leases.iter().map(lane).collect(), in_flight, limit, bytes };
+        let lanes = self.leases.iter().map(lane).collect();
+        let claim = Claim { in_flight, bytes, ..Claim::new(lanes, limit) };
         let claimed = store.claim(&claim).await?;
         self.positions.extend(claimed.positions.iter().copied());
         self.again.extend(claimed.again.iter().copied());
