@@ -35,7 +35,7 @@ pub use id::EventId;
 pub use interceptor::Interceptor;
 pub use metrics::Metrics;
 pub use retry::{Backoff, RetryPolicy};
-pub use sink::{BatchOrder, Delivery, IntoOutcome, Outcome, Sink, SinkTraits, Source, handler};
+pub use sink::{BatchOrder, Delivery, Health, IntoOutcome, Outcome, Sink, SinkTraits, Source, handler};
 pub use store::Store;
 pub use time::Timestamp;
 pub use trace::TraceContext;

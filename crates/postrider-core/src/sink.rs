@@ -99,6 +99,11 @@ impl Outcome {
         Self::Unavailable { error: error.to_string() }
     }
 
+    /// What an event got that the sink forgot.
+    pub fn missing() -> Self {
+        Self::unknown("the sink returned no outcome for this event")
+    }
+
     /// What went wrong, where something did.
     pub fn error(&self) -> Option<&str> {
         match self {
@@ -173,11 +178,37 @@ pub struct SinkTraits {
     pub order: BatchOrder,
     /// How long a `send` may take before its outcome is unknown; no limit for handlers.
     pub send_timeout: Option<Duration>,
+    /// Whether it runs in this process and is never down, unless it says so itself. A failed attempt counts then; one of an outside
+    /// system counts only if it was shown to be alive meanwhile.
+    pub in_process: bool,
 }
 
 impl SinkTraits {
     /// A handler in this process: one event at a time, for as long as it takes.
-    pub const HANDLER: Self = Self { batch_max: 1, order: BatchOrder::Independent, send_timeout: None };
+    pub const HANDLER: Self =
+        Self { batch_max: 1, order: BatchOrder::Independent, send_timeout: None, in_process: true };
+
+    /// An outside system: batches of 100 in which each event stands alone, for at most 120 s.
+    pub const SINK: Self = Self {
+        batch_max: 100,
+        order: BatchOrder::Independent,
+        send_timeout: Some(Duration::from_secs(120)),
+        in_process: false,
+    };
+}
+
+/// What a sink says when it is asked how it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    /// It would take an event now.
+    Up,
+    /// It would not.
+    Down {
+        /// Why.
+        error: String,
+    },
+    /// There is no way to tell without sending something.
+    Unknown,
 }
 
 /// Where an event goes. A handler is a function in this process (see [`handler`]), a sink an outside system that is
@@ -192,6 +223,20 @@ pub trait Sink: Send + Sync + 'static {
     ///
     /// A missing outcome, like a panic, fails the attempt of the event that it belongs to.
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>>;
+
+    /// Delivers one event. The same as a batch of one; a sink that has a shorter way may take it.
+    fn send_one(&self, delivery: Delivery) -> BoxFuture<'_, Outcome> {
+        Box::pin(async move {
+            let outcomes = self.send(std::slice::from_ref(&delivery)).await;
+            outcomes.into_iter().next().unwrap_or_else(Outcome::missing)
+        })
+    }
+
+    /// Whether the outside system is up, asked without sending an event. It tells an outage from an event that always fails, where
+    /// no other event tells it.
+    fn health(&self) -> BoxFuture<'_, Health> {
+        Box::pin(std::future::ready(Health::Unknown))
+    }
 }
 
 impl<T: Sink + ?Sized> Sink for Arc<T> {
@@ -201,6 +246,14 @@ impl<T: Sink + ?Sized> Sink for Arc<T> {
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
         (**self).send(batch)
+    }
+
+    fn send_one(&self, delivery: Delivery) -> BoxFuture<'_, Outcome> {
+        (**self).send_one(delivery)
+    }
+
+    fn health(&self) -> BoxFuture<'_, Health> {
+        (**self).health()
     }
 }
 
@@ -219,6 +272,11 @@ where
             }
             outcomes
         })
+    }
+
+    fn send_one(&self, delivery: Delivery) -> BoxFuture<'_, Outcome> {
+        let handling = (self.0)(delivery);
+        Box::pin(async move { handling.await.into_outcome() })
     }
 }
 

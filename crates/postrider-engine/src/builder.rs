@@ -90,13 +90,13 @@ impl OutboxBuilder {
     }
 
     /// A sink, or a handler that is shared, for an event type; see [`Routes::sink`].
-    pub fn sink(mut self, event_type: impl EventType, sink: impl Sink) -> Self {
+    pub fn sink(mut self, event_type: impl EventType, sink: Arc<dyn Sink>) -> Self {
         self.routes = self.routes.sink(event_type, sink);
         self
     }
 
     /// A sink for events without another route; see [`Routes::sink_otherwise`].
-    pub fn sink_otherwise(mut self, sink: impl Sink) -> Self {
+    pub fn sink_otherwise(mut self, sink: Arc<dyn Sink>) -> Self {
         self.routes = self.routes.sink_otherwise(sink);
         self
     }

@@ -7,12 +7,19 @@ use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use postrider_core::{
     Result,
-    store::{Claim, Claimed, Seq},
+    store::{Claimed, Seq},
 };
 use tokio::time::Instant;
 use tracing::error;
 
-use crate::{buffer::Buffer, engine::Shared, lock};
+use crate::{
+    buffer::{Buffer, Plan},
+    engine::Shared,
+    lock,
+};
+
+/// While something was passed over, looks from the very bottom are so many times rarer.
+const FULL_LOOK_SELDOM: u32 = 10;
 
 /// How claims follow one another.
 pub(crate) struct Pace {
@@ -47,7 +54,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             }
         };
         drop(pace);
-        if rest(&shared, Instant::now() + pause).await.is_break() {
+        // A timer has a tick of a millisecond: where there is more, nobody waits for it.
+        if !pause.is_zero() && rest(&shared, Instant::now() + pause).await.is_break() {
             return;
         }
     }
@@ -56,7 +64,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 /// Rests until a wake-up, the end of the pause, or the moment that a waiting event is due.
 async fn rest(shared: &Shared, pause_ends: Instant) -> ControlFlow<()> {
     loop {
-        let due_at = lock(&shared.buffer).due_at().unwrap_or(pause_ends);
+        let due_at = {
+            let buffer = lock(&shared.buffer);
+            buffer.due_at().into_iter().chain(buffer.starved_until()).min().unwrap_or(pause_ends)
+        };
         tokio::select! {
             biased;
             () = shared.stop_claiming.cancelled() => return ControlFlow::Break(()),
@@ -75,17 +86,24 @@ pub(crate) fn source(error: &postrider_core::Error) -> String {
 /// One claim, if there is a lane to claim from and room to claim into.
 pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     let started = Instant::now();
-    let from_bottom = started - pace.last_full_look >= shared.settings.full_look_every;
-    let Some(claim) = lock(&shared.buffer).begin_claim(&shared.settings, started, from_bottom) else {
-        // Whoever takes a lane or makes room wakes the poller.
-        let more = !lock(&shared.buffer).is_empty();
-        return Ok(Brought { taken: 0, more, pause: shared.settings.poll_max });
+    let (plan, from_bottom) = {
+        let mut buffer = lock(&shared.buffer);
+        // What was passed over is a long way to walk again.
+        let seldom = if buffer.is_behind() { FULL_LOOK_SELDOM } else { 1 };
+        let from_bottom = started - pace.last_full_look >= shared.settings.full_look_every * seldom;
+        let plan = buffer.begin_claim(&shared.settings, &shared.routes, started, from_bottom);
+        let Some(plan) = plan else {
+            // Whoever takes a lane or makes room wakes the poller.
+            return Ok(Brought { taken: 0, more: !buffer.is_empty(), pause: shared.settings.poll_max });
+        };
+        (plan, from_bottom)
     };
     if from_bottom {
         pace.last_full_look = started;
     }
-    let mut underway = Underway { shared, claim, ended: false };
-    let claim = &underway.claim;
+    let mut underway = Underway { shared, plan, ended: false };
+    let plan = &underway.plan;
+    let claim = &plan.claim;
     let mut claimed = shared.store.claim(claim).await?;
     mark_sent(shared, &mut claimed).await?;
     let lag = Buffer::oldest(&claimed).map_or(Duration::ZERO, |created_at| claimed.now.since(created_at));
@@ -93,12 +111,12 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     let lost = !claimed.lost.is_empty();
     // A claim may have done nothing but park what it met; then what it returns says nothing of what lies behind.
     let got_on = claimed.positions.iter().any(|(lane, position)| {
-        claim.lanes.iter().any(|claim| claim.lease.lane == *lane && claim.from.seq < position.seq)
+        claim.lanes.iter().any(|claim| claim.lease.lane == *lane && claim.from.front() < position.front())
     });
     let more = claimed.more;
     let (taken, again, (hot, cold)) = {
         let mut buffer = lock(&shared.buffer);
-        let taken = buffer.take(claim, claimed, &shared.routes, shared.settings.key_order);
+        let taken = buffer.take(plan, claimed, &shared.routes, shared.settings.key_order);
         if let Some(at) = next_due.and_then(|due| Instant::now().checked_add(due)) {
             buffer.due(at);
         }
@@ -122,14 +140,16 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     } else {
         (pace.pause * 2).clamp(settings.poll_min, settings.poll_max)
     };
-    let pause = if more && (taken > 0 || got_on) { Duration::ZERO } else { pace.pause };
+    // Between two looks at backlogs the lanes' own positions have their turn, and the other way round.
+    let more_elsewhere = taken > 0 && shared.settings.poller && lock(&shared.buffer).is_behind();
+    let pause = if (more && (taken > 0 || got_on)) || more_elsewhere { Duration::ZERO } else { pace.pause };
     Ok(Brought { taken, more: more || again || taken > 0, pause })
 }
 
 /// Before events are sent, the table must know that they may be: whoever takes the lane after a crash is told to look out.
 /// One mark stands for many events.
 async fn mark_sent(shared: &Shared, claimed: &mut Claimed) -> Result<()> {
-    let marks = lock(&shared.buffer).marks(claimed, shared.settings.claim_batch as Seq);
+    let marks = lock(&shared.buffer).marks(claimed, shared.settings.cold_queue as Seq);
     if marks.is_empty() {
         return Ok(());
     }
@@ -141,14 +161,14 @@ async fn mark_sent(shared: &Shared, claimed: &mut Claimed) -> Result<()> {
 /// A claim under way. If it fails, or its future is dropped, what it was to look at again is not forgotten.
 struct Underway<'a> {
     shared: &'a Shared,
-    claim: Claim,
+    plan: Plan,
     ended: bool,
 }
 
 impl Drop for Underway<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            lock(&self.shared.buffer).claim_failed(&self.claim);
+            lock(&self.shared.buffer).claim_failed(&self.plan);
         }
     }
 }

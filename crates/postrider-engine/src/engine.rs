@@ -1,6 +1,6 @@
 //! The delivering half of an outbox: its tasks, and how they begin and end.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 
 use postrider_core::{
     ConfigError, Event, EventId, Interceptor, Metrics, Result, RetryPolicy, Store, rng::Rng, store::Seq,
@@ -41,7 +41,7 @@ pub struct Parts {
 /// What the tasks of an engine share.
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) routes: RouteTable,
+    pub(crate) routes: Arc<RouteTable>,
     pub(crate) interceptors: Vec<Arc<dyn Interceptor>>,
     pub(crate) retry: Arc<dyn RetryPolicy>,
     pub(crate) metrics: Arc<dyn Metrics>,
@@ -98,7 +98,7 @@ impl Engine {
     /// Checks the parts, takes the lanes that are free, and starts to deliver.
     pub async fn start(parts: Parts) -> Result<Self> {
         parts.settings.check()?;
-        let routes = parts.routes.build()?;
+        let routes = Arc::new(parts.routes.build()?);
         let mut rng = Rng::seeded(parts.settings.seed);
         let lease_rng = rng.fork();
         let shared = Arc::new(Shared {
@@ -125,7 +125,10 @@ impl Engine {
         let pause = keeper.round().await;
         let stop = CancellationToken::new();
         let mut tasks = Tasks::default();
-        for _ in 0..shared.settings.workers {
+        // Handlers share the workers; every outside system has as many of its own, so that one which hangs takes none from the others.
+        let outside =
+            (0..shared.routes.receivers()).filter(|id| !shared.routes.traits(*id).in_process).count();
+        for _ in 0..shared.settings.workers * (1 + outside) {
             tasks.workers.spawn(until(stop.clone(), watched(shared.clone(), "deliver", deliver::run)));
         }
         tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "settle", settle::run)));
@@ -194,7 +197,7 @@ impl Engine {
             placed.iter().filter_map(|place| by_id.get(&place.id).map(|event| (place, *event))).collect();
         let mut buffer = lock(&self.shared.buffer);
         for (count, (place, event)) in wanted.iter().enumerate() {
-            match buffer.reserve(event, place, &self.shared.settings, now) {
+            match buffer.reserve(event, place, &self.shared.settings, &self.shared.routes, now) {
                 HandOver::Reserved => reservation.seqs.push(place.seq),
                 HandOver::Full => {
                     reservation.dropped = (wanted.len() - count) as u64;
@@ -282,7 +285,7 @@ impl Engine {
     async fn drained(&self) {
         loop {
             let progress = self.shared.progress.notified();
-            if lock(&self.shared.buffer).is_drained(Instant::now(), &self.shared.routes) {
+            if lock(&self.shared.buffer).is_drained(Instant::now()) {
                 return;
             }
             progress.await;
@@ -335,7 +338,7 @@ impl Reservation {
         {
             let mut buffer = lock(&shared.buffer);
             for seq in std::mem::take(&mut self.seqs) {
-                if buffer.hand_over(seq, &shared.routes) { queued += 1 } else { self.wake = true }
+                if buffer.hand_over(seq) { queued += 1 } else { self.wake = true }
             }
         }
         (0..queued).for_each(|_| shared.metrics.hot_enqueued());
@@ -378,7 +381,7 @@ async fn watched<F: Future<Output = ()>>(
     name: &'static str,
     run: impl Fn(Arc<Shared>) -> F,
 ) {
-    while let Err(panic) = catch(run(shared.clone())).await {
+    while let Err(panic) = catch(pin!(run(shared.clone()))).await {
         error!(%panic, task = name, "a task of the engine panicked: what was in memory is left to be claimed again");
         lock(&shared.buffer).reset();
         tokio::time::sleep(AFTER_PANIC).await;

@@ -9,8 +9,8 @@
 //! 3. `deliver`: to the handler that [`routes`] name, through the [interceptors](postrider_core::interceptor)
 //! 4. `settle`: the outcomes back into the table, in batches, under the fence
 //!
-//! Around it: `lease` keeps the right to deliver, `buffer` is everything that is in memory, `breaker` keeps away from a
-//! receiver that is down, `purge` ends the retention of what was delivered. [`Outbox`] is all of it in one piece;
+//! Around it: `lease` keeps the right to deliver, `buffer` is everything that is in memory, `receiver` and its `breaker` keep away
+//! from one that is down, `purge` ends the retention of what was delivered. [`Outbox`] is all of it in one piece;
 //! [`Engine`] and [`Writer`] are its halves for those who wire by hand. [`memory`] is a store without a database.
 
 mod breaker;
@@ -20,11 +20,15 @@ mod catch;
 mod claim;
 mod deliver;
 mod engine;
+mod hand;
+mod hash;
+mod judge;
 mod lease;
 mod lineup;
 pub mod memory;
 mod outbox;
 mod purge;
+mod receiver;
 pub mod routes;
 mod send;
 mod settings;

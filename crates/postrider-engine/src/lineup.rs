@@ -23,26 +23,49 @@ impl<T> Lineup<T> {
         }
     }
 
+    /// Puts an item before all others of its route.
+    pub(crate) fn push_front(&mut self, route: usize, item: T) {
+        if let Some(queue) = self.queues.get_mut(route) {
+            if queue.is_empty() {
+                self.turns.push_front(route);
+            }
+            queue.push_front(item);
+        }
+    }
+
+    /// Takes everything of a route, in order.
+    pub(crate) fn take_all(&mut self, route: usize) -> VecDeque<T> {
+        self.turns.retain(|turn| *turn != route);
+        self.queues.get_mut(route).map(std::mem::take).unwrap_or_default()
+    }
+
     /// Whether a route that `open` lets through has something.
     pub(crate) fn has(&self, open: impl Fn(usize) -> bool) -> bool {
         self.turns.iter().any(|&route| open(route))
     }
 
-    /// Takes up to `most(route)` items of the route whose turn it is among those that `open` lets through.
-    pub(crate) fn pop(
-        &mut self,
-        open: impl Fn(usize) -> bool,
-        most: impl Fn(usize) -> usize,
-    ) -> Option<(usize, Vec<T>)> {
-        let turn = self.turns.iter().position(|&route| open(route))?;
-        let route = self.turns.remove(turn)?;
-        let queue = self.queues.get_mut(route)?;
-        let count = most(route).clamp(1, queue.len());
+    /// The route whose turn it is among those that `open` lets through, and how much it has.
+    pub(crate) fn turn(&self, open: impl Fn(usize) -> bool) -> Option<(usize, usize)> {
+        let route = self.turns.iter().copied().find(|&route| open(route))?;
+        Some((route, self.queues.get(route)?.len()))
+    }
+
+    /// How many routes have something.
+    pub(crate) fn waiting(&self) -> usize {
+        self.turns.len()
+    }
+
+    /// Takes up to so many items of a route, and ends its turn.
+    pub(crate) fn take(&mut self, route: usize, most: usize) -> VecDeque<T> {
+        let Some(queue) = self.queues.get_mut(route) else { return VecDeque::new() };
+        let count = most.min(queue.len());
         let items = queue.drain(..count).collect();
+        let place = self.turns.iter().position(|&turn| turn == route);
+        place.into_iter().for_each(|place| _ = self.turns.remove(place));
         if !queue.is_empty() {
             self.turns.push_back(route);
         }
-        Some((route, items))
+        items
     }
 
     /// Takes out what does not satisfy `keep`, in order.
@@ -62,6 +85,11 @@ impl<T> Lineup<T> {
 mod tests {
     use super::*;
 
+    fn pop<T>(lineup: &mut Lineup<T>, open: impl Fn(usize) -> bool, most: usize) -> Option<(usize, Vec<T>)> {
+        let (route, _) = lineup.turn(open)?;
+        Some((route, lineup.take(route, most).into()))
+    }
+
     #[test]
     fn routes_take_turns_whatever_their_backlog() {
         let mut lineup = Lineup::new(2);
@@ -69,7 +97,7 @@ mod tests {
         (100..103).for_each(|n| lineup.push(1, n));
         let mut first = Vec::new();
         for _ in 0..6 {
-            first.extend(lineup.pop(|_| true, |_| 1).unwrap().1);
+            first.extend(pop(&mut lineup, |_| true, 1).unwrap().1);
         }
         assert_eq!(first, [0, 100, 1, 101, 2, 102]);
     }
@@ -79,17 +107,18 @@ mod tests {
         let mut lineup = Lineup::new(2);
         lineup.push(0, 'a');
         lineup.push(1, 'b');
-        assert_eq!(lineup.pop(|route| route != 0, |_| 9), Some((1, vec!['b'])));
+        assert_eq!(pop(&mut lineup, |route| route != 0, 9), Some((1, vec!['b'])));
         assert!(!lineup.has(|route| route != 0));
-        assert_eq!(lineup.pop(|_| true, |_| 9), Some((0, vec!['a'])));
-        assert_eq!(lineup.pop(|_| true, |_| 9), None);
+        assert_eq!(pop(&mut lineup, |_| true, 9), Some((0, vec!['a'])));
+        assert_eq!(pop(&mut lineup, |_| true, 9), None);
     }
 
     #[test]
-    fn what_is_extracted_leaves_the_rest_in_order() {
+    fn what_was_put_back_comes_first() {
         let mut lineup = Lineup::new(1);
-        (0..6).for_each(|n| lineup.push(0, n));
-        assert_eq!(lineup.extract(|n| n % 2 == 0), [1, 3, 5]);
-        assert_eq!(lineup.pop(|_| true, |_| 9), Some((0, vec![0, 2, 4])));
+        lineup.push(0, 2);
+        lineup.push_front(0, 1);
+        assert_eq!(lineup.take_all(0), [1, 2]);
+        assert!(!lineup.has(|_| true));
     }
 }

@@ -3,13 +3,17 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use postrider_core::{
-    AggregateType, BoxFuture, ConfigError, Delivery, Event, EventType, IntoOutcome, Outcome, Sink, handler,
+    AggregateType, BoxFuture, ConfigError, Delivery, Event, EventType, IntoOutcome, Outcome, Sink,
+    SinkTraits, handler,
 };
 
-use crate::send::{no_outcome, send};
+use crate::send::send_one;
 
 /// Where the events of one route go.
 pub(crate) type RouteId = usize;
+
+/// Who receives the events of one or more routes: routes to the same sink share what is known of it.
+pub(crate) type ReceiverId = usize;
 
 /// An event type and, where it was given, an aggregate type.
 type TypePair = (String, Option<String>);
@@ -90,10 +94,10 @@ impl Routes {
         self.to(None, event_type.name(), handlers.into_iter().collect())
     }
 
-    /// A sink for an event type, whatever the aggregate type. Also for a handler that several outboxes share: make it with
-    /// [`handler`] and give each a clone.
-    pub fn sink(self, event_type: impl EventType, sink: impl Sink) -> Self {
-        self.to(None, event_type.name(), vec![Arc::new(sink)])
+    /// A sink for an event type, whatever the aggregate type. Routes to clones of one `Arc` go to one receiver: if it is down for one of
+    /// them, it is down for all. Also for a handler that several outboxes share: make it with [`handler`] and give each a clone.
+    pub fn sink(self, event_type: impl EventType, sink: Arc<dyn Sink>) -> Self {
+        self.to(None, event_type.name(), vec![sink])
     }
 
     /// A sink for an event type of one aggregate type.
@@ -101,17 +105,17 @@ impl Routes {
         self,
         aggregate_type: impl AggregateType,
         event_type: impl EventType,
-        sink: impl Sink,
+        sink: Arc<dyn Sink>,
     ) -> Self {
-        self.to(Some(aggregate_type.name()), event_type.name(), vec![Arc::new(sink)])
+        self.to(Some(aggregate_type.name()), event_type.name(), vec![sink])
     }
 
     /// A sink for the events that have no other route.
-    pub fn sink_otherwise(mut self, sink: impl Sink) -> Self {
+    pub fn sink_otherwise(mut self, sink: Arc<dyn Sink>) -> Self {
         if !self.otherwise.is_empty() {
             self.fail(ConfigError::DuplicateRoute { aggregate_type: None, event_type: None });
         }
-        self.otherwise.push(Arc::new(sink));
+        self.otherwise.push(sink);
         self
     }
 
@@ -203,36 +207,66 @@ struct TypeRoutes {
 pub(crate) struct RouteTable {
     by_type: BTreeMap<String, TypeRoutes>,
     wildcard: Option<RouteId>,
+    /// The receiver of each route.
+    receivers: Vec<ReceiverId>,
     sinks: Vec<Arc<dyn Sink>>,
+    traits: Vec<SinkTraits>,
 }
 
 impl RouteTable {
     fn add<'a>(&mut self, sinks: impl Iterator<Item = &'a Arc<dyn Sink>>) -> RouteId {
         let mut sinks: Vec<_> = sinks.cloned().collect();
-        self.sinks.push(match sinks.pop() {
+        let sink = match sinks.pop() {
             Some(only) if sinks.is_empty() => only,
             last => {
                 sinks.extend(last);
                 Arc::new(List(sinks))
             }
+        };
+        let known =
+            self.sinks.iter().position(|known| std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(&sink)));
+        let receiver = known.unwrap_or_else(|| {
+            self.traits.push(sink.traits());
+            self.sinks.push(sink);
+            self.sinks.len() - 1
         });
-        self.sinks.len() - 1
+        self.receivers.push(receiver);
+        self.receivers.len() - 1
     }
 
-    /// The route of an event: exact pair, then event type, then wildcard.
+    /// The route of an event.
     pub(crate) fn find(&self, event: &Event) -> Option<RouteId> {
+        self.find_by_name(event.event_type(), event.aggregate_type())
+    }
+
+    /// Exact pair, then event type, then wildcard.
+    pub(crate) fn find_by_name(&self, event_type: &str, aggregate_type: &str) -> Option<RouteId> {
         self.by_type
-            .get(event.event_type())
-            .and_then(|types| types.by_aggregate.get(event.aggregate_type()).copied().or(types.any))
+            .get(event_type)
+            .and_then(|types| types.by_aggregate.get(aggregate_type).copied().or(types.any))
             .or(self.wildcard)
     }
 
-    pub(crate) fn sink(&self, route: RouteId) -> Option<&Arc<dyn Sink>> {
-        self.sinks.get(route)
+    pub(crate) fn receiver(&self, route: RouteId) -> Option<ReceiverId> {
+        self.receivers.get(route).copied()
+    }
+
+    pub(crate) fn sink(&self, receiver: ReceiverId) -> Option<&Arc<dyn Sink>> {
+        self.sinks.get(receiver)
+    }
+
+    /// What the sink of a receiver can do, as it said at the start.
+    pub(crate) fn traits(&self, receiver: ReceiverId) -> SinkTraits {
+        self.traits.get(receiver).copied().unwrap_or(SinkTraits::HANDLER)
     }
 
     /// How many routes there are.
     pub(crate) fn len(&self) -> usize {
+        self.receivers.len()
+    }
+
+    /// How many receivers there are.
+    pub(crate) fn receivers(&self) -> usize {
         self.sinks.len()
     }
 }
@@ -241,26 +275,30 @@ impl RouteTable {
 struct List(Vec<Arc<dyn Sink>>);
 
 impl Sink for List {
+    fn traits(&self) -> SinkTraits {
+        let in_process = self.0.iter().all(|sink| sink.traits().in_process);
+        SinkTraits { in_process, ..SinkTraits::HANDLER }
+    }
+
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
         Box::pin(async move {
             let mut outcomes = Vec::with_capacity(batch.len());
             for delivery in batch {
-                outcomes.push(self.send_one(delivery).await);
+                outcomes.push(self.send_one(delivery.clone()).await);
             }
             outcomes
         })
     }
-}
 
-impl List {
-    async fn send_one(&self, delivery: &Delivery) -> Outcome {
-        for sink in &self.0 {
-            match send(sink, std::slice::from_ref(delivery)).await.into_iter().next() {
-                Some(Outcome::Delivered) => {}
-                Some(outcome) => return outcome,
-                None => return no_outcome(),
+    fn send_one(&self, delivery: Delivery) -> BoxFuture<'_, Outcome> {
+        Box::pin(async move {
+            for sink in &self.0 {
+                match send_one(sink, sink.traits().send_timeout, delivery.clone()).await {
+                    Outcome::Delivered => {}
+                    outcome => return outcome,
+                }
             }
-        }
-        Outcome::Delivered
+            Outcome::Delivered
+        })
     }
 }

@@ -17,7 +17,7 @@ const RETRY_MAX: Duration = Duration::from_secs(2);
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
         let now = Instant::now();
-        let due = lock(&shared.buffer).settle_at(&shared.settings, now, &shared.routes);
+        let due = lock(&shared.buffer).settle_at(&shared.settings, now);
         match due {
             Some(due) if due <= now => {
                 let (verdicts, dropped) = lock(&shared.buffer).take_outcomes(shared.settings.settle_batch);
@@ -83,7 +83,7 @@ fn commit(shared: &Shared, verdicts: &[Verdict]) {
     let (work, claim, drained, (hot, cold)) = {
         let mut buffer = lock(&shared.buffer);
         for verdict in verdicts {
-            buffer.committed(verdict, &shared.routes);
+            buffer.committed(verdict);
             if let Change::Wait { after, .. } = verdict.settlement.change
                 && let Some(at) = Instant::now().checked_add(after)
             {
@@ -91,8 +91,8 @@ fn commit(shared: &Shared, verdicts: &[Verdict]) {
             }
         }
         (
-            buffer.has_work(Instant::now(), &shared.routes),
-            buffer.wants_claim(),
+            buffer.has_work(Instant::now()),
+            buffer.wants_claim(&shared.settings),
             !buffer.drained_lanes().is_empty(),
             buffer.depths(),
         )

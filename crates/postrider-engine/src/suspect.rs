@@ -9,25 +9,24 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::{
-    buffer::Item,
-    claim::source,
-    deliver::{deliver as send, give_up, not_sent},
-    engine::Shared,
-    lock,
-    routes::RouteId,
+    buffer::Item, claim::source, deliver::deliver as send, engine::Shared, hand::InHand, judge::give_up, lock,
 };
 
-pub(crate) async fn deliver(shared: &Shared, route: Option<RouteId>, item: Item) {
+pub(crate) async fn deliver(mut hand: InHand<'_>) {
+    let shared = hand.shared;
+    let Some(item) = hand.first() else { return };
     if item.attempts >= shared.settings.max_attempts {
-        not_sent(shared, route);
-        return give_up(shared, item);
+        hand.not_sent();
+        return give_up(hand);
     }
+    let (lease, counted) = (item.lease, count(shared, item).await);
     // Counting takes time, and the lease may have run out meanwhile.
-    if count(shared, &item).await && lock(&shared.buffer).may_send(item.lease, Instant::now()) {
-        send(shared, route, vec![item]).await;
+    if counted && lock(&shared.buffer).may_send(lease, Instant::now()) {
+        hand.counted = true;
+        send(hand).await;
     } else {
-        not_sent(shared, route);
-        lock(&shared.buffer).unsend(item);
+        hand.not_sent();
+        drop(hand);
         tokio::time::sleep(shared.settings.poll_min).await;
     }
 }

@@ -6,7 +6,6 @@ use std::{
     future::Future,
     marker::PhantomData,
     sync::{Arc, Mutex, MutexGuard},
-    time::Duration,
 };
 
 use postrider_core::{
@@ -115,7 +114,7 @@ struct OneByOne(Line);
 
 impl Sink for OneByOne {
     fn traits(&self) -> SinkTraits {
-        SinkTraits { batch_max: 16, order: BatchOrder::Prefix, send_timeout: Some(Duration::from_secs(30)) }
+        SinkTraits { batch_max: 16, order: BatchOrder::Prefix, ..SinkTraits::SINK }
     }
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
@@ -142,7 +141,7 @@ struct AllAtOnce(Line);
 
 impl Sink for AllAtOnce {
     fn traits(&self) -> SinkTraits {
-        SinkTraits { batch_max: 7, order: BatchOrder::Independent, send_timeout: None }
+        SinkTraits { batch_max: 7, send_timeout: None, ..SinkTraits::SINK }
     }
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {

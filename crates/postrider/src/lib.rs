@@ -41,10 +41,10 @@
 
 pub use postrider_core::{
     AggregateType, Backoff, BatchOrder, BlockingCallerTx, BoxFuture, CallerTx, ConfigError, Delivery, Error,
-    Event, EventBuilder, EventError, EventId, EventType, Fate, GLOBAL_AGGREGATE, Interceptor, IntoEvent,
-    IntoOutcome, Metrics, Outcome, OwnedTx, Payload, Result, RetryPolicy, SchemaError, Sink, SinkTraits,
-    Source, Store, StoreError, StoreErrorKind, Target, Timestamp, TraceContext, TxSource, WriteHook, event,
-    handler, id, interceptor, metrics, rng, sink, store,
+    Event, EventBuilder, EventError, EventId, EventType, Fate, GLOBAL_AGGREGATE, Health, Interceptor,
+    IntoEvent, IntoOutcome, Metrics, Outcome, OwnedTx, Payload, Result, RetryPolicy, SchemaError, Sink,
+    SinkTraits, Source, Store, StoreError, StoreErrorKind, Target, Timestamp, TraceContext, TxSource,
+    WriteHook, event, handler, id, interceptor, metrics, rng, sink, store,
 };
 pub use postrider_engine::{
     DeadHeads, Engine, KeyOrder, Outbox, OutboxBuilder, Parts, Receipt, Receipts, Routes, Settings,

@@ -10,6 +10,7 @@
 
 use std::{
     io::{self, Write},
+    sync::Arc,
     time::Duration,
 };
 
@@ -46,7 +47,11 @@ impl JsonLines {
 impl Sink for JsonLines {
     fn traits(&self) -> SinkTraits {
         // Lines are written in the order of the batch, so a batch may hold several events of a key.
-        SinkTraits { batch_max: 100, order: BatchOrder::Prefix, send_timeout: Some(Duration::from_secs(5)) }
+        SinkTraits {
+            order: BatchOrder::Prefix,
+            send_timeout: Some(Duration::from_secs(5)),
+            ..SinkTraits::SINK
+        }
     }
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
@@ -88,7 +93,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let outbox = Outbox::builder()
         .store(store.clone())
         .workers(1) // one batch at a time, so that these lines have an order
-        .sink_otherwise(JsonLines)
+        .sink_otherwise(Arc::new(JsonLines))
         .start()
         .await?;
 

@@ -12,7 +12,8 @@ pub struct Position {
     /// Every event that has or will ever have at most this `seq` was met by a claim.
     pub seq: Seq,
     /// Every event that could be seen and had at most this `seq` was met; not less than the first, and more where a
-    /// transaction is still open. What was parked beyond it stays there: something unmet may come before it.
+    /// transaction is still open; [`Seq::MAX`] if all that could be seen was met. What was parked beyond it stays there:
+    /// something unmet may come before it.
     pub met: Seq,
     /// Waiting events were read up to this time...
     pub due_at: Timestamp,
@@ -23,6 +24,11 @@ pub struct Position {
 impl Position {
     /// Before everything.
     pub const START: Self = Self { seq: 0, met: 0, due_at: Timestamp::EPOCH, due_seq: 0 };
+
+    /// How far fresh events were read.
+    pub const fn front(&self) -> Seq {
+        if self.met == Seq::MAX || self.met < self.seq { self.seq } else { self.met }
+    }
 }
 
 /// One lane of a claim.

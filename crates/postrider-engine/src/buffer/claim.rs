@@ -8,48 +8,103 @@ impl Buffer {
     pub(crate) fn begin_claim(
         &mut self,
         settings: &Settings,
+        routes: &Arc<RouteTable>,
         now: Instant,
         from_bottom: bool,
-    ) -> Option<Claim> {
+    ) -> Option<Plan> {
         // Settles that commit from here on may name an earlier moment than the claim will.
         self.due_at = None;
-        let room = settings.cold_queue.saturating_sub(self.cold_count);
-        let bytes = settings.queue_bytes.saturating_sub(self.bytes);
-        // Waiting for a fair part of the queue to be free keeps claims large.
-        let enough = settings.claim_batch.min(settings.cold_queue.div_ceil(2));
-        self.starved = room < enough || (self.tracked.len() > 1 && bytes < settings.queue_bytes / 4);
-        if self.starved {
+        let room = self.room(settings, now)?;
+        // What was let go comes first: it may stand before what lies in a backlog.
+        let main = from_bottom || self.main_turn || self.has_again();
+        let backlog = if main { None } else { self.next_backlog(settings) };
+        self.main_turn = backlog.is_some();
+        let lanes = match backlog {
+            Some(slot) => self.backlog_lanes(slot, now),
+            None => self.main_lanes(settings, now, from_bottom),
+        };
+        if lanes.is_empty() {
             return None;
         }
+        self.walked_slot = backlog.unwrap_or(self.walked_slot);
+        self.claiming = true;
+        self.returning &= backlog.is_some();
+        let claim = Claim {
+            in_flight: self.tracked.keys().copied().collect(),
+            bytes: settings.queue_bytes.saturating_sub(self.bytes),
+            ..Claim::new(lanes, room.min(settings.claim_batch))
+        };
+        Some(self.plan(claim, backlog, settings, routes))
+    }
+
+    /// How many events there is room for; none if it is too few to claim for.
+    fn room(&mut self, settings: &Settings, now: Instant) -> Option<usize> {
+        let heavy = self.tracked.len() > 1
+            && settings.queue_bytes.saturating_sub(self.bytes) < settings.queue_bytes / 4;
+        let room = |buffer: &Self| {
+            let room = settings.cold_queue - buffer.reserve_of(settings);
+            // Waiting for a fair part of the queue to be free keeps claims large.
+            let enough = settings.claim_batch.min(room.div_ceil(2));
+            let room = room.saturating_sub(buffer.cold_count);
+            (room >= enough && !heavy).then_some(room)
+        };
+        if let Some(room) = room(self) {
+            self.starved_since = None;
+            self.end_sharing();
+            return Some(room);
+        }
+        let since = *self.starved_since.get_or_insert(now);
+        if self.sharing || self.slot_counts.len() <= 2 || now - since < except::SHARE_AFTER {
+            return None;
+        }
+        self.sharing = true;
+        let room = settings.cold_queue.saturating_sub(self.cold_count);
+        (room > 0 && !heavy).then_some(room)
+    }
+
+    /// When a claim that there is no room for should be tried again, whatever happens.
+    pub(crate) fn starved_until(&self) -> Option<Instant> {
+        self.starved_since
+            .filter(|_| !self.sharing && self.slot_counts.len() > 2)
+            .map(|at| at + except::SHARE_AFTER)
+    }
+
+    fn main_lanes(&mut self, settings: &Settings, now: Instant, from_bottom: bool) -> Vec<LaneClaim> {
         let mut lanes = Vec::with_capacity(self.lanes.len());
         for lane in self.lanes.values_mut().filter(|lane| now < lane.deadline && !lane.draining) {
             let mut again = std::mem::take(&mut lane.again);
             again.sort_unstable();
             again.dedup();
             // More to look at again than there is room for is as well looked for from the bottom.
-            if from_bottom || again.len() > settings.cold_queue {
+            if from_bottom || again.len() > settings.cold_queue + settings.hot_queue {
                 lane.position = Position::START;
                 again.clear();
             }
             lanes.push(LaneClaim { again, ..LaneClaim::after(lane.lease, lane.position) });
         }
-        if lanes.is_empty() {
-            return None;
-        }
-        self.claiming = true;
-        self.returning = false;
-        let in_flight = self.tracked.keys().copied().collect();
-        Some(Claim { in_flight, bytes, ..Claim::new(lanes, room.min(settings.claim_batch)) })
+        lanes
+    }
+
+    /// What was passed over of a slot, up to where the lanes' own claims have come.
+    fn backlog_lanes(&self, slot: usize, now: Instant) -> Vec<LaneClaim> {
+        let behind = lock(&self.behind);
+        let places = behind.places(slot).filter_map(|(lane, place)| {
+            let lane = self.lanes.get(&lane).filter(|lane| now < lane.deadline && !lane.draining)?;
+            let to = lane.position.front();
+            Some(LaneClaim { to, ..LaneClaim::after(lane.lease, place.position(to)) })
+        });
+        places.collect()
     }
 
     /// Takes what a claim returned into the cold queue. Says how many events that were.
     pub(crate) fn take(
         &mut self,
-        claim: &Claim,
+        plan: &Plan,
         claimed: Claimed,
         routes: &RouteTable,
         ordering: KeyOrder,
     ) -> usize {
+        let claim = &plan.claim;
         for lane in claim.lanes.iter().filter(|lane| claimed.lost.contains(&lane.lease.lane)) {
             self.lose(lane.lease);
         }
@@ -63,8 +118,15 @@ impl Buffer {
             })
             .collect();
         for (lane, position) in claimed.positions {
-            if let Some(owned) = self.lanes.get_mut(&lane).filter(|_| leases.contains_key(&lane)) {
-                owned.position = position;
+            let Some(owned) = self.lanes.get_mut(&lane).filter(|_| leases.contains_key(&lane)) else {
+                continue;
+            };
+            match plan.backlog {
+                None => owned.position = position,
+                Some(slot) => {
+                    let reached = claimed.more.then_some(position);
+                    lock(&self.behind).walked(slot, lane, reached, plan.refused(lane));
+                }
             }
         }
         for (lane, seq) in claimed.again {
@@ -81,31 +143,32 @@ impl Buffer {
                 Err(row) => row.key.clone(),
             };
             let key = key.filter(|_| ordering == KeyOrder::Kept || event.held);
-            if key.as_ref().is_some_and(|key| self.held_meanwhile.contains(&(event.lane, key.clone()))) {
+            if !self.held_meanwhile.is_empty()
+                && key.as_ref().is_some_and(|key| self.held_meanwhile.contains(&(event.lane, key.clone())))
+            {
                 self.look_again(event.lane, event.seq);
                 continue;
             }
             count += 1;
-            self.enter(
-                Item {
-                    cargo: event.event,
-                    lease,
-                    seq: event.seq,
-                    attempts: event.attempts,
-                    held: event.held,
-                    source: Source::Cold,
-                    key,
-                },
-                routes,
-            );
+            let slot = slot_of(&event.event, routes);
+            self.enter(Item {
+                cargo: event.event,
+                lease,
+                seq: event.seq,
+                attempts: event.attempts,
+                held: event.held,
+                source: Source::Cold,
+                key,
+                slot,
+            });
         }
         self.end_claim();
         count
     }
 
     /// The claim failed: what it was to look at again is still to be looked at.
-    pub(crate) fn claim_failed(&mut self, claim: &Claim) {
-        for lane in &claim.lanes {
+    pub(crate) fn claim_failed(&mut self, plan: &Plan) {
+        for lane in &plan.claim.lanes {
             for &seq in &lane.again {
                 self.look_again(lane.lease.lane, seq);
             }
@@ -132,9 +195,17 @@ impl Buffer {
         self.lanes.values().any(|lane| !lane.again.is_empty())
     }
 
-    /// Whether the poller waits for what a settle brings: room, events that were given back, or a freed key.
-    pub(crate) fn wants_claim(&self) -> bool {
-        self.starved || self.returning || self.has_again()
+    /// Whether the poller waits for what a settle brings: room, events that were given back, a freed key, or a backlog.
+    pub(crate) fn wants_claim(&self, settings: &Settings) -> bool {
+        self.starved_since.is_some()
+            || self.returning
+            || self.has_again()
+            || self.next_backlog(settings).is_some()
+    }
+
+    /// Whether something was passed over and is still in the table.
+    pub(crate) fn is_behind(&self) -> bool {
+        !lock(&self.behind).is_empty()
     }
 
     /// A waiting event is due at this moment. True if none was known to be due earlier.

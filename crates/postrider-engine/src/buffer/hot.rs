@@ -10,8 +10,13 @@ impl Buffer {
         event: &Event,
         placed: &Placed,
         settings: &Settings,
+        routes: &RouteTable,
         now: Instant,
     ) -> HandOver {
+        let slot = routes.find(event).map_or(0, |route| route + 1);
+        if !self.receiver(slot).is_some_and(Receiver::is_up) {
+            return HandOver::LeftToClaim;
+        }
         let lease = match self.lanes.get(&placed.lane) {
             Some(lane) if self.accepting && now < lane.deadline && !lane.draining => lane.lease,
             _ => return HandOver::LeftToClaim,
@@ -30,6 +35,7 @@ impl Buffer {
             held: false,
             source: Source::Hot,
             key: None,
+            slot,
         };
         self.track(&item);
         self.reserved.insert(placed.seq, item);
@@ -37,9 +43,9 @@ impl Buffer {
     }
 
     /// The event has committed: it lines up. False if its lane was lost meanwhile.
-    pub(crate) fn hand_over(&mut self, seq: Seq, routes: &RouteTable) -> bool {
+    pub(crate) fn hand_over(&mut self, seq: Seq) -> bool {
         let Some(item) = self.reserved.remove(&seq) else { return false };
-        self.line_up(item, routes);
+        self.line_up(item);
         true
     }
 

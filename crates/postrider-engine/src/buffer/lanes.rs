@@ -39,6 +39,7 @@ impl Buffer {
         }
         let Some(lost) = self.lanes.remove(&lane) else { return };
         self.note_deadlines();
+        lock(&self.behind).forget_lane(lane);
         lost.suspects.into_iter().for_each(|item| self.forget(item));
         self.forget_queued(lane);
     }
@@ -77,9 +78,11 @@ impl Buffer {
         self.keys.clear();
         self.tracked.clear();
         (self.hot_count, self.cold_count, self.bytes, self.sending) = (0, 0, 0, 0);
+        self.slot_counts.fill(0);
+        (self.sharing, self.handlers_busy) = (false, 0);
         self.outcomes.clear();
         (self.outcomes_since, self.settling) = (None, 0);
-        self.breakers.iter_mut().for_each(|breaker| *breaker = Breaker::new());
+        self.receivers.iter_mut().for_each(Receiver::reset);
         self.end_claim();
     }
 
@@ -97,6 +100,7 @@ impl Buffer {
         for lane in over {
             let Some(owned) = self.lanes.get_mut(&lane) else { continue };
             owned.draining = true;
+            lock(&self.behind).forget_lane(lane);
             let suspects = std::mem::take(&mut owned.suspects);
             suspects.into_iter().for_each(|item| self.forget(item));
             self.forget_queued(lane);

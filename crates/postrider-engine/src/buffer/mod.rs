@@ -8,23 +8,25 @@
 //!   every claim that began before has returned: an older snapshot would bring it back.
 //! * **Under lease.** Nothing is sent for a lane that is not held, or whose local deadline has passed.
 
+mod behind;
 mod claim;
+mod except;
 mod hot;
 mod lanes;
 mod outcomes;
 mod queues;
+mod receivers;
 mod suspects;
 mod tracker;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
-    hash::{BuildHasherDefault, DefaultHasher},
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use postrider_core::{
-    Event, Source, Timestamp,
+    Event, SinkTraits, Source, Timestamp,
     event::limits::EVENT_FLAT_BYTES,
     store::{Change, Claim, Claimed, Lane, LaneClaim, Lease, Position, Seq, Settlement, Taken, Undecodable},
     tx::Placed,
@@ -32,14 +34,16 @@ use postrider_core::{
 use tokio::time::Instant;
 
 use crate::{
-    breaker::Breaker,
+    hash::{self, QuickState},
     lineup::Lineup,
-    routes::{RouteId, RouteTable},
+    lock,
+    receiver::Receiver,
+    routes::{ReceiverId, RouteTable},
     settings::{KeyOrder, Settings},
 };
+use behind::Behind;
+pub(crate) use except::Plan;
 
-/// A hasher without a random seed: a simulated run is decided by its own seed alone.
-type FixedState = BuildHasherDefault<DefaultHasher>;
 type KeyOfLane = (Lane, Arc<str>);
 
 /// One event in memory.
@@ -52,6 +56,15 @@ pub(crate) struct Item {
     pub(crate) held: bool,
     pub(crate) source: Source,
     pub(crate) key: Option<Arc<str>>,
+    /// Its route, plus one; zero if it has none.
+    slot: usize,
+}
+
+impl Item {
+    /// The number of its key, or of itself.
+    pub(crate) fn key_hash(&self) -> u64 {
+        self.key.as_deref().map_or_else(|| hash::of_seq(self.seq), hash::of_key)
+    }
 }
 
 /// The outcome of one event on its way to the table.
@@ -61,12 +74,25 @@ pub(crate) struct Verdict {
     pub(crate) settlement: Settlement,
 }
 
+/// Events that a worker has taken to send, all to the same receiver.
+#[derive(Debug)]
+pub(crate) struct Hand {
+    /// None if nobody wants them.
+    pub(crate) receiver: Option<ReceiverId>,
+    /// What the receiver had done by then.
+    pub(crate) since: u64,
+    pub(crate) items: VecDeque<Item>,
+    /// None of them is sent after this moment.
+    pub(crate) until: Option<Instant>,
+    slot: usize,
+}
+
 /// What a worker is to do next.
 pub(crate) enum Next {
-    /// Send these; no route at all is an answer too.
-    Send(Option<RouteId>, Vec<Item>),
+    /// Send these.
+    Send(Hand),
     /// Send this one, which may have ended a process before: the attempt is written first.
-    Suspect(Option<RouteId>, Item),
+    Suspect(Hand),
     /// Nothing to send, until something changes or this moment comes.
     Wait(Option<Instant>),
 }
@@ -77,8 +103,8 @@ enum Alone {
     Nobody,
     /// One waits for others to end, or others wait for one: until this moment.
     Wait(Instant),
-    /// One of this lane can go.
-    Now(Lane),
+    /// One of this lane can go, and where it stands.
+    Now(Lane, usize),
 }
 
 /// What became of the wish to hand an event over.
@@ -86,7 +112,7 @@ enum Alone {
 pub(crate) enum HandOver {
     Reserved,
     Full,
-    /// Somebody else's lane, in flight already, or shutting down: the table has it.
+    /// Somebody else's lane, in flight already, a receiver that is down, or shutting down: the table has it.
     LeftToClaim,
 }
 
@@ -128,6 +154,7 @@ impl OwnedLane {
 struct Tracked {
     source: Source,
     weight: usize,
+    slot: usize,
 }
 
 pub(crate) struct Buffer {
@@ -138,23 +165,33 @@ pub(crate) struct Buffer {
     /// Counts takes modulo three: two for hot, one for cold.
     turn: u8,
     /// Busy keys, with what waits behind them.
-    keys: HashMap<KeyOfLane, VecDeque<Item>, FixedState>,
+    keys: HashMap<KeyOfLane, VecDeque<Item>, QuickState>,
     tracked: BTreeMap<Seq, Tracked>,
     /// Places in the hot queue for events that are about to commit.
     reserved: BTreeMap<Seq, Item>,
     hot_count: usize,
     cold_count: usize,
+    /// How many events of each slot are in memory.
+    slot_counts: Vec<usize>,
     bytes: usize,
     /// A claim is under way. What is settled meanwhile lingers below until it has returned.
     claiming: bool,
-    /// The last claim was not begun for want of room.
-    starved: bool,
+    /// Since when claims are not begun for want of room.
+    starved_since: Option<Instant>,
+    /// Memory is full and drains slowly: claims look beyond what fills it, and each slot has a share.
+    sharing: bool,
+    /// What claims have passed over; shared with the claim under way.
+    behind: Arc<Mutex<Behind>>,
+    /// The slot whose backlog was read last, and whether the lanes' own positions have their turn now.
+    walked_slot: usize,
+    main_turn: bool,
     /// A held key was freed: what is parked behind it can come back.
     returning: bool,
     /// When the next waiting event is due, as far as is known.
     due_at: Option<Instant>,
     settled_meanwhile: Vec<Seq>,
-    held_meanwhile: HashSet<KeyOfLane, FixedState>,
+    held_meanwhile: HashSet<KeyOfLane, QuickState>,
+    /// Events that are being sent.
     sending: usize,
     outcomes: Vec<Verdict>,
     outcomes_since: Option<Instant>,
@@ -164,14 +201,30 @@ pub(crate) struct Buffer {
     alone_since: Option<Instant>,
     /// How long suspects and others wait for each other.
     patience: Duration,
-    pub(crate) breakers: Vec<Breaker>,
-    batch_max: Vec<usize>,
+    /// The first is for events without a route; a route's is one more than its number.
+    receivers: Vec<Receiver>,
+    /// The receiver of each slot.
+    receiver_of: Vec<usize>,
+    /// Workers that handlers in this process have between them, how many of them are busy, and how many one slot may have.
+    workers: usize,
+    handlers_busy: usize,
+    workers_of_slot: usize,
     pub(crate) accepting: bool,
 }
 
 impl Buffer {
     pub(crate) fn new(routes: &RouteTable, settings: &Settings) -> Self {
         let slots = routes.len() + 1;
+        let receivers: Vec<Receiver> = std::iter::once(SinkTraits::HANDLER)
+            .chain((0..routes.receivers()).map(|id| routes.traits(id)))
+            .map(Receiver::new)
+            .collect();
+        let receiver_of: Vec<usize> = std::iter::once(0)
+            .chain((0..routes.len()).map(|route| routes.receiver(route).map_or(0, |id| id + 1)))
+            .collect();
+        let of_handlers = |slot: &&usize| receivers.get(**slot).is_some_and(Receiver::is_in_process);
+        // One type whose handler hangs must not take the last worker from the others.
+        let others = receiver_of.iter().skip(1).filter(of_handlers).count() > 1;
         Self {
             lanes: BTreeMap::new(),
             first_deadline: None,
@@ -183,9 +236,14 @@ impl Buffer {
             reserved: BTreeMap::new(),
             hot_count: 0,
             cold_count: 0,
+            slot_counts: vec![0; slots],
             bytes: 0,
             claiming: false,
-            starved: false,
+            starved_since: None,
+            sharing: false,
+            behind: Arc::default(),
+            walked_slot: 0,
+            main_turn: true,
             returning: false,
             due_at: None,
             settled_meanwhile: Vec::new(),
@@ -196,10 +254,11 @@ impl Buffer {
             settling: 0,
             alone_since: None,
             patience: settings.lease,
-            breakers: (0..slots).map(|_| Breaker::new()).collect(),
-            batch_max: std::iter::once(1)
-                .chain((0..routes.len()).filter_map(|id| routes.sink(id)).map(|sink| sink.traits().batch_max))
-                .collect(),
+            workers: settings.workers,
+            handlers_busy: 0,
+            workers_of_slot: settings.workers - usize::from(others && settings.workers > 1),
+            receivers,
+            receiver_of,
             accepting: true,
         }
     }
@@ -218,13 +277,13 @@ impl Buffer {
     }
 
     /// Nothing is being sent, nothing is to be settled, and nothing can be sent.
-    pub(crate) fn is_drained(&self, now: Instant, routes: &RouteTable) -> bool {
-        self.sending == 0 && !self.has_outcomes() && !self.has_work(now, routes)
+    pub(crate) fn is_drained(&self, now: Instant) -> bool {
+        self.sending == 0 && !self.has_outcomes() && !self.has_work(now)
     }
 
-    /// Nothing is in memory.
+    /// Nothing is in memory, and nothing was passed over.
     pub(crate) fn is_empty(&self) -> bool {
-        self.tracked.is_empty()
+        self.tracked.is_empty() && lock(&self.behind).is_empty()
     }
 
     /// Forgets what is queued, without an attempt counted; says how many events that were.
@@ -243,7 +302,7 @@ impl Buffer {
     }
 }
 
-/// Where an event goes; nowhere if nobody wants it, or if the row is none.
-fn route_of(item: &Item, routes: &RouteTable) -> Option<RouteId> {
-    item.cargo.as_ref().ok().and_then(|event| routes.find(event))
+/// The slot of an event; the first if nobody wants it, or if the row is none.
+fn slot_of(cargo: &Result<Event, Undecodable>, routes: &RouteTable) -> usize {
+    cargo.as_ref().ok().and_then(|event| routes.find(event)).map_or(0, |route| route + 1)
 }

@@ -3,25 +3,25 @@
 use super::*;
 
 impl Buffer {
-    /// Events were sent, and this is what became of them.
-    pub(crate) fn finish(&mut self, verdicts: impl IntoIterator<Item = Verdict>, now: Instant) {
-        for verdict in verdicts {
-            self.sending = self.sending.saturating_sub(1);
-            self.outcomes.push(verdict);
+    /// Events were sent, and this is what became of them. True if their receiver was thought to be down, and is not.
+    pub(crate) fn finish(&mut self, hand: &Hand, verdicts: &mut Vec<Verdict>, now: Instant) -> bool {
+        if verdicts.is_empty() {
+            return false;
         }
+        self.sending = self.sending.saturating_sub(verdicts.len());
+        let delivered =
+            verdicts.iter().map(|verdict| &verdict.settlement).filter(|s| s.change == Change::Done);
+        let back = self.note_delivered(hand, delivered.map(key_hash));
+        self.outcomes.append(verdicts);
         self.outcomes_since.get_or_insert(now);
+        back
     }
 
     /// When outcomes are to be settled: at once if there are many or nothing else is under way, else soon.
-    pub(crate) fn settle_at(
-        &self,
-        settings: &Settings,
-        now: Instant,
-        routes: &RouteTable,
-    ) -> Option<Instant> {
+    pub(crate) fn settle_at(&self, settings: &Settings, now: Instant) -> Option<Instant> {
         let since = self.outcomes_since?;
         let many = self.outcomes.len() >= settings.settle_batch;
-        Some(if many || (self.sending == 0 && !self.has_work(now, routes)) {
+        Some(if many || (self.sending == 0 && !self.has_work(now)) {
             now
         } else {
             since + settings.settle_after
@@ -64,11 +64,11 @@ impl Buffer {
     }
 
     /// A settle was committed: keys move on, or their followers are given back to wait in the table.
-    pub(crate) fn committed(&mut self, verdict: &Verdict, routes: &RouteTable) {
+    pub(crate) fn committed(&mut self, verdict: &Verdict) {
         self.leave(verdict);
         let settlement = &verdict.settlement;
         match settlement.change {
-            Change::Done | Change::Dead { block: false, .. } => self.free(settlement, routes),
+            Change::Done | Change::Dead { block: false, .. } => self.free(settlement),
             Change::Wait { .. } | Change::Attempt { .. } | Change::Dead { block: true, .. } => {
                 if let Some(key) = &settlement.key {
                     self.give_back_followers(settlement.lane, key.clone());
@@ -78,12 +78,12 @@ impl Buffer {
     }
 
     /// The next event of the key lines up.
-    pub(super) fn free(&mut self, settlement: &Settlement, routes: &RouteTable) {
+    pub(super) fn free(&mut self, settlement: &Settlement) {
         let Some(key) = &settlement.key else { return };
         let place = (settlement.lane, key.clone());
         let Some(followers) = self.keys.get_mut(&place) else { return };
         match followers.pop_front() {
-            Some(next) => self.line_up(next, routes),
+            Some(next) => self.line_up(next),
             None => {
                 self.keys.remove(&place);
                 self.returning |= settlement.held;
@@ -116,4 +116,9 @@ impl Buffer {
             self.untrack(settlement.seq);
         }
     }
+}
+
+/// The number of the key of an event, or of itself.
+fn key_hash(settlement: &Settlement) -> u64 {
+    settlement.key.as_deref().map_or_else(|| hash::of_seq(settlement.seq), hash::of_key)
 }

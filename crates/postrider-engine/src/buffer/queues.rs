@@ -2,8 +2,11 @@
 
 use super::*;
 
+/// Most events that a worker takes for a handler at once. It gives back the rest as soon as one of them takes its time.
+const HAND_MAX: usize = 32;
+
 impl Buffer {
-    pub(super) fn enter(&mut self, item: Item, routes: &RouteTable) {
+    pub(super) fn enter(&mut self, item: Item) {
         self.track(&item);
         if let Some(key) = &item.key {
             match self.keys.entry((item.lease.lane, key.clone())) {
@@ -14,56 +17,81 @@ impl Buffer {
                 std::collections::hash_map::Entry::Vacant(free) => free.insert(VecDeque::new()),
             };
         }
-        self.line_up(item, routes);
+        self.line_up(item);
     }
 
-    pub(super) fn line_up(&mut self, item: Item, routes: &RouteTable) {
-        if let Some(lane) = self.lanes.get_mut(&item.lease.lane).filter(|lane| item.seq <= lane.suspect_to) {
-            lane.suspects.push_back(item);
-            self.alone_since.get_or_insert(Instant::now());
-            return;
+    pub(super) fn line_up(&mut self, item: Item) {
+        if let Some(item) = self.without_suspects(item, VecDeque::push_back) {
+            match item.source {
+                Source::Hot => self.hot.push(item.slot, item),
+                Source::Cold => self.cold.push(item.slot, item),
+            }
         }
-        let slot = route_of(&item, routes).map_or(0, |route| route + 1);
-        match item.source {
-            Source::Hot => self.hot.push(slot, item),
-            Source::Cold => self.cold.push(slot, item),
+    }
+
+    pub(super) fn line_up_first(&mut self, item: Item) {
+        if let Some(item) = self.without_suspects(item, VecDeque::push_front) {
+            match item.source {
+                Source::Hot => self.hot.push_front(item.slot, item),
+                Source::Cold => self.cold.push_front(item.slot, item),
+            }
         }
+    }
+
+    /// Suspects stand apart.
+    fn without_suspects(&mut self, item: Item, push: fn(&mut VecDeque<Item>, Item)) -> Option<Item> {
+        let Some(lane) = self.lanes.get_mut(&item.lease.lane).filter(|lane| item.seq <= lane.suspect_to)
+        else {
+            return Some(item);
+        };
+        push(&mut lane.suspects, item);
+        self.alone_since.get_or_insert_with(Instant::now);
+        None
     }
 
     /// What to send next: hot and cold in turn, two to one, routes in turn within each.
-    pub(crate) fn next(&mut self, now: Instant, routes: &RouteTable) -> Next {
+    pub(crate) fn next(&mut self, now: Instant) -> Next {
         if self.is_expired(now) {
             return Next::Wait(None);
         }
-        match self.alone(now, routes) {
+        match self.alone(now) {
             Alone::Nobody => {}
             Alone::Wait(until) => return Next::Wait(Some(until)),
-            Alone::Now(lane) => {
-                if let Some((route, item)) = self.take_suspect(lane, now, routes) {
-                    return Next::Suspect(route, item);
+            Alone::Now(lane, place) => {
+                if let Some(hand) = self.take_suspect(lane, place, now) {
+                    return Next::Suspect(hand);
                 }
             }
         }
-        let (breakers, batch_max) = (&self.breakers, &self.batch_max);
-        let open = |slot: usize| breakers.get(slot).is_some_and(|breaker| breaker.lets_through(now));
-        let most = |slot: usize| match breakers.get(slot) {
-            Some(breaker) if breaker.is_closed() => batch_max.get(slot).copied().unwrap_or(1),
-            _ => 1,
-        };
+        let open = |slot: usize| self.is_open(slot, now);
         let hot_first = self.turn < 2;
-        let (first, second) =
-            if hot_first { (&mut self.hot, &mut self.cold) } else { (&mut self.cold, &mut self.hot) };
-        let Some((slot, items)) = first.pop(open, most).or_else(|| second.pop(open, most)) else {
-            return Next::Wait(self.breakers.iter().filter_map(|breaker| breaker.opens_at(now)).min());
+        let (first, second) = if hot_first { (&self.hot, &self.cold) } else { (&self.cold, &self.hot) };
+        let (from_first, turn) = match first.turn(open) {
+            Some(turn) => (true, Some(turn)),
+            None => (false, second.turn(open)),
         };
+        let Some((slot, queued)) = turn else { return Next::Wait(self.next_probe(now)) };
+        let alone = self.hot.waiting() + self.cold.waiting() == 1;
+        let most = self.most_of(slot, queued, alone).max(1);
+        let items =
+            if from_first == hot_first { self.hot.take(slot, most) } else { self.cold.take(slot, most) };
         self.turn = (self.turn + 1) % 3;
-        for item in &items {
-            self.begin_sending(item.lease.lane);
-        }
-        if let Some(breaker) = self.breakers.get_mut(slot) {
-            breaker.sending();
-        }
-        Next::Send(slot.checked_sub(1), items)
+        Next::Send(self.hand(slot, items))
+    }
+
+    /// How many events of a slot one worker takes: a batch for a sink; for a handler that nobody else waits beside a few, and no more
+    /// than leave some for the other workers; otherwise one.
+    fn most_of(&self, slot: usize, queued: usize, alone: bool) -> usize {
+        self.receiver(slot).map_or(1, |receiver| {
+            if receiver.batch_max > 1 {
+                let probes = if receiver.is_up() { usize::MAX } else { except::PROBES };
+                receiver.batch_max.min(probes)
+            } else if receiver.is_up() && alone {
+                (queued / self.workers.max(1)).min(HAND_MAX)
+            } else {
+                1
+            }
+        })
     }
 
     pub(super) fn begin_sending(&mut self, lane: Lane) {
@@ -74,11 +102,11 @@ impl Buffer {
     }
 
     /// Whether anything can be sent now.
-    pub(crate) fn has_work(&self, now: Instant, routes: &RouteTable) -> bool {
-        let open = |slot: usize| self.breakers.get(slot).is_some_and(|breaker| breaker.lets_through(now));
+    pub(crate) fn has_work(&self, now: Instant) -> bool {
+        let open = |slot: usize| self.is_open(slot, now);
         !self.is_expired(now)
-            && match self.alone(now, routes) {
-                Alone::Now(_) => true,
+            && match self.alone(now) {
+                Alone::Now(..) => true,
                 Alone::Wait(_) => false,
                 Alone::Nobody => self.hot.has(open) || self.cold.has(open),
             }

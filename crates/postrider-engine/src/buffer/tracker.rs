@@ -13,7 +13,8 @@ impl Buffer {
             Source::Cold => self.cold_count += 1,
         }
         self.bytes += weight;
-        self.tracked.insert(item.seq, Tracked { source: item.source, weight });
+        self.slot_counts.get_mut(item.slot).into_iter().for_each(|count| *count += 1);
+        self.tracked.insert(item.seq, Tracked { source: item.source, weight, slot: item.slot });
     }
 
     pub(super) fn untrack(&mut self, seq: Seq) {
@@ -25,6 +26,7 @@ impl Buffer {
     pub(super) fn uncount(&mut self, seq: Seq) {
         let Some(tracked) = self.tracked.get_mut(&seq).filter(|tracked| tracked.weight > 0) else { return };
         self.bytes = self.bytes.saturating_sub(std::mem::take(&mut tracked.weight));
+        self.slot_counts.get_mut(tracked.slot).into_iter().for_each(|count| *count = count.saturating_sub(1));
         let count = match tracked.source {
             Source::Hot => &mut self.hot_count,
             Source::Cold => &mut self.cold_count,

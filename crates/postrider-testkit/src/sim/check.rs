@@ -146,9 +146,12 @@ fn attempts(entries: &[Happening], scenario: &Scenario, broken: &mut Vec<String>
     let mut counted: BTreeMap<&EventId, u32> = BTreeMap::new();
     // A stall can cost a lane at any time.
     let mut allowance: u32 = if scenario.faults.stall > 0.0 { most } else { 0 };
-    for entry in entries {
+    let mut called: BTreeMap<(&EventId, &Name), usize> = BTreeMap::new();
+    let mut delivered: BTreeMap<&Name, usize> = BTreeMap::new();
+    for (moment, entry) in entries.iter().enumerate() {
         match entry {
-            Happening::Called { id, attempt, .. } => {
+            Happening::Called { id, attempt, by, .. } => {
+                called.insert((id, by), moment);
                 let so_far = counted.entry(id).or_default();
                 if *attempt > most {
                     broken.push(format!("attempts: {id} was tried a {attempt}th time of {most}"));
@@ -158,9 +161,16 @@ fn attempts(entries: &[Happening], scenario: &Scenario, broken: &mut Vec<String>
                 }
                 *so_far += 1;
             }
-            Happening::Answered { id, outcome: "delivered" | "deferred" | "unavailable", .. } => {
-                let so_far = counted.entry(id).or_default();
-                *so_far = so_far.saturating_sub(1);
+            Happening::Answered { id, outcome: outcome @ ("delivered" | "deferred" | "unavailable"), by } => {
+                // Refused while the same engine could deliver others: that is a failure of the event.
+                let others = delivered.get(by) > called.get(&(id, by));
+                if !(*outcome == "unavailable" && others) {
+                    let so_far = counted.entry(id).or_default();
+                    *so_far = so_far.saturating_sub(1);
+                }
+                if *outcome == "delivered" {
+                    delivered.insert(by, moment);
+                }
             }
             Happening::Fault(..) | Happening::Crashed | Happening::Stopped | Happening::ClockJumped => {
                 allowance += 1

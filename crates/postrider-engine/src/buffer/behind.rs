@@ -1,0 +1,296 @@
+//! What claims have passed over: events whose receiver is down, or has more than its share of memory.
+//!
+//! A slot whose events were passed over is *behind*. For each lane it has a place of its own to go on reading from, so that a million
+//! events are passed over once, and read once when their time has come. The next events of a key that was passed over wait too, whatever
+//! their route: a filter of fixed size knows the keys. It may take a key for another, which then waits longer than it had to, and never
+//! out of order.
+
+use std::{collections::BTreeMap, ops::RangeInclusive};
+
+use postrider_core::{
+    Timestamp,
+    store::{Glance, Lane, Position, Seq},
+};
+
+use crate::hash;
+
+/// No event waits beyond it: the last microsecond of the year 9999, which every database can name.
+const END_OF_TIME: Timestamp = Timestamp::from_micros(253_402_300_799_999_999);
+
+/// Where the reading of one lane goes on: before the first fresh event that was passed over, and before the first waiting one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Place {
+    seq: Option<Seq>,
+    due: Option<(Timestamp, Seq)>,
+}
+
+impl Place {
+    fn before(row: &Glance<'_>) -> Self {
+        let before = row.seq.saturating_sub(1);
+        match row.due_at {
+            Some(due_at) => Self { seq: None, due: Some((due_at, before)) },
+            None => Self { seq: Some(before), due: None },
+        }
+    }
+
+    fn at(position: Position) -> Self {
+        Self { seq: Some(position.seq), due: Some((position.due_at, position.due_seq)) }
+    }
+
+    /// The earlier of both, fresh and waiting events apart.
+    fn or_before(self, other: Self) -> Self {
+        Self {
+            seq: self.seq.into_iter().chain(other.seq).min(),
+            due: self.due.into_iter().chain(other.due).min(),
+        }
+    }
+
+    /// As a position to claim from, where fresh events are read up to `end`.
+    pub(super) fn position(self, end: Seq) -> Position {
+        let (due_at, due_seq) = self.due.unwrap_or((END_OF_TIME, 0));
+        // Nothing comes back from parking here: the lane's own position sees to that.
+        Position { seq: self.seq.unwrap_or(end), met: 0, due_at, due_seq }
+    }
+}
+
+type Places = BTreeMap<Lane, Place>;
+
+/// The slots that are behind.
+#[derive(Debug, Default)]
+pub(super) struct Behind {
+    slots: BTreeMap<usize, Places>,
+    keys: Option<KeyFilter>,
+}
+
+impl Behind {
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    pub(super) fn has(&self, slot: usize) -> bool {
+        self.slots.contains_key(&slot)
+    }
+
+    /// The slots that are behind, those after `slot` first.
+    pub(super) fn slots_after(&self, slot: usize) -> impl Iterator<Item = usize> {
+        let (before, after): (Vec<usize>, Vec<usize>) = self.slots.keys().partition(|other| **other <= slot);
+        after.into_iter().chain(before)
+    }
+
+    pub(super) fn places(&self, slot: usize) -> impl Iterator<Item = (Lane, Place)> {
+        self.slots.get(&slot).into_iter().flatten().map(|(lane, place)| (*lane, *place))
+    }
+
+    /// A row is passed over on account of this slot.
+    pub(super) fn pass(&mut self, slot: usize, row: &Glance<'_>, key: Option<u64>) {
+        let place = self.slots.entry(slot).or_default().entry(row.lane).or_default();
+        *place = place.or_before(Place::before(row));
+        self.remember(slot, key);
+    }
+
+    fn remember(&mut self, slot: usize, key: Option<u64>) {
+        if let Some(key) = key {
+            self.keys.get_or_insert_with(KeyFilter::new).insert(of_slot(slot, key));
+        }
+    }
+
+    /// Whether an event of this key may have been passed over on account of this slot.
+    fn may_hold(&self, slot: usize, key: u64) -> bool {
+        self.keys.as_ref().is_some_and(|keys| keys.has(of_slot(slot, key)))
+    }
+
+    /// The slot, other than the given one, on whose account an earlier event of this key waits.
+    fn holder(&self, but: Option<usize>, row: &Glance<'_>, key: Option<u64>) -> Option<usize> {
+        let key = key?;
+        let mut earlier = self.slots.iter().filter(|(slot, places)| {
+            but != Some(**slot)
+                && places
+                    .get(&row.lane)
+                    .is_some_and(|place| place.due.is_some() || place.seq.is_some_and(|seq| seq < row.seq))
+        });
+        earlier.find(|(slot, _)| self.may_hold(**slot, key)).map(|(slot, _)| *slot)
+    }
+
+    /// A walk over what is behind in a slot has come so far; none if it has come to the end of a lane.
+    pub(super) fn walked(
+        &mut self,
+        slot: usize,
+        lane: Lane,
+        reached: Option<Position>,
+        refused: Option<Place>,
+    ) {
+        let place = match (reached.map(Place::at), refused) {
+            (Some(reached), Some(refused)) => Some(reached.or_before(refused)),
+            (reached, refused) => reached.or(refused),
+        };
+        let Some(places) = self.slots.get_mut(&slot) else { return };
+        match place {
+            Some(place) => _ = places.insert(lane, place),
+            None => _ = places.remove(&lane),
+        }
+        if places.is_empty() {
+            self.slots.remove(&slot);
+        }
+        self.tidy();
+    }
+
+    /// The lane is no longer ours.
+    pub(super) fn forget_lane(&mut self, lane: Lane) {
+        self.slots.values_mut().for_each(|places| _ = places.remove(&lane));
+        self.slots.retain(|_, places| !places.is_empty());
+        self.tidy();
+    }
+
+    fn tidy(&mut self) {
+        if self.slots.is_empty() {
+            self.keys = None;
+        }
+    }
+}
+
+/// Who may come in: how many more of each slot, and which slot alone is looked for.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// How many more of each slot.
+    pub(super) room: Vec<usize>,
+    /// The slot whose backlog is walked; none for the lanes' own positions.
+    pub(super) only: Option<usize>,
+    /// What a walk over a backlog had to leave once more.
+    pub(super) refused: Places,
+}
+
+impl Entry {
+    /// Whether this row comes in. One that does not is remembered.
+    pub(super) fn admits(&mut self, behind: &mut Behind, slot: usize, row: &Glance<'_>, keyed: bool) -> bool {
+        let key = row.key.filter(|_| keyed).map(hash::of_key);
+        if let Some(only) = self.only {
+            let listed = slot == only || key.is_some_and(|key| behind.may_hold(only, key));
+            if !listed {
+                return false; // Somebody else's, or in memory.
+            }
+        }
+        let full = self.room.get(slot).is_none_or(|room| *room == 0);
+        let waits_for = if full || (behind.has(slot) && self.only != Some(slot)) {
+            Some(slot)
+        } else {
+            behind.holder(self.only, row, key)
+        };
+        let Some(holder) = waits_for else {
+            self.room.get_mut(slot).into_iter().for_each(|room| *room = room.saturating_sub(1));
+            return true;
+        };
+        if self.only == Some(holder) {
+            let place = self.refused.entry(row.lane).or_default();
+            *place = place.or_before(Place::before(row));
+            behind.remember(holder, key);
+        } else {
+            behind.pass(holder, row, key);
+        }
+        false
+    }
+}
+
+fn of_slot(slot: usize, key: u64) -> u64 {
+    key ^ hash::of_seq(slot as u64)
+}
+
+/// A Bloom filter: 64 Mbit, four bits a key. A million keys are told apart but for one in a hundred thousand, ten million but for one in
+/// twenty-five.
+#[derive(Debug)]
+struct KeyFilter(Box<[u64]>);
+
+impl KeyFilter {
+    const WORDS: usize = 1 << 20;
+    const BITS: RangeInclusive<u32> = 1..=4;
+
+    fn new() -> Self {
+        Self(vec![0; Self::WORDS].into_boxed_slice())
+    }
+
+    fn places(hash: u64) -> impl Iterator<Item = (usize, u64)> {
+        let step = hash.rotate_left(32) | 1;
+        Self::BITS.map(move |n| {
+            let bit = hash.wrapping_add(step.wrapping_mul(u64::from(n)));
+            ((bit >> 6) as usize % Self::WORDS, 1 << (bit & 63))
+        })
+    }
+
+    fn insert(&mut self, hash: u64) {
+        for (word, bit) in Self::places(hash) {
+            self.0.get_mut(word).into_iter().for_each(|word| *word |= bit);
+        }
+    }
+
+    fn has(&self, hash: u64) -> bool {
+        Self::places(hash).all(|(word, bit)| self.0.get(word).is_some_and(|word| word & bit != 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(seq: Seq, key: Option<&str>) -> Glance<'_> {
+        Glance { lane: 0, seq, event_type: "", aggregate_type: "", key, due_at: None }
+    }
+
+    fn entry(room: [usize; 3], only: Option<usize>) -> Entry {
+        Entry { room: room.to_vec(), only, refused: Places::new() }
+    }
+
+    #[test]
+    fn a_full_slot_is_passed_over_and_so_are_later_events_of_its_keys_and_nothing_else() {
+        let (mut behind, mut main) = (Behind::default(), entry([9, 0, 9], None));
+        assert!(main.admits(&mut behind, 2, &row(1, Some("a")), true));
+        assert!(!main.admits(&mut behind, 1, &row(2, Some("a")), true));
+        assert!(!main.admits(&mut behind, 2, &row(3, Some("a")), true), "it would overtake");
+        assert!(main.admits(&mut behind, 2, &row(4, Some("b")), true));
+        assert!(behind.has(1) && !behind.has(2));
+    }
+
+    #[test]
+    fn a_walk_over_the_backlog_finds_what_was_passed_over_in_order_and_leaves_others_alone() {
+        let (mut behind, mut main) = (Behind::default(), entry([9, 0, 9], None));
+        main.admits(&mut behind, 1, &row(2, Some("a")), true);
+        main.admits(&mut behind, 2, &row(3, Some("a")), true);
+        let mut walk = entry([9, 9, 9], Some(1));
+        assert!(walk.admits(&mut behind, 1, &row(2, Some("a")), true));
+        assert!(walk.admits(&mut behind, 2, &row(3, Some("a")), true));
+        assert!(!walk.admits(&mut behind, 2, &row(4, Some("b")), true), "it was never passed over");
+        assert_eq!(behind.places(1).next().unwrap().1.position(9).seq, 1);
+        behind.walked(1, 0, None, None);
+        assert!(behind.is_empty() && behind.keys.is_none());
+    }
+
+    #[test]
+    fn while_a_slot_is_behind_its_new_events_wait_their_turn() {
+        let (mut behind, mut main) = (Behind::default(), entry([9, 0, 9], None));
+        main.admits(&mut behind, 1, &row(2, None), true);
+        let mut later = entry([9, 9, 9], None);
+        assert!(!later.admits(&mut behind, 1, &row(5, None), true));
+        assert!(later.admits(&mut behind, 2, &row(6, None), true));
+    }
+
+    #[test]
+    fn what_waits_for_another_slot_moves_to_its_backlog() {
+        let mut behind = Behind::default();
+        behind.pass(1, &row(2, Some("a")), Some(hash::of_key("a")));
+        behind.pass(2, &row(5, Some("b")), Some(hash::of_key("b")));
+        // "a" of slot 2 stands behind "a" of slot 1, which is still down.
+        let mut walk = entry([9, 0, 9], Some(2));
+        assert!(!walk.admits(&mut behind, 2, &row(6, Some("a")), true));
+        assert!(walk.admits(&mut behind, 2, &row(7, Some("b")), true));
+        assert!(walk.refused.is_empty());
+        let mut walk = entry([9, 9, 9], Some(1));
+        assert!(walk.admits(&mut behind, 1, &row(2, Some("a")), true));
+    }
+
+    #[test]
+    fn the_filter_tells_a_million_keys_apart() {
+        let mut filter = KeyFilter::new();
+        (0..1_000_000).for_each(|n| filter.insert(hash::of_seq(n)));
+        assert!((0..1_000_000).all(|n| filter.has(hash::of_seq(n))));
+        let wrong = (1_000_000..1_100_000).filter(|n| filter.has(hash::of_seq(*n))).count();
+        assert!(wrong < 20, "{wrong}");
+    }
+}

@@ -1,0 +1,127 @@
+//! Which events a claim is to leave in the table, and whose backlog is read next.
+
+use super::{
+    behind::{Entry, Place},
+    *,
+};
+use postrider_core::store::{Admission, Glance};
+
+/// A receiver that is down has so many events of each slot in memory, to be tried one after the other: of several keys, so that one event
+/// which it refuses is not all that it is ever asked for.
+pub(super) const PROBES: usize = 8;
+
+/// How long memory is full before claims look beyond what fills it. Looking ahead means to walk over a backlog.
+pub(super) const SHARE_AFTER: Duration = Duration::from_millis(100);
+
+/// A claim that is to be made.
+pub(crate) struct Plan {
+    pub(crate) claim: Claim,
+    except: Option<Arc<Except>>,
+    /// The slot whose backlog is walked; none for the lanes' own positions.
+    pub(super) backlog: Option<usize>,
+}
+
+impl Plan {
+    /// Where the walk had to leave something once more, in this lane.
+    pub(super) fn refused(&self, lane: Lane) -> Option<Place> {
+        lock(&self.except.as_ref()?.entry).refused.get(&lane).copied()
+    }
+}
+
+/// Asked by the store for every row.
+struct Except {
+    routes: Arc<RouteTable>,
+    entry: Mutex<Entry>,
+    behind: Arc<Mutex<Behind>>,
+    keyed: bool,
+}
+
+impl std::fmt::Debug for Except {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Except").field(&*lock(&self.entry)).finish()
+    }
+}
+
+impl Admission for Except {
+    fn admits(&self, row: &Glance<'_>) -> bool {
+        let route = self.routes.find_by_name(row.event_type, row.aggregate_type);
+        let slot = route.map_or(0, |route| route + 1);
+        lock(&self.entry).admits(&mut lock(&self.behind), slot, row, self.keyed)
+    }
+}
+
+impl Buffer {
+    /// Most events of a slot that may be in memory now.
+    fn limit_of(&self, slot: usize, settings: &Settings) -> usize {
+        if !self.receiver(slot).is_some_and(Receiver::is_up) {
+            PROBES
+        } else if self.sharing {
+            // One share more than there are slots, for those that come next.
+            settings.cold_queue / (self.active_slots() + 1)
+        } else {
+            usize::MAX
+        }
+        .max(1)
+    }
+
+    fn active_slots(&self) -> usize {
+        let behind = lock(&self.behind);
+        let active = |(slot, count): &(usize, &usize)| {
+            self.receiver(*slot).is_some_and(Receiver::is_up) && (**count > 0 || behind.has(*slot))
+        };
+        self.slot_counts.iter().enumerate().filter(active).count()
+    }
+
+    fn room_of(&self, slot: usize, settings: &Settings) -> usize {
+        self.limit_of(slot, settings).saturating_sub(self.slot_counts.get(slot).copied().unwrap_or(0))
+    }
+
+    /// Whether claims have to ask what is wanted.
+    fn has_exceptions(&self) -> bool {
+        self.sharing || !self.receivers.iter().all(Receiver::is_up) || !lock(&self.behind).is_empty()
+    }
+
+    /// The slot whose backlog is read next: one with room for half of what it may have.
+    pub(super) fn next_backlog(&self, settings: &Settings) -> Option<usize> {
+        lock(&self.behind).slots_after(self.walked_slot).collect::<Vec<_>>().into_iter().find(|slot| {
+            let limit = self.limit_of(*slot, settings).min(settings.cold_queue);
+            self.room_of(*slot, settings) >= limit.div_ceil(2)
+        })
+    }
+
+    /// Room that only those may have who come while memory is full of somebody else's.
+    pub(super) fn reserve_of(&self, settings: &Settings) -> usize {
+        if self.sharing || self.slot_counts.len() <= 2 { 0 } else { settings.cold_queue / 4 }
+    }
+
+    /// Memory has drained: no need for shares any more, once nobody is behind for want of room.
+    pub(super) fn end_sharing(&mut self) {
+        let behind = lock(&self.behind);
+        self.sharing &= behind.slots_after(0).any(|slot| self.receiver(slot).is_some_and(Receiver::is_up));
+    }
+
+    /// A claim of these lanes, and what it is to leave.
+    pub(super) fn plan(
+        &self,
+        mut claim: Claim,
+        backlog: Option<usize>,
+        settings: &Settings,
+        routes: &Arc<RouteTable>,
+    ) -> Plan {
+        let except = self.has_exceptions().then(|| {
+            let slots = 0..self.slot_counts.len();
+            Arc::new(Except {
+                routes: routes.clone(),
+                entry: Mutex::new(Entry {
+                    room: slots.map(|slot| self.room_of(slot, settings)).collect(),
+                    only: backlog,
+                    refused: BTreeMap::new(),
+                }),
+                behind: self.behind.clone(),
+                keyed: settings.key_order == KeyOrder::Kept,
+            })
+        });
+        claim.admission = except.clone().map(|except| except as Arc<dyn Admission>);
+        Plan { claim, except, backlog }
+    }
+}

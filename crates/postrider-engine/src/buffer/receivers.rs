@@ -1,0 +1,175 @@
+//! Receivers in memory: what became of what was sent to them, and what to do when one of them is down.
+
+use super::*;
+use crate::receiver::Ruling;
+use except::PROBES;
+use postrider_core::{Outcome, rng::Rng};
+
+impl Buffer {
+    pub(super) fn receiver(&self, slot: usize) -> Option<&Receiver> {
+        self.receivers.get(*self.receiver_of.get(slot)?)
+    }
+
+    fn receiver_mut(&mut self, slot: usize) -> Option<&mut Receiver> {
+        self.receivers.get_mut(*self.receiver_of.get(slot)?)
+    }
+
+    /// Whether something of this slot may be sent now, and somebody is free to do it.
+    pub(super) fn is_open(&self, slot: usize, now: Instant) -> bool {
+        self.receiver(slot).is_some_and(|receiver| {
+            receiver.lets_through(now)
+                && if receiver.is_in_process() {
+                    self.handlers_busy < self.workers && receiver.busy < self.workers_of_slot
+                } else {
+                    receiver.busy < self.workers
+                }
+        })
+    }
+
+    /// When the first receiver that is down lets a probe through.
+    pub(super) fn next_probe(&self, now: Instant) -> Option<Instant> {
+        self.receivers.iter().filter_map(|receiver| receiver.opens_at(now)).min()
+    }
+
+    /// Takes a worker for what is about to be sent.
+    pub(super) fn hand(&mut self, slot: usize, items: VecDeque<Item>) -> Hand {
+        for item in &items {
+            self.begin_sending(item.lease.lane);
+        }
+        let receiver = self.receiver_mut(slot);
+        let in_process = receiver.as_ref().is_some_and(|receiver| receiver.is_in_process());
+        let since = receiver.map_or(0, Receiver::sending);
+        self.handlers_busy += usize::from(in_process);
+        let receiver = self.receiver_of.get(slot).and_then(|receiver| receiver.checked_sub(1));
+        Hand { receiver, since, items, slot, until: self.first_deadline }
+    }
+
+    /// The worker is free again. What it still has in its hand was not sent: it lines up again, at the front.
+    pub(crate) fn end_hand(&mut self, hand: &mut Hand) {
+        let in_process = self.receiver(hand.slot).is_some_and(Receiver::is_in_process);
+        self.handlers_busy = self.handlers_busy.saturating_sub(usize::from(in_process));
+        self.receiver_mut(hand.slot).into_iter().for_each(Receiver::ended);
+        self.put_back(&mut hand.items);
+    }
+
+    /// What a worker has in its hand and cannot send at once goes back, for others to send.
+    pub(crate) fn put_back(&mut self, items: &mut VecDeque<Item>) {
+        while let Some(item) = items.pop_back() {
+            if let Some(item) = self.back_from_sending(item) {
+                self.line_up_first(item);
+            }
+        }
+    }
+
+    /// Nothing was sent to the receiver after all.
+    pub(crate) fn not_sent(&mut self, hand: &Hand, now: Instant) {
+        self.receiver_mut(hand.slot).into_iter().for_each(|receiver| receiver.not_sent(now));
+    }
+
+    /// Events of these keys were delivered. True if the receiver was thought to be down.
+    pub(super) fn note_delivered(&mut self, hand: &Hand, keys: impl Iterator<Item = u64>) -> bool {
+        let Some(receiver) = self.receiver_mut(hand.slot) else { return false };
+        keys.fold(false, |back, key| receiver.note_delivered(key) || back)
+    }
+
+    /// Whether only the health check of the receiver can tell if this failure counts.
+    pub(crate) fn has_to_ask(&self, hand: &Hand, outcome: &Outcome, key: u64) -> bool {
+        self.receiver(hand.slot).is_some_and(|receiver| receiver.has_to_be_asked(outcome, key, hand.since))
+    }
+
+    /// What an outcome other than delivered means, and whether it shows that the receiver is back.
+    pub(crate) fn rule(
+        &mut self,
+        hand: &Hand,
+        outcome: &Outcome,
+        key: u64,
+        healthy: bool,
+        rng: &mut Rng,
+    ) -> (Ruling, bool) {
+        let Some(receiver) = self.receiver_mut(hand.slot) else { return (Ruling::Stands, false) };
+        let was_up = receiver.is_up();
+        let ruling = receiver.rule(outcome, key, hand.since, healthy, Instant::now(), rng);
+        let back = receiver.is_up() && !was_up;
+        if let Ruling::Down { news: true, .. } = ruling {
+            self.shed(hand.slot);
+        }
+        (ruling, back)
+    }
+
+    /// The receiver is down. An event that it did not take stays in memory as a probe, behind the others, or in the table: either way
+    /// nothing is written.
+    pub(crate) fn refused(&mut self, item: Item) {
+        let Some(item) = self.back_from_sending(item) else { return };
+        if self.slot_counts.get(item.slot).is_some_and(|count| *count > PROBES) {
+            self.release(item);
+        } else {
+            self.line_up(item);
+        }
+    }
+
+    /// Leaves to the table what is in memory for a receiver that is down, but for a few probes.
+    fn shed(&mut self, slot: usize) {
+        let Some(&receiver) = self.receiver_of.get(slot) else { return };
+        let slots: Vec<usize> = (0..self.receiver_of.len())
+            .filter(|slot| self.receiver_of.get(*slot) == Some(&receiver))
+            .collect();
+        for slot in slots {
+            let mut queued: VecDeque<Item> = self.hot.take_all(slot).into();
+            queued.extend(self.cold.take_all(slot));
+            for lane in self.lanes.values_mut() {
+                let (shed, kept): (VecDeque<Item>, _) =
+                    lane.suspects.drain(..).partition(|item| item.slot == slot);
+                lane.suspects = kept;
+                queued.extend(shed);
+            }
+            for (place, item) in queued.into_iter().enumerate() {
+                if place < PROBES {
+                    self.shed_followers(&item);
+                    self.line_up(item);
+                } else {
+                    self.release(item);
+                }
+            }
+        }
+    }
+
+    /// What waits behind a probe need not wait in memory.
+    fn shed_followers(&mut self, item: &Item) {
+        let Some(key) = &item.key else { return };
+        let place = (item.lease.lane, key.clone());
+        let followers = self.keys.get_mut(&place).map(std::mem::take).unwrap_or_default();
+        if !followers.is_empty() && self.claiming {
+            // What a claim under way brings of this key would come before those that go back now.
+            self.held_meanwhile.insert(place);
+        }
+        for follower in followers {
+            self.look_again(follower.lease.lane, follower.seq);
+            self.untrack(follower.seq);
+        }
+    }
+
+    /// Takes an event and what waits behind it out of memory: the next claim meets them again.
+    fn release(&mut self, item: Item) {
+        let lane = item.lease.lane;
+        self.look_again(lane, item.seq);
+        self.untrack(item.seq);
+        if let Some(key) = item.key {
+            self.give_back_followers(lane, key);
+        }
+    }
+
+    /// Takes an event back that is no longer being sent; none if its lane was lost, and it is out of memory.
+    pub(super) fn back_from_sending(&mut self, item: Item) -> Option<Item> {
+        self.sending = self.sending.saturating_sub(1);
+        if let Some(lane) = self.lanes.get_mut(&item.lease.lane).filter(|lane| lane.lease == item.lease) {
+            lane.busy = lane.busy.saturating_sub(1);
+            lane.suspect_under_way &= item.seq > lane.suspect_to;
+            if !lane.draining {
+                return Some(item);
+            }
+        }
+        // The lane may have been taken anew since: its claims have passed this event over, and what waits behind it.
+        self.release(item);
+        None
+    }
+}

@@ -1,0 +1,120 @@
+//! What a worker has in its hand: events to send, and outcomes to hand on.
+
+use postrider_core::store::Change;
+use tokio::time::Instant;
+
+use crate::{
+    buffer::{Hand, Item, Verdict},
+    engine::Shared,
+    judge, lock,
+    routes::ReceiverId,
+};
+
+/// Events that a worker has taken. However it ends, the worker is free again, and what was not sent lines up again.
+pub(crate) struct InHand<'a> {
+    pub(crate) shared: &'a Shared,
+    hand: Hand,
+    verdicts: Vec<Verdict>,
+    /// The attempt was written before it was made.
+    pub(crate) counted: bool,
+    ended: bool,
+}
+
+impl<'a> InHand<'a> {
+    pub(crate) fn new(shared: &'a Shared, hand: Hand) -> Self {
+        Self { shared, verdicts: Vec::with_capacity(hand.items.len()), hand, counted: false, ended: false }
+    }
+
+    pub(crate) fn receiver(&self) -> Option<ReceiverId> {
+        self.hand.receiver
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.hand.items.len()
+    }
+
+    pub(crate) fn first(&self) -> Option<&Item> {
+        self.hand.items.front()
+    }
+
+    pub(crate) fn hand(&self) -> &Hand {
+        &self.hand
+    }
+
+    /// The next event to send, as long as it may be sent.
+    pub(crate) fn next(&mut self) -> Option<Item> {
+        // Handlers that block may have used up the lease on those before.
+        let late = self.hand.until.is_some_and(|until| Instant::now() >= until);
+        if late { None } else { self.hand.items.pop_front() }
+    }
+
+    /// The receiver was not asked.
+    pub(crate) fn not_sent(&self) {
+        lock(&self.shared.buffer).not_sent(&self.hand, Instant::now());
+    }
+
+    /// Others can send what this worker cannot at once.
+    pub(crate) fn give_way(&mut self) {
+        self.hand_on(false);
+        if !self.hand.items.is_empty() {
+            lock(&self.shared.buffer).put_back(&mut self.hand.items);
+            self.shared.work.notify_one();
+        }
+    }
+
+    /// The outcome of an event, to be settled.
+    pub(crate) fn settle(&mut self, item: Item, change: Change) {
+        self.verdicts.push(judge::verdict(item, change));
+    }
+
+    /// The receiver is down: the event stays where it is.
+    pub(crate) fn keep(&mut self, item: Item) {
+        lock(&self.shared.buffer).refused(item);
+    }
+
+    /// Hands outcomes on to be settled, so that what follows is judged in their light.
+    pub(crate) fn flush(&mut self) {
+        self.hand_on(false);
+    }
+
+    /// Everything was sent.
+    pub(crate) fn end(mut self) {
+        self.hand_on(true);
+    }
+
+    fn hand_on(&mut self, end: bool) {
+        if self.verdicts.is_empty() && !end {
+            return;
+        }
+        let now = Instant::now();
+        let (settle, back, left) = {
+            let mut buffer = lock(&self.shared.buffer);
+            let first = !buffer.has_outcomes();
+            let back = buffer.finish(&self.hand, &mut self.verdicts, now);
+            let left = !self.hand.items.is_empty();
+            if end {
+                self.ended = true;
+                buffer.end_hand(&mut self.hand);
+            }
+            let due = buffer.settle_at(&self.shared.settings, now);
+            (due.is_some_and(|due| first || due <= now), back, left && end)
+        };
+        if back {
+            judge::is_back(self.shared);
+        }
+        if settle {
+            self.shared.outcomes.notify_one();
+        }
+        if left {
+            self.shared.work.notify_one();
+        }
+    }
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.hand_on(true);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What the end of a delivery means for the event.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
+    time::Duration,
+};
+
+use postrider_core::{
+    Backoff, Event, Health, Outcome, RetryPolicy, Source,
+    event::limits::clean_error,
+    store::{Change, HoldReason, Settlement},
+};
+use tracing::{error, info, warn};
+
+use crate::{
+    DeadHeads,
+    buffer::{Item, Verdict},
+    catch::catch,
+    deliver::{End, unroutable},
+    engine::Shared,
+    hand::InHand,
+    lock,
+    receiver::Ruling,
+};
+
+/// How long a health check may take.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Turns the end of a delivery into what the table is to say.
+pub(crate) async fn judge(hand: &mut InHand<'_>, item: Item, end: End) {
+    let attempts = item.attempts.saturating_add(1);
+    let block = blocks(hand.shared, &item);
+    let change = match end {
+        End::Outcome(Outcome::Delivered) => Change::Done,
+        End::Outcome(outcome) => match rule(hand, &item, &outcome).await {
+            Ruling::Down { .. } if !hand.counted => return hand.keep(item),
+            ruling => change(hand.shared, &item, outcome, ruling),
+        },
+        End::Intercepted(outcome) => {
+            hand.not_sent();
+            fail(hand.shared, attempts, outcome, block)
+        }
+        // Nobody will ever handle it, so its key does not wait for it.
+        End::Unroutable => {
+            let error = item.cargo.as_ref().map_or_else(|row| row.reason.clone(), unroutable);
+            Change::Dead { attempts: item.attempts, error, block: false }
+        }
+        End::Undecodable => {
+            let error = item.cargo.as_ref().err().map_or_else(String::new, |row| row.reason.clone());
+            Change::Dead { attempts: item.attempts, error: format!("undecodable: {error}"), block }
+        }
+    };
+    hand.settle(item, change);
+}
+
+/// An event was being delivered each time that a process ended, as often as it may be tried: it is not tried again.
+pub(crate) fn give_up(mut hand: InHand<'_>) {
+    if let Some(item) = hand.next() {
+        let error = format!("the process ended {} times while this event was being delivered", item.attempts);
+        let block = blocks(hand.shared, &item);
+        let change = Change::Dead { attempts: item.attempts, error, block };
+        hand.settle(item, change);
+    }
+    hand.end();
+}
+
+fn blocks(shared: &Shared, item: &Item) -> bool {
+    shared.settings.dead_heads == DeadHeads::Block && item.key.is_some()
+}
+
+/// Asks what is known of the receiver.
+async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
+    // What this worker has delivered is a sign of life, and has to be known first.
+    hand.flush();
+    let (shared, key) = (hand.shared, item.key_hash());
+    let ask = lock(&shared.buffer).has_to_ask(hand.hand(), outcome, key);
+    let healthy = ask && is_healthy(hand).await;
+    let mut rng = lock(&shared.rng).fork();
+    let (ruling, back) = lock(&shared.buffer).rule(hand.hand(), outcome, key, healthy, &mut rng);
+    if back {
+        is_back(shared);
+    }
+    if let Ruling::Down { pause, news } = ruling {
+        // Somebody has to wake up when the pause is over, and this worker may be busy then.
+        shared.work.notify_one();
+        if news {
+            let error = outcome.error().unwrap_or_default();
+            warn!(%error, ?pause, "a receiver is unavailable: what goes to it waits");
+            shared.metrics.breaker(true);
+            // What was let go is for the next claim to pass over.
+            shared.wake.notify_one();
+        }
+    }
+    ruling
+}
+
+/// A receiver that was thought to be down has answered.
+pub(crate) fn is_back(shared: &Shared) {
+    info!("a receiver is available again");
+    shared.metrics.breaker(false);
+    shared.work.notify_one();
+    shared.wake.notify_one();
+}
+
+async fn is_healthy(hand: &InHand<'_>) -> bool {
+    let Some(sink) = hand.receiver().and_then(|id| hand.shared.routes.sink(id)) else { return false };
+    let asking = pin!(async { sink.health().await });
+    matches!(tokio::time::timeout(HEALTH_TIMEOUT, catch(asking)).await, Ok(Ok(Health::Up)))
+}
+
+fn change(shared: &Shared, item: &Item, outcome: Outcome, ruling: Ruling) -> Change {
+    let attempts = item.attempts.saturating_add(1);
+    let not_counted =
+        |after, error| Change::Wait { after, attempts: item.attempts, error, reason: HoldReason::Deferred };
+    match (ruling, outcome) {
+        (Ruling::Down { pause, .. }, outcome) => not_counted(pause, outcome.error().map(str::to_owned)),
+        (Ruling::Excused(in_a_row), outcome) => {
+            let error = outcome.error().unwrap_or_default().to_owned();
+            let after = match outcome {
+                Outcome::Retry { after: Some(after), .. } => after,
+                _ => delay(shared, attempts.max(in_a_row), &error),
+            };
+            not_counted(after, Some(error))
+        }
+        (Ruling::Counts, outcome) => fail(shared, attempts, outcome, blocks(shared, item)),
+        (Ruling::Stands, Outcome::Deferred { after }) => not_counted(after, None),
+        (Ruling::Stands, outcome) => {
+            let error = outcome.error().unwrap_or_default().to_owned();
+            Change::Dead { attempts, error, block: blocks(shared, item) }
+        }
+    }
+}
+
+/// A failed attempt: wait and try again, or dead if it was the last.
+fn fail(shared: &Shared, attempts: u32, outcome: Outcome, block: bool) -> Change {
+    let (error, after) = match outcome {
+        Outcome::Retry { error, after } => (error, after),
+        outcome => (outcome.error().unwrap_or_default().to_owned(), None),
+    };
+    if attempts >= shared.settings.max_attempts {
+        return Change::Dead { attempts, error, block };
+    }
+    let after = after.unwrap_or_else(|| delay(shared, attempts, &error));
+    Change::Wait { after, attempts, error: Some(error), reason: HoldReason::Retry }
+}
+
+/// The policy's delay. A policy that panics is answered for by the default one, so that the event is not lost.
+fn delay(shared: &Shared, attempts: u32, error: &str) -> Duration {
+    let mut rng = lock(&shared.rng).fork();
+    catch_unwind(AssertUnwindSafe(|| shared.retry.delay(attempts, error, &mut rng))).unwrap_or_else(|_| {
+        error!("the retry policy panicked: the default one decides");
+        Backoff::default().delay(attempts, error, &mut lock(&shared.rng))
+    })
+}
+
+pub(crate) fn verdict(item: Item, change: Change) -> Verdict {
+    let change = clean(change);
+    report(&item, &change);
+    Verdict {
+        lease: item.lease,
+        settlement: Settlement {
+            lane: item.lease.lane,
+            seq: item.seq,
+            key: item.key,
+            held: item.held,
+            change,
+        },
+    }
+}
+
+/// Error text is cut and cleaned here, before it is kept in memory and stored.
+fn clean(mut change: Change) -> Change {
+    match &mut change {
+        Change::Wait { error: Some(error), .. } | Change::Dead { error, .. } => *error = clean_error(error),
+        _ => {}
+    }
+    change
+}
+
+/// A dead event is told of once, here, where its id and its reason are known.
+fn report(item: &Item, change: &Change) {
+    if let Change::Dead { attempts, error, block } = change {
+        let id = item.cargo.as_ref().map_or_else(|row| &row.id, Event::id);
+        let hot = item.source == Source::Hot;
+        error!(event = %id, attempts, reason = %error, blocks_its_key = block, hot, "event is dead");
+    }
+}
