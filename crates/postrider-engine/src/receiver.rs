@@ -100,20 +100,20 @@ impl Receiver {
         (self.breaker, self.busy) = (Breaker::new(), 0);
     }
 
-    /// An event of this key was delivered. True if the receiver was thought to be down.
-    pub(crate) fn note_delivered(&mut self, key: u64) -> bool {
+    /// An event of this key was delivered.
+    pub(crate) fn note_delivered(&mut self, key: u64) {
         if key != self.last_key {
             self.others_until = self.delivered;
             self.last_key = key;
         }
         self.delivered += 1;
-        self.answered()
+        self.answered();
     }
 
-    fn answered(&mut self) -> bool {
+    fn answered(&mut self) {
         self.failing.clear();
         self.failures = 0;
-        self.breaker.answered()
+        self.breaker.answered();
     }
 
     /// Whether an event of another key was delivered since.

@@ -69,7 +69,9 @@ impl Buffer {
     /// Events of these keys were delivered. True if the receiver was thought to be down.
     pub(super) fn note_delivered(&mut self, hand: &Hand, keys: impl Iterator<Item = u64>) -> bool {
         let Some(receiver) = self.receiver_mut(hand.slot) else { return false };
-        keys.fold(false, |back, key| receiver.note_delivered(key) || back)
+        let was_up = receiver.is_up();
+        keys.for_each(|key| receiver.note_delivered(key));
+        !was_up && receiver.is_up()
     }
 
     /// Whether only the health check of the receiver can tell if this failure counts.
@@ -114,7 +116,7 @@ impl Buffer {
             .filter(|slot| self.receiver_of.get(*slot) == Some(&receiver))
             .collect();
         for slot in slots {
-            let mut queued: VecDeque<Item> = self.hot.take_all(slot).into();
+            let mut queued: VecDeque<Item> = self.hot.take_all(slot);
             queued.extend(self.cold.take_all(slot));
             for lane in self.lanes.values_mut() {
                 let (shed, kept): (VecDeque<Item>, _) =
