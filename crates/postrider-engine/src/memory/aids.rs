@@ -58,8 +58,8 @@ impl MemoryStore {
 
     /// Every row that is not delivered, in order.
     pub fn rows(&self) -> Vec<RawRow> {
-        let raw = |(seq, row): (&Seq, &Row)| RawRow {
-            seq: *seq,
+        let raw = |(seq, row): (Seq, &Row)| RawRow {
+            seq,
             id: row.id().clone(),
             lane: row.lane,
             status: row.status.number(),

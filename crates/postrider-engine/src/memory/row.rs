@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use postrider_core::{
-    Event, EventId, Timestamp,
+    Event, EventId, GLOBAL_AGGREGATE, Timestamp,
     event::limits::EVENT_FLAT_BYTES,
-    store::{Lane, Undecodable},
+    store::{Glance, Lane, Seq, Undecodable},
 };
 
 /// The status of a row that is not delivered.
@@ -65,6 +65,22 @@ impl Row {
         match &self.content {
             Ok(event) => event.event_type(),
             Err(broken) => &broken.event_type,
+        }
+    }
+
+    pub(super) fn aggregate_type(&self) -> &str {
+        self.content.as_ref().map_or(GLOBAL_AGGREGATE, Event::aggregate_type)
+    }
+
+    /// What is seen of it before it is read.
+    pub(super) fn glance(&self, seq: Seq, due_at: Option<Timestamp>) -> Glance<'_> {
+        Glance {
+            lane: self.lane,
+            seq,
+            event_type: self.event_type(),
+            aggregate_type: self.aggregate_type(),
+            key: self.key().map(Arc::as_ref),
+            due_at,
         }
     }
 

@@ -1,6 +1,9 @@
 //! All that is stored, and the moves that keep rows and sets in step.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use postrider_core::{
     EventId, Timestamp,
@@ -11,11 +14,12 @@ use super::{
     hash::FixedMap,
     lane::LaneTable,
     row::{Row, Status},
+    rows::Rows,
 };
 
 pub(super) struct Tables {
     /// Events that are not delivered.
-    pub(super) rows: BTreeMap<Seq, Row>,
+    pub(super) rows: Rows,
     /// Dead ones among them.
     pub(super) dead: BTreeSet<Seq>,
     /// Delivered ones that are kept, the oldest first.
@@ -35,7 +39,7 @@ pub(super) struct Tables {
 impl Tables {
     pub(super) fn new(lanes: u32) -> Self {
         Self {
-            rows: BTreeMap::new(),
+            rows: Rows::default(),
             dead: BTreeSet::new(),
             done: BTreeMap::new(),
             done_ids: FixedMap::default(),
@@ -110,7 +114,7 @@ impl Tables {
 
     /// Changes a row, and moves it to the set that it then belongs to.
     pub(super) fn change(&mut self, seq: Seq, change: impl FnOnce(&mut Row)) {
-        let Some(row) = self.rows.get_mut(&seq) else { return };
+        let Some(row) = self.rows.get_mut(seq) else { return };
         let Some(lane) = usize::try_from(row.lane).ok().and_then(|lane| self.lanes.get_mut(lane)) else {
             return;
         };
@@ -124,13 +128,25 @@ impl Tables {
         }
     }
 
+    /// Lets a row that is parked lie among the others again; the hold that it was the last one behind goes.
+    pub(super) fn unpark(&mut self, seq: Seq) {
+        self.change(seq, |row| row.parked = false);
+        let Some(row) = self.rows.get(seq) else { return };
+        let (Some(key), number) = (row.key().map(Arc::clone), row.lane) else { return };
+        if let Some(lane) = self.lane_mut(number).filter(|lane| lane.parked_count(&key) == 0) {
+            lane.drop_hold(&key);
+        }
+    }
+
     /// Deletes a row.
     pub(super) fn remove(&mut self, seq: Seq) -> Option<Row> {
-        let row = self.rows.remove(&seq)?;
+        let row = self.rows.remove(seq)?;
         if let Some(lane) = self.lane_mut(row.lane) {
             lane.leave(seq, &row);
         }
-        self.dead.remove(&seq);
+        if row.status == Status::Dead {
+            self.dead.remove(&seq);
+        }
         self.ids.remove(row.id());
         Some(row)
     }

@@ -1,0 +1,105 @@
+//! The rows by their place in the order: pages of neighbours, so that finding one costs two steps however many there are.
+
+use std::collections::VecDeque;
+
+use postrider_core::store::Seq;
+
+use super::row::Row;
+
+const PAGE_ROWS: u64 = 64;
+
+/// What is pending is what takes room: a page goes when its last row does. Beyond the oldest row an empty page costs a pointer.
+#[derive(Default)]
+pub(super) struct Rows {
+    pages: VecDeque<Option<Box<Page>>>,
+    /// The number of the first page.
+    first: u64,
+    count: usize,
+    /// An emptied page, for the next one that is wanted: where events come and go one by one, that is soon.
+    spare: Option<Box<Page>>,
+}
+
+struct Page {
+    rows: [Option<Row>; PAGE_ROWS as usize],
+    count: usize,
+}
+
+impl Rows {
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn get(&self, seq: Seq) -> Option<&Row> {
+        let page = self.pages.get(self.index(seq)?)?.as_ref()?;
+        page.rows.get(place(seq))?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, seq: Seq) -> Option<&mut Row> {
+        let index = self.index(seq)?;
+        let page = self.pages.get_mut(index)?.as_mut()?;
+        page.rows.get_mut(place(seq))?.as_mut()
+    }
+
+    /// Puts a row where none is yet.
+    pub(super) fn insert(&mut self, seq: Seq, row: Row) {
+        if self.pages.is_empty() {
+            self.first = seq / PAGE_ROWS;
+        }
+        while seq / PAGE_ROWS < self.first {
+            self.first -= 1;
+            self.pages.push_front(None);
+        }
+        let Some(index) = self.index(seq) else { return };
+        if index >= self.pages.len() {
+            self.pages.resize_with(index + 1, || None);
+        }
+        let Some(page) = self.pages.get_mut(index) else { return };
+        let page = page.get_or_insert_with(|| self.spare.take().unwrap_or_else(Page::empty));
+        if let Some(room) = page.rows.get_mut(place(seq)) {
+            *room = Some(row);
+            page.count += 1;
+            self.count += 1;
+        }
+    }
+
+    pub(super) fn remove(&mut self, seq: Seq) -> Option<Row> {
+        let index = self.index(seq)?;
+        let page = self.pages.get_mut(index)?;
+        let rows = page.as_mut()?;
+        let row = rows.rows.get_mut(place(seq))?.take()?;
+        rows.count -= 1;
+        self.count -= 1;
+        if rows.count == 0 {
+            self.spare = page.take();
+            while let Some(None) = self.pages.front() {
+                self.pages.pop_front();
+                self.first += 1;
+            }
+        }
+        Some(row)
+    }
+
+    /// All rows, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Seq, &Row)> {
+        (self.first..).zip(&self.pages).filter_map(|(number, page)| Some((number, page.as_ref()?))).flat_map(
+            |(number, page)| {
+                (number * PAGE_ROWS..).zip(&page.rows).filter_map(|(seq, row)| Some((seq, row.as_ref()?)))
+            },
+        )
+    }
+
+    fn index(&self, seq: Seq) -> Option<usize> {
+        usize::try_from((seq / PAGE_ROWS).checked_sub(self.first)?).ok()
+    }
+}
+
+impl Page {
+    fn empty() -> Box<Self> {
+        Box::new(Self { rows: std::array::from_fn(|_| None), count: 0 })
+    }
+}
+
+/// Where in its page a row lies.
+fn place(seq: Seq) -> usize {
+    (seq % PAGE_ROWS) as usize
+}
