@@ -241,7 +241,8 @@ impl Reading<'_> {
 
     /// The head that the row's key waits for.
     fn hold_of(&self, row: &Row) -> Option<Seq> {
-        Some(self.tables.lane(row.lane)?.hold_of(row.key()?)?.seq)
+        let lane = self.tables.lane(row.lane).filter(|lane| lane.held_keys() > 0)?;
+        Some(lane.hold_of(row.key()?)?.seq)
     }
 
     fn park(&mut self, seq: Seq) {
@@ -257,7 +258,7 @@ impl Reading<'_> {
     /// Returns a row to the engine, if it fits and is wanted. The first one always fits.
     fn offer(&mut self, seq: Seq, held: bool, due_at: Option<Timestamp>, share: Share) -> Offered {
         let Some(row) = self.tables.rows.get(seq) else { return Offered::Refused };
-        let bytes = self.bytes.saturating_add(row.weight_bytes());
+        let bytes = self.bytes.saturating_add(row.weight_bytes);
         if self.events.len() >= share.events || (bytes > share.bytes && !self.events.is_empty()) {
             return Offered::Left;
         }

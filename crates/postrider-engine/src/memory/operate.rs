@@ -32,7 +32,7 @@ pub(super) fn dead(tables: &Tables, after: Seq, limit: usize) -> Vec<DeadLetter>
             event_type: row.event_type().to_owned(),
             key: row.key().map(|key| key.to_string()),
             attempts: row.attempts,
-            error: row.last_error.clone().unwrap_or_default(),
+            error: row.last_error.as_deref().unwrap_or_default().to_owned(),
             blocks,
             created_at: row.created_at,
         })
@@ -120,15 +120,16 @@ pub(super) fn why(tables: &Tables, key: &str) -> Option<Hold> {
 
 fn status_of(row: &Row) -> EventStatus {
     match row.status {
-        Status::Dead => {
-            EventStatus::Dead { attempts: row.attempts, error: row.last_error.clone().unwrap_or_default() }
-        }
+        Status::Dead => EventStatus::Dead {
+            attempts: row.attempts,
+            error: row.last_error.as_deref().unwrap_or_default().to_owned(),
+        },
         _ if row.parked => EventStatus::Parked,
         Status::New => EventStatus::New,
         Status::Waiting => EventStatus::Waiting {
             attempts: row.attempts,
             available_at: row.available_at,
-            error: row.last_error.clone(),
+            error: row.last_error.as_deref().map(str::to_owned),
         },
     }
 }

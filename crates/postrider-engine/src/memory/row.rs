@@ -8,6 +8,8 @@ use postrider_core::{
     store::{Glance, Lane, Seq, Undecodable},
 };
 
+use super::hash::lane_of;
+
 /// The status of a row that is not delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Status {
@@ -37,16 +39,35 @@ pub(super) struct Broken {
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub(super) content: Result<Event, Box<Broken>>,
+    /// Kept here, because an event that nobody has read for a while is far from the processor.
+    pub(super) weight_bytes: usize,
     pub(super) lane: Lane,
     pub(super) status: Status,
     pub(super) parked: bool,
     pub(super) attempts: u32,
     pub(super) available_at: Timestamp,
     pub(super) created_at: Timestamp,
-    pub(super) last_error: Option<String>,
+    pub(super) last_error: Option<Box<str>>,
 }
 
 impl Row {
+    /// A new row, which is due at once.
+    pub(super) fn new(content: Result<Event, Box<Broken>>, lanes: u32, now: Timestamp) -> Self {
+        let mut row = Self {
+            weight_bytes: content.as_ref().map_or(EVENT_FLAT_BYTES, Event::weight_bytes),
+            content,
+            lane: 0,
+            status: Status::New,
+            parked: false,
+            attempts: 0,
+            available_at: now,
+            created_at: now,
+            last_error: None,
+        };
+        row.lane = lane_of(row.key().map_or(row.id().as_str(), Arc::as_ref), lanes);
+        row
+    }
+
     pub(super) fn id(&self) -> &EventId {
         match &self.content {
             Ok(event) => event.id(),
@@ -82,10 +103,6 @@ impl Row {
             key: self.key().map(Arc::as_ref),
             due_at,
         }
-    }
-
-    pub(super) fn weight_bytes(&self) -> usize {
-        self.content.as_ref().map_or(EVENT_FLAT_BYTES, Event::weight_bytes)
     }
 
     /// Whether its time has not come. A row that was written to be delivered at once is never early, also if the clock

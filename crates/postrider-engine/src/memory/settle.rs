@@ -75,7 +75,7 @@ fn apply(tables: &mut Tables, settlement: &Settlement, retention: Duration, now:
                 row.available_at = until;
                 row.attempts = *attempts;
                 if let Some(error) = error {
-                    row.last_error = Some(clean_error(error));
+                    row.last_error = Some(clean_error(error).into());
                 }
             });
             Some(Held { seq, until: Some(until), reason: *reason })
@@ -93,7 +93,7 @@ fn apply(tables: &mut Tables, settlement: &Settlement, retention: Duration, now:
                 row.status = Status::Dead;
                 row.parked = false;
                 row.attempts = *attempts;
-                row.last_error = Some(clean_error(error));
+                row.last_error = Some(clean_error(error).into());
             });
             block.then_some(Held { seq, until: None, reason: HoldReason::Dead })
         }

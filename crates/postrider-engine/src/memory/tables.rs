@@ -29,7 +29,6 @@ pub(super) struct Tables {
     pub(super) business: BTreeMap<String, String>,
     /// The first seq of each open transaction: whatever it wrote, no claim has met.
     open: BTreeMap<u64, Seq>,
-    ids: FixedMap<EventId, Seq>,
     /// Instances, and until when they are believed to be there.
     pub(super) members: BTreeMap<String, Timestamp>,
     lanes: Vec<LaneTable>,
@@ -45,7 +44,6 @@ impl Tables {
             done_ids: FixedMap::default(),
             business: BTreeMap::new(),
             open: BTreeMap::new(),
-            ids: FixedMap::default(),
             members: BTreeMap::new(),
             lanes: (0..lanes).map(|_| LaneTable::default()).collect(),
             last_seq: 0,
@@ -78,7 +76,7 @@ impl Tables {
     }
 
     pub(super) fn seq_of(&self, id: &str) -> Option<Seq> {
-        self.ids.get(id).copied()
+        self.rows.find(id)
     }
 
     /// The next place in the order, drawn for a transaction that stays open.
@@ -105,7 +103,6 @@ impl Tables {
 
     /// Makes a row visible.
     pub(super) fn add(&mut self, seq: Seq, row: Row) {
-        self.ids.insert(row.id().clone(), seq);
         if let Some(lane) = self.lane_mut(row.lane) {
             lane.enter(seq, &row);
         }
@@ -147,7 +144,6 @@ impl Tables {
         if row.status == Status::Dead {
             self.dead.remove(&seq);
         }
-        self.ids.remove(row.id());
         Some(row)
     }
 }
