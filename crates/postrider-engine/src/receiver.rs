@@ -85,14 +85,12 @@ impl Receiver {
         self.delivered
     }
 
-    /// What was to be sent has ended, one way or another.
-    pub(crate) fn ended(&mut self) {
+    /// What was to be sent has ended, one way or another. A probe that nobody has ruled on by now was never sent.
+    pub(crate) fn ended(&mut self, probe: bool, now: Instant) {
         self.busy = self.busy.saturating_sub(1);
-    }
-
-    /// What was taken to be sent never was.
-    pub(crate) fn not_sent(&mut self, now: Instant) {
-        self.breaker.not_sent(now);
+        if probe {
+            self.breaker.not_sent(now);
+        }
     }
 
     /// Forgets everything but what it is.

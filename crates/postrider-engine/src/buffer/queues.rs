@@ -9,12 +9,9 @@ impl Buffer {
     pub(super) fn enter(&mut self, item: Item) {
         self.track(&item);
         if let Some(key) = &item.key {
-            match self.keys.entry((item.lease.lane, key.clone())) {
-                std::collections::hash_map::Entry::Occupied(mut busy) => {
-                    busy.get_mut().push_back(item);
-                    return;
-                }
-                std::collections::hash_map::Entry::Vacant(free) => free.insert(VecDeque::new()),
+            match self.keys.entry(KeyOfLane { lane: item.lease.lane, key: key.clone() }) {
+                Entry::Occupied(mut busy) => return busy.get_mut().push_back(item),
+                Entry::Vacant(free) => free.insert(VecDeque::new()),
             };
         }
         self.line_up(item);
