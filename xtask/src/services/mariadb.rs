@@ -1,5 +1,6 @@
 //! MariaDB, Debian's own.
 
+use super::home::Home;
 use super::server::{Room, Server, USER};
 use super::state::Entry;
 use crate::apt::Package;
@@ -17,7 +18,7 @@ impl Server for MariaDb {
         "POSTRIDER_TEST_MYSQL_URL"
     }
 
-    fn missing(&self) -> Vec<Package> {
+    fn missing(&self, _: &Home) -> Vec<Package> {
         let package = |name, units, program| (Package { name, units }, program);
         [
             package("mariadb-server", &["mariadb.service"], "mariadbd"),

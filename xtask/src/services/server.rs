@@ -30,7 +30,7 @@ pub(crate) trait Server: Sync {
     }
 
     /// Debian packages that are missing.
-    fn missing(&self) -> Vec<Package>;
+    fn missing(&self, home: &Home) -> Vec<Package>;
 
     /// Whom it runs as when the caller is root, if it does not run as root.
     fn account(&self) -> Option<&'static str> {
@@ -107,12 +107,12 @@ impl Room<'_> {
             .map_err(|error| format!("Cannot give {} away: {error}", path.display()))
     }
 
-    /// A program of the server: on record, in its folder, as its account, out of reach of the terminal's Ctrl-C, and
-    /// with nothing of the caller's environment, which may hold settings for other servers.
+    /// A program of the server: on record, in its folder, as its account, and with
+    /// nothing of the caller's environment, which may hold settings for other servers.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = process::recorded(program);
         self.clean(&mut command);
-        command.current_dir(self.folder()).process_group(0);
+        command.current_dir(self.folder());
         if let Some(account) = self.account {
             command.uid(account.uid).gid(account.gid);
         }

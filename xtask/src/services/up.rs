@@ -49,7 +49,9 @@ pub(crate) fn up(home: &Home, servers: &[&'static dyn Server], kept: bool) -> Re
     fs::set_permissions(&state.data, Permissions::from_mode(0o711))
         .map_err(|error| format!("Cannot open {} to servers: {error}", state.data.display()))?;
 
-    let missing = servers.iter().flat_map(|server| server.missing());
+    let ended =
+        servers.iter().filter(|server| process::alive(&home.processes().join(server.name())).is_none());
+    let missing = ended.flat_map(|server| server.missing(home));
     let missing: BTreeMap<&str, Package> = missing.map(|package| (package.name, package)).collect();
     apt::install(&missing.into_values().collect::<Vec<_>>())?;
     let mut rooms = Vec::new();
