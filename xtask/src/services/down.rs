@@ -3,9 +3,9 @@
 use super::home::{Home, remove_folder};
 use super::state::Entry;
 use super::{find, process};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 /// Ends the servers that `which` picks and removes their data. Says what it ended.
@@ -17,20 +17,16 @@ pub(crate) fn down(home: &Home, which: impl Fn(&Entry) -> bool) -> Result<Vec<St
         .filter(|(_, entry)| !which(entry))
         .map(|(name, _)| name.clone())
         .collect();
-    let mut records: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-    for record in records_of(home)? {
-        let file = record.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let server = file.split('.').next().unwrap_or_default().to_owned();
-        if !kept.contains(&server) {
-            records.entry(server).or_default().push(record);
-        }
-    }
+    let names: BTreeSet<String> = records_of(home)?
+        .iter()
+        .map(|record| server_of(record))
+        .filter(|name| !kept.contains(name))
+        .collect();
 
     let mut ended = Vec::new();
     let mut failures = Vec::new();
     thread::scope(|scope| {
-        let threads: Vec<_> =
-            records.iter().map(|(name, records)| (name, scope.spawn(|| stop(name, records)))).collect();
+        let threads: Vec<_> = names.iter().map(|name| (name, scope.spawn(|| stop(home, name)))).collect();
         for (name, thread) in threads {
             match thread.join() {
                 Ok(Ok(true)) => ended.push(name.clone()),
@@ -66,10 +62,16 @@ fn records_of(home: &Home) -> Result<Vec<PathBuf>, String> {
     Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
 }
 
-/// Whether any process was still alive. The server's own record sorts before those of its companions, which it needs.
-fn stop(name: &str, records: &[PathBuf]) -> Result<bool, String> {
+/// The part before the dot: a companion's record is called `SERVER.COMPANION`.
+fn server_of(record: &Path) -> String {
+    record.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Ends the processes of a server, the server itself before its companions, which it needs. Whether any was alive.
+pub(crate) fn stop(home: &Home, name: &str) -> Result<bool, String> {
     let signal = find(name).map_or("TERM", |server| server.stop_signal());
-    let mut records = records.to_vec();
+    let mut records = records_of(home)?;
+    records.retain(|record| server_of(record) == name);
     records.sort();
     let mut any = false;
     for record in records {

@@ -5,23 +5,29 @@
 //! - `server`: what a server must say of itself, and the room that it is given; then one file a server
 //! - `up`, `down`, `report`, `for_tests`: what can be done with them
 //! - `home`, `state`, `ports`: where things lie, and what was chosen
-//! - `process`, `account`, `packages`, `ready`: how a server is started, as whom, from what, and since when it serves
+//! - `process`, `account`, `packages`, `ready`, `wire`: how a server is started, as whom, from what, and since when it
+//!   serves
 
 mod account;
 mod down;
 mod for_tests;
 mod home;
+mod kafka;
 mod mariadb;
+mod nats;
 mod packages;
 mod pgbouncer;
 mod ports;
 mod postgres;
 mod process;
+mod rabbitmq;
 mod ready;
+mod redis;
 mod report;
 mod server;
 mod state;
 mod up;
+mod wire;
 
 use crate::place::Place;
 pub(crate) use for_tests::ForTests;
@@ -30,8 +36,16 @@ use server::Server;
 use std::env;
 
 /// All servers; one that needs another stands behind it.
-const ALL: &[&dyn Server] =
-    &[&postgres::Postgres18, &postgres::Postgres15, &pgbouncer::PgBouncer, &mariadb::MariaDb];
+const ALL: &[&dyn Server] = &[
+    &postgres::Postgres18,
+    &postgres::Postgres15,
+    &pgbouncer::PgBouncer,
+    &mariadb::MariaDb,
+    &kafka::Kafka,
+    &rabbitmq::RabbitMq,
+    &nats::Nats,
+    &redis::Redis,
+];
 
 /// What `cargo xtask test` starts.
 const FOR_TESTS: &[&str] = &["postgres", "postgres15", "pgbouncer", "mariadb"];

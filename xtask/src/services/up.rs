@@ -4,7 +4,7 @@ use super::account::Account;
 use super::home::{Home, make_folder, random_hex};
 use super::server::{Room, Server};
 use super::state::{Entry, State};
-use super::{ports, process, ready};
+use super::{down, ports, process, ready};
 use crate::apt::{self, Package};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
@@ -93,7 +93,11 @@ fn choose(home: &Home, state: &mut State, servers: &[&'static dyn Server], kept:
     for server in servers {
         let record = home.processes().join(server.name());
         if server.needs().is_some_and(|needed| moved.contains(needed)) {
-            process::stop(&record, server.stop_signal())?;
+            down::stop(home, server.name())?;
+        }
+        if process::alive(&record).is_none() {
+            // Its companions may have outlived it.
+            down::stop(home, server.name())?;
         }
         match state.servers.get_mut(server.name()) {
             Some(entry) => {
