@@ -50,13 +50,16 @@ impl Server for RabbitMq {
         let plugins = room.write("enabled_plugins", "[].\n")?;
         let mut server = room.command(Path::new(SCRIPT));
         server
-            // With this the script becomes the server; else it stays in front of it.
+            // With this the script becomes the server, and else stays in front of it; there is no input all the same.
             .env("RABBITMQ_ALLOW_INPUT", "true")
+            .env(
+                "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
+                "-noinput -kernel inet_dist_use_interface {127,0,0,1}",
+            )
             .env("ERL_EPMD_PORT", &mapper_port)
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
             .env("RABBITMQ_NODENAME", format!("postrider-{}@localhost", room.entry.port))
             .env("RABBITMQ_DIST_PORT", between_nodes.to_string())
-            .env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "-kernel inet_dist_use_interface {127,0,0,1}")
             .env("RABBITMQ_CONF_ENV_FILE", folder.join("none"))
             .env("RABBITMQ_CONFIG_FILE", configuration)
             .env("RABBITMQ_ADVANCED_CONFIG_FILE", folder.join("none"))
