@@ -3,15 +3,15 @@
 use crate::tools::{is_root, on_path};
 use std::process::Command;
 
-/// A package, and the programs of its server that the distribution would start by itself.
+/// A package, and what the distribution would start of it by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Package {
     pub(crate) name: &'static str,
-    /// Units that are disabled after we installed the package: they would take the standard ports at the next boot.
+    /// Units that are disabled once the package is installed: at the next boot they would take the standard ports.
     pub(crate) units: &'static [&'static str],
 }
 
-/// Runs as root with the packages as arguments, after the units that are disabled at the end and a `--`.
+/// Runs as root. Its arguments are the units that are disabled at the end, a `--`, and the packages.
 ///
 /// Every package asks `policy-rc.d` before it starts a service. One that forbids it is left alone; else ours stands in
 /// its place until the end.

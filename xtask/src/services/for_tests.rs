@@ -28,8 +28,9 @@ impl ForTests {
             *watcher = Some(watch_us()?);
         }
         let _lock = home.lock()?;
-        let state = up::up(&home, &up::wanted(ALL, FOR_TESTS, given)?, false)?;
-        Ok(report::variables(ALL, Some(&state), |name| is_alive(&home, name), given))
+        up::up(&home, &up::wanted(ALL, FOR_TESTS, given)?, false)?;
+        let state = home.read_state()?;
+        Ok(report::variables(ALL, state.as_ref(), |name| is_alive(&home, name), given))
     }
 
     /// Waits until the watcher has done its work.

@@ -85,14 +85,10 @@ impl<'a> Command<'a> {
             Self::Down => {
                 let _lock = home.lock()?;
                 let ended = down::down(&home, |_| true)?;
-                println!(
-                    "{}",
-                    if ended.is_empty() {
-                        "Nothing ran.".to_owned()
-                    } else {
-                        format!("Ended: {}", ended.join(", "))
-                    }
-                );
+                match ended.as_slice() {
+                    [] => println!("Nothing ran."),
+                    ended => println!("Ended: {}", ended.join(", ")),
+                }
                 Ok(())
             }
             Self::Status => print_status(&home),
@@ -100,6 +96,9 @@ impl<'a> Command<'a> {
                 let state = home.read_state()?;
                 let variables = report::variables(ALL, state.as_ref(), |name| is_alive(&home, name), given);
                 print!("{}", report::exports(&variables));
+                if variables.is_empty() {
+                    eprintln!("Nothing runs: `cargo xtask services up` starts servers.");
+                }
                 Ok(())
             }
             Self::Watch => for_tests::watch(&home),

@@ -43,7 +43,7 @@ impl Server for RabbitMq {
         let mut mapper = room.command(&server_program("epmd").ok_or("epmd is not here.")?);
         mapper.args(["-address", "127.0.0.1", "-port", &mapper_port]);
         room.launch_companion("epmd", mapper)?;
-        ready::wait_for(|| Wire::connect(room.entry.inner_port).map(|_| ()))?;
+        ready::wait_for_port(room.entry.inner_port)?;
 
         let between_nodes = ports::free(1)?.first().copied().ok_or("There is no port.")?;
         let configuration = room.write("rabbitmq.conf", &configuration(room.entry))?;

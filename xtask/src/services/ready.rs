@@ -1,7 +1,7 @@
 //! Waiting until a server serves.
 
 use super::server::{Room, Server};
-use std::cell::Cell;
+use super::wire::Wire;
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -11,27 +11,40 @@ const READY_TIME_MAX: Duration = Duration::from_secs(120);
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 const LOG_LINES: usize = 20;
 
-/// Waits until a client of the server is served, or its process has ended, or the time is up.
+/// Waits until a client of the server is served, its process has ended, or the time is up.
 pub(crate) fn wait(server: &dyn Server, room: &Room<'_>) -> Result<(), String> {
-    let alive = Cell::new(true);
-    let result = wait_for(|| {
+    wait_for(|| {
         // Before the question: an answer may come from somebody else once ours has ended.
-        alive.set(room.is_alive());
-        if alive.get() { server.ready(room) } else { Ok(()) }
-    });
-    if alive.get() { result } else { Err("Its process has ended.".to_owned()) }
+        if !room.is_alive() {
+            return Answer::Never("Its process has ended.".to_owned());
+        }
+        server.ready(room).map_or_else(Answer::NotYet, |()| Answer::Ready)
+    })
 }
 
-/// Asks until the answer is good or the time is up.
-pub(crate) fn wait_for(is_ready: impl Fn() -> Result<(), String>) -> Result<(), String> {
+/// Waits until something listens on a port.
+pub(crate) fn wait_for_port(port: u16) -> Result<(), String> {
+    wait_for(|| Wire::connect(port).map_or_else(Answer::NotYet, |_| Answer::Ready))
+}
+
+enum Answer {
+    Ready,
+    NotYet(String),
+    Never(String),
+}
+
+fn wait_for(ask: impl Fn() -> Answer) -> Result<(), String> {
     let start = Instant::now();
-    while let Err(why) = is_ready() {
-        if start.elapsed() > READY_TIME_MAX {
-            return Err(format!("It is not ready after {} s: {why}", READY_TIME_MAX.as_secs()));
+    loop {
+        match ask() {
+            Answer::Ready => return Ok(()),
+            Answer::Never(why) => return Err(why),
+            Answer::NotYet(why) if start.elapsed() > READY_TIME_MAX => {
+                return Err(format!("It is not ready after {} s: {why}", READY_TIME_MAX.as_secs()));
+            }
+            Answer::NotYet(_) => thread::sleep(ASK_AGAIN),
         }
-        thread::sleep(ASK_AGAIN);
     }
-    Ok(())
 }
 
 /// The end of a log, for an error message.

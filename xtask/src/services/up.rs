@@ -4,7 +4,7 @@ use super::account::Account;
 use super::home::{Home, make_folder, random_hex};
 use super::server::{Room, Server};
 use super::state::{Entry, State};
-use super::{down, ports, process, ready};
+use super::{ALL, down, is_alive, ports, ready};
 use crate::apt::{self, Package};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
@@ -37,7 +37,13 @@ pub(crate) fn wanted(
 }
 
 /// Starts what does not run and waits for all of them. `kept` ones outlive the test runs that use them.
-pub(crate) fn up(home: &Home, servers: &[&'static dyn Server], kept: bool) -> Result<State, String> {
+pub(crate) fn up(home: &Home, servers: &[&'static dyn Server], kept: bool) -> Result<(), String> {
+    if servers.is_empty() {
+        return Ok(());
+    }
+    if !cfg!(target_os = "linux") {
+        return Err(only_linux(servers));
+    }
     let mut state = match home.read_state()? {
         Some(state) => state,
         None => State { data: home.choose_data()?, servers: BTreeMap::new() },
@@ -49,8 +55,7 @@ pub(crate) fn up(home: &Home, servers: &[&'static dyn Server], kept: bool) -> Re
     fs::set_permissions(&state.data, Permissions::from_mode(0o711))
         .map_err(|error| format!("Cannot open {} to servers: {error}", state.data.display()))?;
 
-    let ended =
-        servers.iter().filter(|server| process::alive(&home.processes().join(server.name())).is_none());
+    let ended = servers.iter().filter(|server| !is_alive(home, server.name()));
     let missing = ended.flat_map(|server| server.missing(home));
     let missing: BTreeMap<&str, Package> = missing.map(|package| (package.name, package)).collect();
     apt::install(&missing.into_values().collect::<Vec<_>>())?;
@@ -82,43 +87,42 @@ pub(crate) fn up(home: &Home, servers: &[&'static dyn Server], kept: bool) -> Re
         }
     }
     home.write_state(&state)?;
-    if failures.is_empty() { Ok(state) } else { Err(failures.join("\n")) }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+fn only_linux(servers: &[&'static dyn Server]) -> String {
+    let variables: Vec<_> = servers.iter().map(|server| server.variable()).collect();
+    format!("Servers are started on Linux only; elsewhere set {} to servers of yours.", variables.join(", "))
 }
 
 /// Gives each server ports and a password. One that died keeps them, so that its URL stays true, if nobody took its port.
 fn choose(home: &Home, state: &mut State, servers: &[&'static dyn Server], kept: bool) -> Result<(), String> {
     let mut new_ports = ports::free(2 * servers.len())?.into_iter();
     let mut next_port = || new_ports.next().ok_or("There are too few ports.");
-    let mut moved = BTreeSet::new();
     for server in servers {
-        let record = home.processes().join(server.name());
-        if server.needs().is_some_and(|needed| moved.contains(needed)) {
-            down::stop(home, server.name())?;
-        }
-        if process::alive(&record).is_none() {
+        let name = server.name();
+        if !is_alive(home, name) {
             // Its companions may have outlived it.
-            down::stop(home, server.name())?;
+            down::stop(home, name)?;
         }
-        match state.servers.get_mut(server.name()) {
-            Some(entry) => {
-                entry.kept |= kept;
-                if process::alive(&record).is_none()
-                    && !(ports::is_free(entry.port) && ports::is_free(entry.inner_port))
-                {
-                    (entry.port, entry.inner_port) = (next_port()?, next_port()?);
-                    moved.insert(server.name());
+        if let Some(entry) = state.servers.get_mut(name) {
+            entry.kept |= kept;
+            let ports_are_free = ports::is_free(entry.port) && ports::is_free(entry.inner_port);
+            if !is_alive(home, name) && !ports_are_free {
+                (entry.port, entry.inner_port) = (next_port()?, next_port()?);
+                // What stands in front of it looks for it at the old port.
+                for dependent in ALL.iter().filter(|server| server.needs() == Some(name)) {
+                    down::stop(home, dependent.name())?;
                 }
             }
-            None => {
-                // What stands in front of another server passes the password on to it.
-                let passed_on = server.needs().and_then(|needed| state.servers.get(needed));
-                let password = passed_on
-                    .map_or_else(|| random_hex(PASSWORD_BYTES), |entry| Ok(entry.password.clone()))?;
-                let (port, inner_port) = (next_port()?, next_port()?);
-                let entry = Entry { port, inner_port, password, version: None, kept };
-                state.servers.insert(server.name().to_owned(), entry);
-            }
+            continue;
         }
+        // What stands in front of another server passes the password on to it.
+        let behind = server.needs().and_then(|needed| state.servers.get(needed));
+        let password =
+            behind.map_or_else(|| random_hex(PASSWORD_BYTES), |entry| Ok(entry.password.clone()))?;
+        let (port, inner_port) = (next_port()?, next_port()?);
+        state.servers.insert(name.to_owned(), Entry { port, inner_port, password, version: None, kept });
     }
     Ok(())
 }
@@ -145,7 +149,6 @@ fn start(server: &dyn Server, room: &Room<'_>) -> Result<Option<String>, String>
 
 #[cfg(test)]
 mod tests {
-    use super::super::ALL;
     use super::*;
 
     fn names(asked: &[&str], given: &[&str]) -> Vec<&'static str> {
