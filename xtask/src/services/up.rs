@@ -142,8 +142,9 @@ fn start(server: &dyn Server, room: &Room<'_>) -> Result<Option<String>, String>
         println!("{} {version} is ready on 127.0.0.1:{} after {time:.1} s", room.name, room.entry.port);
         Ok(Some(version))
     };
-    run().map_err(|why: String| {
-        format!("{why}\nThe end of its log ({}):\n{}", room.log().display(), ready::tail(&room.log()))
+    run().map_err(|why: String| match ready::tail(&room.log()) {
+        tail if tail.is_empty() => why,
+        tail => format!("{why}\nThe end of its log ({}):\n{tail}", room.log().display()),
     })
 }
 
