@@ -129,10 +129,11 @@ impl Room<'_> {
             .env("LC_ALL", "C.UTF-8");
     }
 
-    /// Runs a program that prepares something, to its end.
+    /// Runs a program that prepares something, to its end. Its record is not the server's: who finds it alive after a crash
+    /// must not take it for the server.
     pub(crate) fn prepare(&self, command: Command) -> Result<(), String> {
         let what = format!("{command:?}");
-        let status = process::wait(self.launch(command)?, PREPARE_TIME_MAX)
+        let status = process::wait(self.launch_companion("prepare", command)?, PREPARE_TIME_MAX)
             .map_err(|why| format!("This {why}: {what}"))?;
         if status.success() { Ok(()) } else { Err(format!("This ended with {status}: {what}")) }
     }
