@@ -72,9 +72,8 @@ mod tests {
         let is_there = |seq| seq % 100 == 0;
         for seq in 0..100_000 {
             ids.insert(seq, &"a".into(), seq, is_there);
-            ids.insert(seq, &"twin".into(), seq + 1, |_| true);
         }
-        assert!(ids.seqs.len() < 3000 && ids.twins.len() < 2, "{}", ids.seqs.len());
+        assert!(ids.seqs.len() < 3000, "{}", ids.seqs.len());
         assert!((0..1000).all(|n| found(&ids, n * 100, "a") == [n * 100]));
     }
 }
