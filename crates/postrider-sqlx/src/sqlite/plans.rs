@@ -81,7 +81,7 @@ async fn check_all(store: &SqliteStore) {
     check(store, &claim.write.unpark, &[row, hold.trim_start_matches("SEARCH h ")]).await;
     check(store, &claim.write.free, &[row, parked]).await;
 
-    for statement in [&settle.keep, &settle.remove, &settle.survivors, &settle.change] {
+    for statement in [&settle.quick, &settle.keep, &settle.remove, &settle.survivors, &settle.change] {
         check(store, statement, &[row]).await;
     }
     check(store, &settle.free, &[parked, row]).await;
