@@ -1,11 +1,11 @@
 //! From a row to an event, or to the reason why it is none.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use postrider_core::{
     Event, EventError, EventId, Payload, Timestamp,
     event::{Due, Fields, limits},
-    store::Undecodable,
+    store::{Seq, Undecodable},
 };
 use sqlx::{Row, TypeInfo, ValueRef, sqlite::SqliteRow};
 
@@ -14,9 +14,11 @@ use super::statement::natural;
 /// Headers are strings in JSON, where a character takes at most six bytes.
 const HEADERS_JSON_BYTES_MAX: usize = limits::HEADERS_BYTES_MAX * 8;
 
-/// The columns that a [`Stored`] row has, by their places: every column that sqlx hands over is a copy of its own, and a name
-/// is looked up for every value. What is larger than any event can be, or than `bytes_max` (an expression), is not read, and its size
-/// stands in its place: a table can be written to by anybody.
+/// What is read of a row of `e`: its small fields and the hold of its key as one JSON array, its headers, and its payload. Each value
+/// that sqlx hands over is a copy of its own, made and freed under a lock; three of them cost less than fifteen.
+///
+/// What is larger than any event can be, or than `bytes_max` (an expression), is not read, and its size stands in its place: a table
+/// can be written to by anybody.
 pub(super) fn columns(bytes_max: &str) -> String {
     let payload_max = limits::PAYLOAD_BYTES_MAX;
     let read = |column: &str, limit: usize| {
@@ -30,164 +32,185 @@ pub(super) fn columns(bytes_max: &str) -> String {
         read("e.payload_bytes", payload_max),
     );
     format!(
-        "e.seq, e.attempts, e.available_at, e.created_at, e.occurred_at, e.event_id, e.event_type, e.aggregate_type,
-         e.aggregate_id, e.ordering_key, e.tenant_id, e.content_type, {headers},
-         CASE WHEN e.payload IS NULL THEN {payload_bytes} ELSE {payload} END"
+        "json_array(e.seq, e.attempts, e.available_at, e.created_at, e.occurred_at, e.event_id, e.event_type,
+                    e.aggregate_type, e.aggregate_id, e.ordering_key, e.tenant_id, e.content_type, h.seq,
+                    h.reason = 'returning'),
+         {headers}, CASE WHEN e.payload IS NULL THEN {payload_bytes} ELSE {payload} END"
     )
 }
 
+/// The table that [`columns`] reads from: events with the holds of their keys.
+pub(super) const TABLE: &str = "{p}event AS e
+    LEFT JOIN {p}hold AS h ON h.lane = e.lane AND h.effective_key = e.effective_key";
+
+const FIELDS: usize = 0;
+const HEADERS: usize = 1;
+const PAYLOAD: usize = 2;
+
+type Text = Option<String>;
+type Packed =
+    (i64, i64, i64, i64, i64, String, String, String, Text, Text, Text, String, Option<i64>, Option<u8>);
+
 /// A row with the columns of [`columns`].
-#[derive(Clone, Copy)]
-pub(super) struct Stored<'a>(pub(super) &'a SqliteRow);
-
-const SEQ: usize = 0;
-const ATTEMPTS: usize = 1;
-const AVAILABLE_AT: usize = 2;
-const CREATED_AT: usize = 3;
-const OCCURRED_AT: usize = 4;
-const EVENT_ID: usize = 5;
-const EVENT_TYPE: usize = 6;
-const AGGREGATE_TYPE: usize = 7;
-const AGGREGATE_ID: usize = 8;
-const ORDERING_KEY: usize = 9;
-const TENANT_ID: usize = 10;
-const CONTENT_TYPE: usize = 11;
-const HEADERS: usize = 12;
-const PAYLOAD: usize = 13;
-
-/// How many columns there are.
-pub(super) const COLUMNS: usize = 14;
-
-/// Their names, for messages.
-const NAMES: [&str; COLUMNS] = [
-    "seq",
-    "attempts",
-    "available_at",
-    "created_at",
-    "occurred_at",
-    "event_id",
-    "event_type",
-    "aggregate_type",
-    "aggregate_id",
-    "ordering_key",
-    "tenant_id",
-    "content_type",
-    "headers",
-    "payload",
-];
+pub(super) struct Stored<'a> {
+    row: &'a SqliteRow,
+    fields: Packed,
+    /// Whether a text of the fields is none.
+    garbled: bool,
+}
 
 type Reason = Box<dyn std::error::Error>;
 
-impl Stored<'_> {
-    /// Its place in the order; none if the row is no event's.
-    pub(super) fn seq(self) -> sqlx::Result<Option<u64>> {
-        Ok(self.0.try_get::<Option<i64>, _>(SEQ)?.map(natural))
+impl<'a> Stored<'a> {
+    /// The row, unless its fields are of another kind.
+    pub(super) fn new(row: &'a SqliteRow) -> sqlx::Result<Self> {
+        let text = String::from_utf8_lossy(row.try_get_unchecked(FIELDS)?);
+        let fields = serde_json::from_str(&text).map_err(|error| sqlx::Error::Decode(error.into()))?;
+        Ok(Self { row, fields, garbled: matches!(text, Cow::Owned(_)) })
     }
 
-    pub(super) fn attempts(self) -> sqlx::Result<u32> {
-        self.0.try_get(ATTEMPTS).map(natural::<u32>)
+    pub(super) fn seq(&self) -> Seq {
+        natural(self.fields.0)
     }
 
-    pub(super) fn available_at(self) -> sqlx::Result<Timestamp> {
-        self.0.try_get(AVAILABLE_AT).map(Timestamp::from_micros)
+    pub(super) fn attempts(&self) -> u32 {
+        natural(self.fields.1)
     }
 
-    pub(super) fn created_at(self) -> sqlx::Result<Timestamp> {
-        self.0.try_get(CREATED_AT).map(Timestamp::from_micros)
+    pub(super) fn available_at(&self) -> Timestamp {
+        Timestamp::from_micros(self.fields.2)
+    }
+
+    pub(super) fn created_at(&self) -> Timestamp {
+        Timestamp::from_micros(self.fields.3)
+    }
+
+    /// The event that its key is held by, and whether the key comes back.
+    pub(super) fn hold(&self) -> (Option<Seq>, bool) {
+        (self.fields.12.map(natural), self.fields.13 == Some(1))
     }
 
     /// The sizes of its payload and headers, and whether one of them was not read.
-    pub(super) fn sizes(self) -> sqlx::Result<(i64, i64, bool)> {
+    pub(super) fn sizes(&self) -> sqlx::Result<(i64, i64, bool)> {
         let size = |column| -> sqlx::Result<(i64, bool)> {
-            let value = self.0.try_get_raw(column)?;
-            if value.is_null() {
-                return Ok((0, false));
-            }
-            match value.type_info().name() {
-                "INTEGER" => Ok((self.0.try_get(column)?, true)),
-                _ => Ok((self.0.try_get_unchecked::<&[u8], _>(column)?.len() as i64, false)),
+            match self.size(column)? {
+                Some(size) => Ok((size, true)),
+                None => {
+                    let bytes: Option<&[u8]> = self.row.try_get_unchecked(column)?;
+                    Ok((bytes.map_or(0, |bytes| bytes.len() as i64), false))
+                }
             }
         };
         let ((payload, no_payload), (headers, no_headers)) = (size(PAYLOAD)?, size(HEADERS)?);
         Ok((payload, headers, no_payload || no_headers))
     }
 
+    /// The size of what was not read.
+    fn size(&self, column: usize) -> sqlx::Result<Option<i64>> {
+        let value = self.row.try_get_raw(column)?;
+        let unread = !value.is_null() && value.type_info().name() == "INTEGER";
+        unread.then(|| self.row.try_get(column)).transpose()
+    }
+
     /// The event of a row. An error is that of this row alone; its neighbours do not suffer.
     pub(super) fn decode(self) -> Result<Event, Undecodable> {
-        self.fields().and_then(|fields| Ok(Event::from_stored(fields)?)).map_err(|reason| Undecodable {
-            id: self.lossy(EVENT_ID).unwrap_or_default().into(),
-            key: self.key(),
-            reason: named(reason),
+        let row = self.row;
+        self.into_fields().and_then(|fields| Ok(Event::from_stored(fields)?)).map_err(|reason| {
+            // The fields are gone into what was to be an event; this is rare enough to read them once more.
+            let named = Stored::new(row).map(|stored| (stored.key(), stored.fields.5));
+            let (key, id) = named.unwrap_or_default();
+            Undecodable { id: id.into(), key: key.map(Arc::from), reason: reason.to_string() }
         })
     }
 
-    fn fields(self) -> Result<Fields, Reason> {
-        let Self(row) = self;
-        let available_at = self.available_at()?;
+    fn into_fields(self) -> Result<Fields, Reason> {
+        if self.garbled {
+            return Err(self.garbled_field());
+        }
+        let (headers, payload) = (self.headers()?, self.payload()?);
+        let (available_at, created_at) = (self.available_at(), self.created_at());
         // Once it has been tried, the column says when it is tried again and no longer what its writer asked for.
-        let delayed = available_at > self.created_at()? && row.try_get::<i64, _>(ATTEMPTS)? == 0;
+        let delayed = available_at > created_at && self.attempts() == 0;
+        let (
+            ..,
+            occurred_at,
+            id,
+            event_type,
+            aggregate_type,
+            aggregate_id,
+            ordering_key,
+            tenant_id,
+            content_type,
+            _,
+            _,
+        ) = self.fields;
         Ok(Fields {
-            id: EventId::from(row.try_get::<&str, _>(EVENT_ID)?),
-            event_type: row.try_get(EVENT_TYPE)?,
-            aggregate_type: row.try_get(AGGREGATE_TYPE)?,
-            aggregate_id: row.try_get(AGGREGATE_ID)?,
-            ordering_key: row.try_get(ORDERING_KEY)?,
-            tenant_id: row.try_get(TENANT_ID)?,
-            headers: self.headers()?,
-            content_type: row.try_get(CONTENT_TYPE)?,
-            payload: self.payload()?,
-            occurred_at: row.try_get(OCCURRED_AT).map(Timestamp::from_micros)?,
+            id: EventId::from(id),
+            event_type,
+            aggregate_type,
+            aggregate_id,
+            ordering_key,
+            tenant_id,
+            headers,
+            content_type,
+            payload,
+            occurred_at: Timestamp::from_micros(occurred_at),
             due: if delayed { Due::At(available_at) } else { Due::AtOnce },
             key: None,
         })
     }
 
-    fn headers(self) -> Result<BTreeMap<String, String>, Reason> {
-        let value = self.0.try_get_raw(HEADERS)?;
-        if !value.is_null() && value.type_info().name() == "INTEGER" {
-            return Err(too_long("headers", natural(self.0.try_get(HEADERS)?), limits::HEADERS_BYTES_MAX));
+    fn headers(&self) -> Result<BTreeMap<String, String>, Reason> {
+        if let Some(size) = self.size(HEADERS)? {
+            return Err(too_long("headers", natural(size), limits::HEADERS_BYTES_MAX));
         }
-        match self.0.try_get::<Option<&str>, _>(HEADERS)? {
+        let headers = self.row.try_get::<Option<&str>, _>(HEADERS);
+        match headers.map_err(|error| format!("headers cannot be read: {error}"))? {
             None => Ok(BTreeMap::new()),
             Some(json) => serde_json::from_str(json)
                 .map_err(|error| format!("headers are not a JSON object of strings: {error}").into()),
         }
     }
 
-    fn payload(self) -> Result<Payload, Reason> {
-        let value = self.0.try_get_raw(PAYLOAD)?;
+    fn payload(&self) -> Result<Payload, Reason> {
+        if let Some(size) = self.size(PAYLOAD)? {
+            return Err(too_long("payload", natural(size), limits::PAYLOAD_BYTES_MAX));
+        }
+        let value = self.row.try_get_raw(PAYLOAD)?;
         if value.is_null() {
             return Err("the row has no payload".into());
         }
-        let kind = value.type_info();
-        match kind.name() {
-            "TEXT" => Ok(Payload::Text(self.0.try_get::<&str, _>(PAYLOAD)?.into())),
-            "BLOB" => Ok(Payload::Bytes(self.0.try_get::<&[u8], _>(PAYLOAD)?.into())),
-            _ => Err(too_long("payload", natural(self.0.try_get(PAYLOAD)?), limits::PAYLOAD_BYTES_MAX)),
+        if value.type_info().name() == "BLOB" {
+            return Ok(Payload::Bytes(self.row.try_get::<&[u8], _>(PAYLOAD)?.into()));
         }
+        let text = self.row.try_get::<&str, _>(PAYLOAD);
+        Ok(Payload::Text(text.map_err(|error| format!("payload cannot be read: {error}"))?.into()))
+    }
+
+    /// Which of the texts is none.
+    fn garbled_field(&self) -> Reason {
+        let (.., id, event_type, aggregate_type, aggregate_id, key, tenant_id, content_type, _, _) =
+            &self.fields;
+        let texts = [
+            ("event_id", Some(id)),
+            ("event_type", Some(event_type)),
+            ("aggregate_type", Some(aggregate_type)),
+            ("aggregate_id", aggregate_id.as_ref()),
+            ("ordering_key", key.as_ref()),
+            ("tenant_id", tenant_id.as_ref()),
+            ("content_type", Some(content_type)),
+        ];
+        let garbled = |text: &&String| text.contains(char::REPLACEMENT_CHARACTER);
+        let name = texts.into_iter().find(|(_, text)| text.as_ref().is_some_and(garbled));
+        format!("{} is not UTF-8", name.map_or("a text", |(name, _)| name)).into()
     }
 
     /// The key as the database computes it.
-    fn key(self) -> Option<Arc<str>> {
-        let of_aggregate = || Some(format!("{}:{}", self.lossy(AGGREGATE_TYPE)?, self.lossy(AGGREGATE_ID)?));
-        self.lossy(ORDERING_KEY).or_else(of_aggregate).map(Arc::from)
+    fn key(&self) -> Option<String> {
+        let (.., aggregate_type, aggregate_id, key, _, _, _, _) = &self.fields;
+        let of_aggregate = || aggregate_id.as_ref().map(|id| format!("{aggregate_type}:{id}"));
+        key.clone().or_else(of_aggregate)
     }
-
-    /// A text as far as it can be read: somebody has to find the row by it.
-    fn lossy(self, column: usize) -> Option<String> {
-        let bytes = self.0.try_get_unchecked::<Option<&[u8]>, _>(column).ok()??;
-        Some(String::from_utf8_lossy(bytes).into_owned())
-    }
-}
-
-/// What went wrong, with the column's name in place of its number.
-fn named(reason: Reason) -> String {
-    if let Some(sqlx::Error::ColumnDecode { index, source }) = reason.downcast_ref()
-        && let Some(name) = index.parse().ok().and_then(|place: usize| NAMES.get(place))
-    {
-        return format!("{name} cannot be read: {source}");
-    }
-    reason.to_string()
 }
 
 fn too_long(field: &'static str, size: usize, limit: usize) -> Reason {

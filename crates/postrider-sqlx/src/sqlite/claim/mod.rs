@@ -43,8 +43,9 @@ pub(super) struct Statements {
 impl Statements {
     pub(super) fn new(prefix: &Prefix) -> Self {
         let read = format!(
-            "SELECT {} FROM {{p}}event AS e WHERE e.seq IN (SELECT value FROM json_each(?1)) ORDER BY e.seq",
-            row::columns(&i64::MAX.to_string())
+            "SELECT {} FROM {} WHERE e.seq IN (SELECT value FROM json_each(?1)) ORDER BY e.seq",
+            row::columns(&i64::MAX.to_string()),
+            row::TABLE,
         );
         Self {
             quick: quick::statement(prefix),
@@ -116,20 +117,20 @@ async fn read(
     let seqs: Vec<Seq> = chosen.keys().copied().collect();
     let mut rows = sql.read.query().bind(json(&seqs)?).fetch(conn);
     while let Some(row) = rows.try_next().await? {
-        let stored = Stored(&row);
-        let held = stored.seq()?.and_then(|seq| chosen.get(&seq)).is_some_and(|held| *held);
-        events.push(claimed_event(lane, stored, held)?);
+        let stored = Stored::new(&row)?;
+        let held = chosen.get(&stored.seq()).is_some_and(|held| *held);
+        events.push(claimed_event(lane, stored, held));
     }
     Ok(())
 }
 
-fn claimed_event(lane: Lane, row: Stored<'_>, held: bool) -> sqlx::Result<ClaimedEvent> {
-    Ok(ClaimedEvent {
+fn claimed_event(lane: Lane, row: Stored<'_>, held: bool) -> ClaimedEvent {
+    ClaimedEvent {
         lane,
-        seq: row.seq()?.unwrap_or_default(),
-        attempts: row.attempts()?,
+        seq: row.seq(),
+        attempts: row.attempts(),
         held,
-        created_at: row.created_at()?,
+        created_at: row.created_at(),
         event: row.decode(),
-    })
+    }
 }

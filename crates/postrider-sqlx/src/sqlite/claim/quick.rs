@@ -9,12 +9,12 @@ use postrider_core::{
     store::{Claim, Claimed, LaneClaim, Position, Seq},
     tx::Prefix,
 };
-use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
+use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{
     super::{
         row::{self, Stored},
-        statement::{Statement, integer, natural},
+        statement::{Statement, integer},
     },
     choose::Budget,
     claimed_event,
@@ -27,23 +27,17 @@ use super::{
 /// Payloads up to this size are read along with their rows, whatever room the claim has for each.
 const SMALL_BYTES: usize = 4096;
 
-/// Where the columns of the hold stand, and where those of the lane's state in the first row, which has no `seq`.
-const HEAD: usize = row::COLUMNS;
-const COMING_BACK: usize = row::COLUMNS + 1;
-const STATE: usize = 1;
-
 pub(super) fn statement(prefix: &Prefix) -> Statement {
-    let nulls = vec!["NULL"; COMING_BACK - state::COUNT].join(", ");
     Statement::new(
         &format!(
-            "SELECT NULL, {}, {nulls} FROM {{p}}lane AS l WHERE l.lane = ?1
+            "SELECT {}, NULL, NULL FROM {{p}}lane AS l WHERE l.lane = ?1
              UNION ALL
              SELECT * FROM (
-                 SELECT {}, h.seq, h.reason = 'returning'
-                 FROM {{p}}event AS e LEFT JOIN {{p}}hold AS h ON h.lane = e.lane AND h.effective_key = e.effective_key
+                 SELECT {} FROM {}
                  WHERE e.lane = ?1 AND e.parked = 0 AND e.status = 0 AND e.seq > ?3 ORDER BY e.seq LIMIT ?4) AS page",
-            state::COLUMNS,
+            state::COLUMN,
             row::columns("?5"),
+            row::TABLE,
         ),
         prefix,
     )
@@ -109,24 +103,26 @@ impl<'a> Quick<'a> {
 
     /// Takes a row, and says whether the claim is still a usual one.
     fn meet(&mut self, row: &SqliteRow) -> sqlx::Result<bool> {
-        let stored = Stored(row);
-        let Some(seq) = stored.seq()? else {
-            let state = State::decode(row, STATE)?;
+        if self.state.is_none() {
+            let state = State::decode(row)?;
             self.state = Some(state);
             return Ok(state.is_held(&self.lane.lease) && !state.returning && !state.waiting(self.now));
-        };
+        }
         self.rows += 1;
         self.stopped |= self.budget.events() == 0;
         if self.stopped {
             return Ok(true);
         }
+        let stored = Stored::new(row)?;
+        let seq = stored.seq();
+        let (head, coming_back) = stored.hold();
         let facts = Facts {
             seq,
             is_new: true,
-            available_at: stored.available_at()?,
-            created_at: stored.created_at()?,
-            head: row.try_get::<Option<i64>, _>(HEAD)?.map(natural),
-            coming_back: row.try_get::<Option<bool>, _>(COMING_BACK)?.unwrap_or(false),
+            available_at: stored.available_at(),
+            created_at: stored.created_at(),
+            head,
+            coming_back,
         };
         let verdict = match self.claim.in_flight.binary_search(&seq) {
             Ok(_) => Verdict::Pass,
@@ -145,7 +141,7 @@ impl<'a> Quick<'a> {
                 return Ok(false);
             }
             self.budget.take(bytes);
-            self.claimed.events.push(claimed_event(self.lane.lease.lane, stored, held)?);
+            self.claimed.events.push(claimed_event(self.lane.lease.lane, stored, held));
         }
         self.last = seq;
         Ok(true)

@@ -9,17 +9,14 @@ use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
 
 use super::super::statement::{Statement, natural};
 
-/// The columns of [`State`]; `?1` is the lane, `?2` the time.
-pub(super) const COLUMNS: &str = "
+/// The column of [`State`], a JSON array; `?1` is the lane, `?2` the time.
+pub(super) const COLUMN: &str = "json_array(
     l.epoch, l.nonce, EXISTS (SELECT 1 FROM {p}hold WHERE lane = ?1 AND reason = 'returning'),
     (SELECT min(available_at) FROM {p}event WHERE lane = ?1 AND status = 2 AND parked = 0),
-    (SELECT min(available_at) FROM {p}event WHERE lane = ?1 AND status = 2 AND parked = 0 AND available_at > ?2)";
-
-/// How many those are.
-pub(super) const COUNT: usize = 5;
+    (SELECT min(available_at) FROM {p}event WHERE lane = ?1 AND status = 2 AND parked = 0 AND available_at > ?2))";
 
 pub(super) fn statement(prefix: &Prefix) -> Statement {
-    Statement::new(&format!("SELECT {COLUMNS} FROM {{p}}lane AS l WHERE l.lane = ?1"), prefix)
+    Statement::new(&format!("SELECT {COLUMN} FROM {{p}}lane AS l WHERE l.lane = ?1"), prefix)
 }
 
 /// What there is in a lane.
@@ -35,17 +32,16 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Reads the columns from the given one on.
-    pub(super) fn decode(row: &SqliteRow, first: usize) -> sqlx::Result<Self> {
-        let time =
-            |column| row.try_get::<Option<i64>, _>(column).map(|time| time.map(Timestamp::from_micros));
-        let epoch = natural(row.try_get(first)?);
-        let nonce: Option<i64> = row.try_get(first + 1)?;
+    pub(super) fn decode(row: &SqliteRow) -> sqlx::Result<Self> {
+        type Fields = (i64, Option<i64>, u8, Option<i64>, Option<i64>);
+        let fields = serde_json::from_str(row.try_get(0)?);
+        let (epoch, nonce, returning, first_due, next_due): Fields =
+            fields.map_err(|error| sqlx::Error::Decode(error.into()))?;
         Ok(Self {
-            token: nonce.map(|nonce| Token { epoch, nonce: natural(nonce) }),
-            returning: row.try_get(first + 2)?,
-            first_due: time(first + 3)?,
-            next_due: time(first + 4)?,
+            token: nonce.map(|nonce| Token { epoch: natural(epoch), nonce: natural(nonce) }),
+            returning: returning == 1,
+            first_due: first_due.map(Timestamp::from_micros),
+            next_due: next_due.map(Timestamp::from_micros),
         })
     }
 
@@ -67,5 +63,5 @@ pub(super) async fn state(
     now: Timestamp,
 ) -> sqlx::Result<Option<State>> {
     let row = sql.query().bind(lease.lane).bind(now.as_micros()).fetch_optional(conn).await?;
-    row.map(|row| State::decode(&row, 0)).transpose()
+    row.map(|row| State::decode(&row)).transpose()
 }
