@@ -33,23 +33,40 @@ pub(super) fn columns(bytes_max: &str) -> String {
     );
     format!(
         "json_array(e.seq, e.attempts, e.available_at, e.created_at, e.occurred_at, e.event_id, e.event_type,
-                    e.aggregate_type, e.aggregate_id, e.ordering_key, e.tenant_id, e.content_type, h.seq,
-                    h.reason = 'returning'),
+                    e.aggregate_type, e.aggregate_id, e.ordering_key, e.tenant_id, e.content_type,
+                    {HELD_BY}),
          {headers}, CASE WHEN e.payload IS NULL THEN {payload_bytes} ELSE {payload} END"
     )
 }
 
-/// The table that [`columns`] reads from: events with the holds of their keys.
-pub(super) const TABLE: &str = "{p}event AS e
-    LEFT JOIN {p}hold AS h ON h.lane = e.lane AND h.effective_key = e.effective_key";
+/// The event that the key of a row of `e` is held by; negative if the key comes back. `?1` is the lane. Most of the time nothing is
+/// held at all, and then no key is put together or looked for.
+pub(super) const HELD_BY: &str = "CASE WHEN EXISTS (SELECT 1 FROM {p}hold WHERE lane = ?1) THEN (
+    SELECT iif(h.reason = 'returning', -h.seq, h.seq) FROM {p}hold AS h
+    WHERE h.lane = e.lane AND h.effective_key = e.effective_key) END";
+
+/// The hold of a row's key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HeldBy {
+    /// The event that the key waits for.
+    pub(super) head: Seq,
+    /// Whether the key is free again, and its followers are on their way.
+    pub(super) returning: bool,
+}
+
+impl HeldBy {
+    /// From [`HELD_BY`].
+    pub(super) fn new(value: i64) -> Self {
+        Self { head: value.unsigned_abs(), returning: value < 0 }
+    }
+}
 
 const FIELDS: usize = 0;
 const HEADERS: usize = 1;
 const PAYLOAD: usize = 2;
 
 type Text = Option<String>;
-type Packed =
-    (i64, i64, i64, i64, i64, String, String, String, Text, Text, Text, String, Option<i64>, Option<u8>);
+type Packed = (i64, i64, i64, i64, i64, String, String, String, Text, Text, Text, String, Option<i64>);
 
 /// A row with the columns of [`columns`].
 pub(super) struct Stored<'a> {
@@ -77,17 +94,18 @@ impl<'a> Stored<'a> {
         natural(self.fields.1)
     }
 
-    pub(super) fn available_at(&self) -> Timestamp {
-        Timestamp::from_micros(self.fields.2)
-    }
-
     pub(super) fn created_at(&self) -> Timestamp {
         Timestamp::from_micros(self.fields.3)
     }
 
-    /// The event that its key is held by, and whether the key comes back.
-    pub(super) fn hold(&self) -> (Option<Seq>, bool) {
-        (self.fields.12.map(natural), self.fields.13 == Some(1))
+    /// When it is due; none if it was written to be delivered at once.
+    pub(super) fn delayed_to(&self) -> Option<Timestamp> {
+        let available_at = Timestamp::from_micros(self.fields.2);
+        (available_at > self.created_at()).then_some(available_at)
+    }
+
+    pub(super) fn held_by(&self) -> Option<HeldBy> {
+        self.fields.12.map(HeldBy::new)
     }
 
     /// The sizes of its payload and headers, and whether one of them was not read.
@@ -128,9 +146,8 @@ impl<'a> Stored<'a> {
             return Err(self.garbled_field());
         }
         let (headers, payload) = (self.headers()?, self.payload()?);
-        let (available_at, created_at) = (self.available_at(), self.created_at());
         // Once it has been tried, the column says when it is tried again and no longer what its writer asked for.
-        let delayed = available_at > created_at && self.attempts() == 0;
+        let due = self.delayed_to().filter(|_| self.attempts() == 0);
         let (
             ..,
             occurred_at,
@@ -141,7 +158,6 @@ impl<'a> Stored<'a> {
             ordering_key,
             tenant_id,
             content_type,
-            _,
             _,
         ) = self.fields;
         Ok(Fields {
@@ -155,7 +171,7 @@ impl<'a> Stored<'a> {
             content_type,
             payload,
             occurred_at: Timestamp::from_micros(occurred_at),
-            due: if delayed { Due::At(available_at) } else { Due::AtOnce },
+            due: due.map_or(Due::AtOnce, Due::At),
             key: None,
         })
     }
@@ -189,7 +205,7 @@ impl<'a> Stored<'a> {
 
     /// Which of the texts is none.
     fn garbled_field(&self) -> Reason {
-        let (.., id, event_type, aggregate_type, aggregate_id, key, tenant_id, content_type, _, _) =
+        let (.., id, event_type, aggregate_type, aggregate_id, key, tenant_id, content_type, _) =
             &self.fields;
         let texts = [
             ("event_id", Some(id)),
@@ -207,7 +223,7 @@ impl<'a> Stored<'a> {
 
     /// The key as the database computes it.
     fn key(&self) -> Option<String> {
-        let (.., aggregate_type, aggregate_id, key, _, _, _, _) = &self.fields;
+        let (.., aggregate_type, aggregate_id, key, _, _, _) = &self.fields;
         let of_aggregate = || aggregate_id.as_ref().map(|id| format!("{aggregate_type}:{id}"));
         key.clone().or_else(of_aggregate)
     }

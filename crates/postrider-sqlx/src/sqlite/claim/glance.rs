@@ -11,7 +11,10 @@ use postrider_core::{
 };
 use sqlx::{Row, Sqlite, SqliteConnection, query::Query, sqlite::SqliteArguments};
 
-use super::super::statement::{Statement, integer, json, natural};
+use super::super::{
+    row::{HELD_BY, HeldBy},
+    statement::{Statement, integer, json, natural},
+};
 
 /// Most keys that come back in one claim, and most events of each.
 pub(super) const RETURNING_KEYS_MAX: usize = 256;
@@ -27,62 +30,70 @@ pub(in super::super) struct Statements {
     pub(in super::super) returning: Statement,
 }
 
-/// What a row weighs, and where it would go. Names longer than any event has are cut: a table can be written to by anybody.
+/// What a row of `e` weighs, and where it would go. Names longer than any event has are cut: a table can be written to by anybody.
 fn seen() -> String {
-    let (event_type, aggregate_type, key) =
-        (limits::EVENT_TYPE_CHARS_MAX, limits::AGGREGATE_TYPE_CHARS_MAX, limits::KEY_CHARS_MAX);
+    let (event_type, aggregate_type, id, key, payload) = (
+        limits::EVENT_TYPE_CHARS_MAX,
+        limits::AGGREGATE_TYPE_CHARS_MAX,
+        limits::AGGREGATE_ID_CHARS_MAX,
+        limits::KEY_CHARS_MAX,
+        limits::PAYLOAD_BYTES_MAX,
+    );
+    // A payload that is too large is not read, and weighs nothing.
     format!(
-        "coalesce(octet_length(e.payload), octet_length(e.payload_bytes), 0) AS payload_size,
-         coalesce(octet_length(e.headers), 0) AS headers_size,
-         substr(e.event_type, 1, {event_type} + 1) AS event_type,
-         substr(e.aggregate_type, 1, {aggregate_type} + 1) AS aggregate_type,
-         substr(e.effective_key, 1, {key} + 1) AS effective_key"
+        "coalesce(nullif(min(coalesce(octet_length(e.payload), octet_length(e.payload_bytes), 0), {payload} + 1),
+                         {payload} + 1), 0) + coalesce(octet_length(e.headers), 0),
+         substr(e.event_type, 1, {event_type} + 1), substr(e.aggregate_type, 1, {aggregate_type} + 1),
+         substr(e.aggregate_id, 1, {id} + 1), substr(e.ordering_key, 1, {key} + 1)"
     )
 }
 
 impl Statements {
     pub(super) fn new(prefix: &Prefix) -> Self {
-        // A row with the hold of its key.
-        let page = |rest: &str| {
-            let seen = seen();
+        // The rows are found first, by the index alone: what is carried through a LIMIT is copied once more.
+        let page = |page: &str, seen: &str| {
             let sql = format!(
-                "SELECT json_group_array(json_array(seq, status, available_at, created_at, head, coming_back,
-                            payload_size, headers_size, event_type, aggregate_type, effective_key))
-                 FROM (SELECT e.seq, e.status, e.available_at, e.created_at, h.seq AS head,
-                              h.reason = 'returning' AS coming_back, {seen}
-                       FROM {{p}}event AS e
-                       LEFT JOIN {{p}}hold AS h ON h.lane = e.lane AND h.effective_key = e.effective_key
-                       WHERE e.lane = ?1 AND e.parked = 0 {rest}) AS page"
+                "SELECT json_group_array(json_array(
+                     e.seq, e.status, iif(e.status = 0 AND e.available_at <= e.created_at, NULL, e.available_at),
+                     {HELD_BY}, {seen}))
+                 FROM ({page}) AS page CROSS JOIN {{p}}event AS e ON e.seq = page.seq
+                 WHERE +e.lane = ?1 AND e.parked = 0 AND e.status IN (0, 2)"
             );
             Statement::new(&sql, prefix)
         };
         let seen = seen();
         Self {
-            again: page(
-                "AND e.status IN (0, 2) AND e.seq IN (SELECT value FROM json_each(?2)) ORDER BY e.seq LIMIT -1",
+            again: page("SELECT value AS seq FROM json_each(?2)", &seen),
+            fresh: page(
+                "SELECT seq FROM {p}event WHERE lane = ?1 AND parked = 0 AND status = 0 AND seq > ?2 AND seq <= ?3
+                 ORDER BY seq LIMIT ?4",
+                &seen,
             ),
-            fresh: page("AND e.status = 0 AND e.seq > ?2 AND e.seq <= ?3 ORDER BY e.seq LIMIT ?4"),
             // Two statements for what is (available_at, seq) > (?, ?): SQLite would find the time by the index and walk
             // over every event of that time that was read before, and a batch that failed together is due together.
-            tied: page("AND e.status = 2 AND e.available_at = ?2 AND e.seq > ?3 ORDER BY e.seq LIMIT ?4"),
+            tied: page(
+                "SELECT seq FROM {p}event WHERE lane = ?1 AND parked = 0 AND status = 2 AND available_at = ?2 AND seq > ?3
+                 ORDER BY seq LIMIT ?4",
+                &seen,
+            ),
             waiting: page(
-                "AND e.status = 2 AND e.available_at > ?2 AND e.available_at <= ?3
-                 ORDER BY e.available_at, e.seq LIMIT ?4",
+                "SELECT seq FROM {p}event
+                 WHERE lane = ?1 AND parked = 0 AND status = 2 AND available_at > ?2 AND available_at <= ?3
+                 ORDER BY available_at, seq LIMIT ?4",
+                &seen,
             ),
             // SQLite has no LATERAL; the IN with a LIMIT inside, once for each key, is what stands in for it. One more
             // than is wanted of each, to know whether there is more.
             returning: Statement::new(
                 &format!(
-                    "SELECT json_group_array(json_array(head, id, seq, payload_size, headers_size, event_type,
-                                aggregate_type, effective_key))
-                     FROM (SELECT freed_key.seq AS head, freed_key.id, e.seq, {seen}
-                           FROM (SELECT rowid AS id, lane, effective_key, seq FROM {{p}}hold
-                                 WHERE lane = ?1 AND reason = 'returning'
-                                 ORDER BY seq LIMIT {RETURNING_KEYS_MAX} + 1) AS freed_key
-                           LEFT JOIN {{p}}event AS e ON e.seq IN (
-                               SELECT p.seq FROM {{p}}event AS p
-                               WHERE p.lane = freed_key.lane AND p.effective_key = freed_key.effective_key AND p.parked = 1
-                               ORDER BY p.seq LIMIT {RETURNING_OF_A_KEY_MAX} + 1)) AS page"
+                    "SELECT json_group_array(json_array(freed_key.seq, freed_key.id, e.seq, {seen}))
+                     FROM (SELECT rowid AS id, lane, effective_key, seq FROM {{p}}hold
+                           WHERE lane = ?1 AND reason = 'returning'
+                           ORDER BY seq LIMIT {RETURNING_KEYS_MAX} + 1) AS freed_key
+                     LEFT JOIN {{p}}event AS e ON e.seq IN (
+                         SELECT p.seq FROM {{p}}event AS p
+                         WHERE p.lane = freed_key.lane AND p.effective_key = freed_key.effective_key AND p.parked = 1
+                         ORDER BY p.seq LIMIT {RETURNING_OF_A_KEY_MAX} + 1)"
                 ),
                 prefix,
             ),
@@ -132,7 +143,7 @@ impl Statements {
     ) -> sqlx::Result<Vec<Glanced>> {
         let query = self.waiting.query().bind(lane).bind(after).bind(now.as_micros());
         let mut page = page(conn, query.bind(integer(rows))).await?;
-        page.sort_by_key(|row| (row.available_at, row.seq));
+        page.sort_by_key(|row| (row.due, row.seq));
         Ok(page)
     }
 
@@ -142,45 +153,47 @@ impl Statements {
         conn: &mut SqliteConnection,
         lane: Lane,
     ) -> sqlx::Result<Vec<Returned>> {
-        type Fields = (i64, i64, Option<i64>, Option<i64>, Option<i64>, Option<String>, Option<String>, Key);
+        type Fields = (i64, i64, Option<i64>, i64, Text, Text, Text, Text);
         let mut page: Vec<Fields> = rows(conn, self.returning.query().bind(lane)).await?;
         page.sort_by_key(|(head, id, seq, ..)| (*head, *id, *seq));
-        let of = |(_, hold, seq, payload, headers, event_type, aggregate_type, key): Fields| Returned {
-            hold,
-            row: seq.map(|seq| Glanced {
+        let of = |(_, hold, seq, bytes, event_type, aggregate_type, aggregate_id, key): Fields| {
+            let (event_type, aggregate_type) =
+                (event_type.unwrap_or_default(), aggregate_type.unwrap_or_default());
+            let glanced = |seq| Glanced {
                 seq: natural(seq),
-                status: 0,
-                available_at: Timestamp::EPOCH,
-                created_at: Timestamp::EPOCH,
-                head: None,
-                coming_back: true,
-                bytes: weight(payload.unwrap_or(0), headers.unwrap_or(0)),
-                event_type: event_type.unwrap_or_default(),
-                aggregate_type: aggregate_type.unwrap_or_default(),
-                key,
-            }),
+                is_new: false,
+                due: None,
+                held_by: None,
+                bytes: weight(bytes),
+                key: effective_key(key, &aggregate_type, aggregate_id),
+                event_type,
+                aggregate_type,
+            };
+            Returned { hold, row: seq.map(glanced) }
         };
         Ok(page.into_iter().map(of).collect())
     }
 }
 
-type Key = Option<String>;
+type Text = Option<String>;
+
+/// The key as the database computes it.
+fn effective_key(key: Text, aggregate_type: &str, aggregate_id: Text) -> Text {
+    key.or_else(|| aggregate_id.map(|id| format!("{aggregate_type}:{id}")))
+}
 
 /// A row without its payload.
 #[derive(Debug)]
 pub(super) struct Glanced {
     pub(super) seq: Seq,
-    pub(super) status: u8,
-    pub(super) available_at: Timestamp,
-    pub(super) created_at: Timestamp,
-    /// The event that its key is held by.
-    pub(super) head: Option<Seq>,
-    /// Whether its key is free again, and its followers are on their way.
-    pub(super) coming_back: bool,
+    pub(super) is_new: bool,
+    /// When it is due; none if it was written to be delivered at once.
+    pub(super) due: Option<Timestamp>,
+    pub(super) held_by: Option<HeldBy>,
     pub(super) bytes: usize,
     event_type: String,
     aggregate_type: String,
-    key: Key,
+    key: Text,
 }
 
 impl Glanced {
@@ -209,34 +222,18 @@ async fn page(
     conn: &mut SqliteConnection,
     query: Query<'static, Sqlite, SqliteArguments>,
 ) -> sqlx::Result<Vec<Glanced>> {
-    type Fields = (i64, u8, i64, i64, Option<i64>, Option<u8>, i64, i64, String, String, Key);
-    let of = |fields: Fields| {
-        let (
-            seq,
-            status,
-            available_at,
-            created_at,
-            head,
-            coming_back,
-            payload,
-            headers,
-            event_type,
-            aggregate_type,
-            key,
-        ) = fields;
-        Glanced {
+    type Fields = (i64, u8, Option<i64>, Option<i64>, i64, String, String, Text, Text);
+    let of =
+        |(seq, status, due, held_by, bytes, event_type, aggregate_type, aggregate_id, key): Fields| Glanced {
             seq: natural(seq),
-            status,
-            available_at: Timestamp::from_micros(available_at),
-            created_at: Timestamp::from_micros(created_at),
-            head: head.map(natural),
-            coming_back: coming_back == Some(1),
-            bytes: weight(payload, headers),
+            is_new: status == 0,
+            due: due.map(Timestamp::from_micros),
+            held_by: held_by.map(HeldBy::new),
+            bytes: weight(bytes),
+            key: effective_key(key, &aggregate_type, aggregate_id),
             event_type,
             aggregate_type,
-            key,
-        }
-    };
+        };
     let mut page: Vec<Glanced> = rows::<Fields>(conn, query).await?.into_iter().map(of).collect();
     // An aggregate promises no order.
     page.sort_by_key(|row| row.seq);
@@ -253,10 +250,7 @@ async fn rows<T: serde::de::DeserializeOwned>(
     serde_json::from_str(&text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-/// What a row weighs in the claim, as [`Event::weight_bytes`](postrider_core::Event::weight_bytes) counts; little if its
-/// payload is too large to be read.
-pub(super) fn weight(payload: i64, headers: i64) -> usize {
-    let (payload, headers): (usize, usize) = (natural(payload), natural(headers));
-    let payload = if payload > limits::PAYLOAD_BYTES_MAX { 0 } else { payload };
-    payload + headers + limits::EVENT_FLAT_BYTES
+/// What a row weighs in the claim, as [`Event::weight_bytes`](postrider_core::Event::weight_bytes) counts.
+pub(super) fn weight(bytes: i64) -> usize {
+    natural::<usize>(bytes) + limits::EVENT_FLAT_BYTES
 }

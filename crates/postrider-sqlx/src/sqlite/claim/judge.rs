@@ -2,7 +2,7 @@
 
 use postrider_core::{Timestamp, store::Seq};
 
-use super::glance::Glanced;
+use super::{super::row::HeldBy, glance::Glanced};
 
 /// What is to become of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,44 +22,32 @@ pub(super) enum Verdict {
 pub(super) struct Facts {
     pub(super) seq: Seq,
     pub(super) is_new: bool,
-    pub(super) available_at: Timestamp,
-    pub(super) created_at: Timestamp,
-    /// The event that its key is held by.
-    pub(super) head: Option<Seq>,
-    /// Whether its key is free again, and its followers are on their way.
-    pub(super) coming_back: bool,
+    /// When it is due; none if it was written to be delivered at once. Such a one is never early, also if the clock was set back
+    /// since: taken for a delayed one, it would let later events of its key pass.
+    pub(super) due: Option<Timestamp>,
+    pub(super) held_by: Option<HeldBy>,
 }
 
 impl From<&Glanced> for Facts {
     fn from(row: &Glanced) -> Self {
-        Self {
-            seq: row.seq,
-            is_new: row.status == 0,
-            available_at: row.available_at,
-            created_at: row.created_at,
-            head: row.head,
-            coming_back: row.coming_back,
-        }
+        Self { seq: row.seq, is_new: row.is_new, due: row.due, held_by: row.held_by }
     }
 }
 
 impl Facts {
     /// Judges a row that the engine does not have.
     pub(super) fn judge(&self, now: Timestamp) -> Verdict {
-        if self.is_early(now) {
+        match self.held_by {
             // Time comes before the key: what is parked is due.
-            if self.is_new { Verdict::Turn } else { Verdict::Pass }
-        } else if self.head.is_some_and(|head| head != self.seq) {
-            Verdict::Park { returning: self.coming_back }
-        } else {
-            Verdict::Return { held: self.head.is_some() }
+            _ if self.due.is_some_and(|due| due > now) => {
+                if self.is_new {
+                    Verdict::Turn
+                } else {
+                    Verdict::Pass
+                }
+            }
+            Some(hold) if hold.head != self.seq => Verdict::Park { returning: hold.returning },
+            held_by => Verdict::Return { held: held_by.is_some() },
         }
-    }
-
-    /// Whether a row's time has not come. One that was written to be delivered at once is never early, also if the clock
-    /// was set back since: taken for a delayed one, it would let later events of its key pass.
-    fn is_early(&self, now: Timestamp) -> bool {
-        let was_delayed = !self.is_new || self.available_at > self.created_at;
-        self.available_at > now && was_delayed
     }
 }

@@ -43,9 +43,8 @@ pub(super) struct Statements {
 impl Statements {
     pub(super) fn new(prefix: &Prefix) -> Self {
         let read = format!(
-            "SELECT {} FROM {} WHERE e.seq IN (SELECT value FROM json_each(?1)) ORDER BY e.seq",
+            "SELECT {} FROM {{p}}event AS e WHERE e.seq IN (SELECT value FROM json_each(?2)) AND +e.lane = ?1 ORDER BY e.seq",
             row::columns(&i64::MAX.to_string()),
-            row::TABLE,
         );
         Self {
             quick: quick::statement(prefix),
@@ -115,7 +114,7 @@ async fn read(
         return Ok(());
     }
     let seqs: Vec<Seq> = chosen.keys().copied().collect();
-    let mut rows = sql.read.query().bind(json(&seqs)?).fetch(conn);
+    let mut rows = sql.read.query().bind(lane).bind(json(&seqs)?).fetch(conn);
     while let Some(row) = rows.try_next().await? {
         let stored = Stored::new(&row)?;
         let held = chosen.get(&stored.seq()).is_some_and(|held| *held);

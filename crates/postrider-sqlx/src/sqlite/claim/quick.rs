@@ -33,11 +33,10 @@ pub(super) fn statement(prefix: &Prefix) -> Statement {
             "SELECT {}, NULL, NULL FROM {{p}}lane AS l WHERE l.lane = ?1
              UNION ALL
              SELECT * FROM (
-                 SELECT {} FROM {}
+                 SELECT {} FROM {{p}}event AS e
                  WHERE e.lane = ?1 AND e.parked = 0 AND e.status = 0 AND e.seq > ?3 ORDER BY e.seq LIMIT ?4) AS page",
             state::COLUMN,
             row::columns("?5"),
-            row::TABLE,
         ),
         prefix,
     )
@@ -115,15 +114,7 @@ impl<'a> Quick<'a> {
         }
         let stored = Stored::new(row)?;
         let seq = stored.seq();
-        let (head, coming_back) = stored.hold();
-        let facts = Facts {
-            seq,
-            is_new: true,
-            available_at: stored.available_at(),
-            created_at: stored.created_at(),
-            head,
-            coming_back,
-        };
+        let facts = Facts { seq, is_new: true, due: stored.delayed_to(), held_by: stored.held_by() };
         let verdict = match self.claim.in_flight.binary_search(&seq) {
             Ok(_) => Verdict::Pass,
             Err(_) => facts.judge(self.now),
@@ -131,7 +122,7 @@ impl<'a> Quick<'a> {
         self.findings.note(&facts, verdict);
         if let Verdict::Return { held } = verdict {
             let (payload, headers, unread) = stored.sizes()?;
-            let bytes = weight(payload, headers);
+            let bytes = weight(payload + headers);
             if !self.budget.fits(bytes) {
                 self.stopped = true;
                 return Ok(true);

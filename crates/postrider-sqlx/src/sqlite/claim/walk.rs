@@ -157,12 +157,12 @@ impl Walk {
                 false => facts.judge(road.now),
             };
             if let Verdict::Return { held } = verdict {
-                let due_at = self.waiting.then_some(row.available_at);
+                let due_at = row.due.filter(|_| self.waiting);
                 self.next = Some(Due { row, held, due_at, hold: 0 });
             } else {
                 self.written += usize::from(verdict != Verdict::Pass);
                 findings.note(&facts, verdict);
-                self.came_past((row.available_at, row.seq));
+                self.came_past(&row);
             }
         }
         Ok(self.next.as_ref())
@@ -174,7 +174,7 @@ impl Walk {
             return Some(due);
         }
         let due = self.next.take()?;
-        self.came_past((due.row.available_at, due.row.seq));
+        self.came_past(&due.row);
         Some(due)
     }
 
@@ -183,8 +183,8 @@ impl Walk {
         self.stopped = true;
     }
 
-    fn came_past(&mut self, row: (Timestamp, Seq)) {
-        self.last = Some(row);
+    fn came_past(&mut self, row: &Glanced) {
+        self.last = Some((row.due.unwrap_or_default(), row.seq));
         self.met += 1;
     }
 
@@ -201,7 +201,7 @@ impl Walk {
             Cursor::Tied { at, after } => sql.tied(conn, lane, (at, after), rows).await?,
             Cursor::Later { after } => sql.waiting(conn, lane, (after, road.now), rows).await?,
         };
-        let last = page.last().map(|row| (row.available_at.as_micros(), row.seq));
+        let last = page.last().map(|row| (row.due.unwrap_or_default().as_micros(), row.seq));
         self.cursor = match (self.cursor, last) {
             (Cursor::Fresh { to, .. }, Some((_, after))) if page.len() == rows => Cursor::Fresh { after, to },
             (Cursor::Tied { .. } | Cursor::Later { .. }, Some((at, after))) if page.len() == rows => {

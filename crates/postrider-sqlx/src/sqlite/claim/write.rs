@@ -97,7 +97,7 @@ impl Findings {
             }
             Verdict::Turn => {
                 self.delayed.push(facts.seq);
-                self.next_due = self.next_due.into_iter().chain([facts.available_at]).min();
+                self.next_due = self.next_due.into_iter().chain(facts.due).min();
             }
             Verdict::Return { .. } | Verdict::Pass => {}
         }
@@ -200,8 +200,7 @@ mod tests {
         let mut findings = Findings::new(lease);
         let park = Verdict::Park { returning: false };
         for (seq, verdict) in [(1, park), (2, park), (3, park), (4, Verdict::Turn)] {
-            let (available_at, created_at) = (Timestamp::EPOCH, Timestamp::EPOCH);
-            let facts = Facts { seq, is_new: true, available_at, created_at, head: None, coming_back: false };
+            let facts = Facts { seq, is_new: true, due: None, held_by: None };
             findings.note(&facts, verdict);
         }
         findings.empty = vec![2, 3, 4];
