@@ -32,17 +32,14 @@ pub(in super::super) struct Statements {
 
 /// What a row of `e` weighs, and where it would go. Names longer than any event has are cut: a table can be written to by anybody.
 fn seen() -> String {
-    let (event_type, aggregate_type, id, key, payload) = (
+    let (event_type, aggregate_type, id, key) = (
         limits::EVENT_TYPE_CHARS_MAX,
         limits::AGGREGATE_TYPE_CHARS_MAX,
         limits::AGGREGATE_ID_CHARS_MAX,
         limits::KEY_CHARS_MAX,
-        limits::PAYLOAD_BYTES_MAX,
     );
-    // A payload that is too large is not read, and weighs nothing.
     format!(
-        "coalesce(nullif(min(coalesce(octet_length(e.payload), octet_length(e.payload_bytes), 0), {payload} + 1),
-                         {payload} + 1), 0) + coalesce(octet_length(e.headers), 0),
+        "coalesce(octet_length(e.payload), octet_length(e.payload_bytes)), octet_length(e.headers),
          substr(e.event_type, 1, {event_type} + 1), substr(e.aggregate_type, 1, {aggregate_type} + 1),
          substr(e.aggregate_id, 1, {id} + 1), substr(e.ordering_key, 1, {key} + 1)"
     )
@@ -51,36 +48,38 @@ fn seen() -> String {
 impl Statements {
     pub(super) fn new(prefix: &Prefix) -> Self {
         // The rows are found first, by the index alone: what is carried through a LIMIT is copied once more.
-        let page = |page: &str, seen: &str| {
+        let seen = seen();
+        let page = |page: &str, condition: &str| {
             let sql = format!(
                 "SELECT json_group_array(json_array(
                      e.seq, e.status, iif(e.status = 0 AND e.available_at <= e.created_at, NULL, e.available_at),
                      {HELD_BY}, {seen}))
-                 FROM ({page}) AS page CROSS JOIN {{p}}event AS e ON e.seq = page.seq
-                 WHERE +e.lane = ?1 AND e.parked = 0 AND e.status IN (0, 2)"
+                 FROM ({page}) AS page CROSS JOIN {{p}}event AS e ON e.seq = page.seq {condition}"
             );
             Statement::new(&sql, prefix)
         };
-        let seen = seen();
         Self {
-            again: page("SELECT value AS seq FROM json_each(?2)", &seen),
+            again: page(
+                "SELECT value AS seq FROM json_each(?2)",
+                "WHERE +e.lane = ?1 AND e.parked = 0 AND e.status IN (0, 2)",
+            ),
             fresh: page(
                 "SELECT seq FROM {p}event WHERE lane = ?1 AND parked = 0 AND status = 0 AND seq > ?2 AND seq <= ?3
                  ORDER BY seq LIMIT ?4",
-                &seen,
+                "",
             ),
             // Two statements for what is (available_at, seq) > (?, ?): SQLite would find the time by the index and walk
             // over every event of that time that was read before, and a batch that failed together is due together.
             tied: page(
                 "SELECT seq FROM {p}event WHERE lane = ?1 AND parked = 0 AND status = 2 AND available_at = ?2 AND seq > ?3
                  ORDER BY seq LIMIT ?4",
-                &seen,
+                "",
             ),
             waiting: page(
                 "SELECT seq FROM {p}event
                  WHERE lane = ?1 AND parked = 0 AND status = 2 AND available_at > ?2 AND available_at <= ?3
                  ORDER BY available_at, seq LIMIT ?4",
-                &seen,
+                "",
             ),
             // SQLite has no LATERAL; the IN with a LIMIT inside, once for each key, is what stands in for it. One more
             // than is wanted of each, to know whether there is more.
@@ -153,10 +152,10 @@ impl Statements {
         conn: &mut SqliteConnection,
         lane: Lane,
     ) -> sqlx::Result<Vec<Returned>> {
-        type Fields = (i64, i64, Option<i64>, i64, Text, Text, Text, Text);
+        type Fields = (i64, i64, Option<i64>, Option<i64>, Option<i64>, Text, Text, Text, Text);
         let mut page: Vec<Fields> = rows(conn, self.returning.query().bind(lane)).await?;
         page.sort_by_key(|(head, id, seq, ..)| (*head, *id, *seq));
-        let of = |(_, hold, seq, bytes, event_type, aggregate_type, aggregate_id, key): Fields| {
+        let of = |(_, hold, seq, payload, headers, event_type, aggregate_type, aggregate_id, key): Fields| {
             let (event_type, aggregate_type) =
                 (event_type.unwrap_or_default(), aggregate_type.unwrap_or_default());
             let glanced = |seq| Glanced {
@@ -164,7 +163,7 @@ impl Statements {
                 is_new: false,
                 due: None,
                 held_by: None,
-                bytes: weight(bytes),
+                bytes: weight(payload.unwrap_or(0), headers.unwrap_or(0)),
                 key: effective_key(key, &aggregate_type, aggregate_id),
                 event_type,
                 aggregate_type,
@@ -222,18 +221,28 @@ async fn page(
     conn: &mut SqliteConnection,
     query: Query<'static, Sqlite, SqliteArguments>,
 ) -> sqlx::Result<Vec<Glanced>> {
-    type Fields = (i64, u8, Option<i64>, Option<i64>, i64, String, String, Text, Text);
-    let of =
-        |(seq, status, due, held_by, bytes, event_type, aggregate_type, aggregate_id, key): Fields| Glanced {
-            seq: natural(seq),
-            is_new: status == 0,
-            due: due.map(Timestamp::from_micros),
-            held_by: held_by.map(HeldBy::new),
-            bytes: weight(bytes),
-            key: effective_key(key, &aggregate_type, aggregate_id),
-            event_type,
-            aggregate_type,
-        };
+    type Fields = (i64, u8, Option<i64>, Option<i64>, Option<i64>, Option<i64>, String, String, Text, Text);
+    let of = |(
+        seq,
+        status,
+        due,
+        held_by,
+        payload,
+        headers,
+        event_type,
+        aggregate_type,
+        aggregate_id,
+        key,
+    ): Fields| Glanced {
+        seq: natural(seq),
+        is_new: status == 0,
+        due: due.map(Timestamp::from_micros),
+        held_by: held_by.map(HeldBy::new),
+        bytes: weight(payload.unwrap_or(0), headers.unwrap_or(0)),
+        key: effective_key(key, &aggregate_type, aggregate_id),
+        event_type,
+        aggregate_type,
+    };
     let mut page: Vec<Glanced> = rows::<Fields>(conn, query).await?.into_iter().map(of).collect();
     // An aggregate promises no order.
     page.sort_by_key(|row| row.seq);
@@ -250,7 +259,10 @@ async fn rows<T: serde::de::DeserializeOwned>(
     serde_json::from_str(&text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-/// What a row weighs in the claim, as [`Event::weight_bytes`](postrider_core::Event::weight_bytes) counts.
-pub(super) fn weight(bytes: i64) -> usize {
-    natural::<usize>(bytes) + limits::EVENT_FLAT_BYTES
+/// What a row weighs in the claim, as [`Event::weight_bytes`](postrider_core::Event::weight_bytes) counts; little if its
+/// payload is too large to be read.
+pub(super) fn weight(payload: i64, headers: i64) -> usize {
+    let (payload, headers): (usize, usize) = (natural(payload), natural(headers));
+    let payload = if payload > limits::PAYLOAD_BYTES_MAX { 0 } else { payload };
+    payload + headers + limits::EVENT_FLAT_BYTES
 }

@@ -122,7 +122,7 @@ impl<'a> Quick<'a> {
         self.findings.note(&facts, verdict);
         if let Verdict::Return { held } = verdict {
             let (payload, headers, unread) = stored.sizes()?;
-            let bytes = weight(payload + headers);
+            let bytes = weight(payload, headers);
             if !self.budget.fits(bytes) {
                 self.stopped = true;
                 return Ok(true);

@@ -17,9 +17,12 @@ use super::{
 /// Most rows that a walk meets; a claim has two that can be long.
 const MET_MAX: usize = 5000;
 
+/// How many rows a walk may write to, however few the claim asks for.
+const WRITTEN_MIN: usize = 1024;
+
 /// Fewest and most rows of a page.
 const PAGE_MIN: usize = 16;
-const PAGE_MAX: usize = 1024;
+const PAGE_MAX: usize = 512;
 
 /// What the walks of one lane have in common.
 pub(super) struct Road<'a> {
@@ -147,7 +150,7 @@ impl Walk {
                 continue;
             };
             // Rows that are parked or turned are written to; this is what bounds the writing of one claim.
-            if full || self.met >= MET_MAX || self.written >= road.limit.saturating_mul(4).max(PAGE_MAX) {
+            if full || self.met >= MET_MAX || self.written >= road.limit.saturating_mul(4).max(WRITTEN_MIN) {
                 self.stopped = true;
                 break;
             }

@@ -229,6 +229,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_row_that_is_not_wanted_stays_parked_if_its_key_was_held_anew_in_between() {
+        let (store, lease) = leased().await;
+        let parked = "INSERT INTO postrider_event (seq, event_type, ordering_key, payload, parked)
+                      VALUES (5, 'X', 'again', '', 1), (6, 'X', 'filled', '', 1)";
+        sqlx::raw_sql(parked).execute(store.pool()).await.unwrap();
+        let mut findings = Findings::new(lease);
+        (findings.refused, findings.empty) = (vec![5, 6], vec![2, 4]);
+        let mut conn = store.pool().acquire().await.unwrap();
+        let (sql, leases) = (&store.0.claim.write, &store.0.lease);
+        write(sql, leases, &mut conn, &[findings], &mut Claimed::default()).await.unwrap();
+        drop(conn);
+        assert_eq!(number(&store, "SELECT seq FROM postrider_event WHERE parked = 1").await, 5);
+        // Nothing is left behind the key that came back, and it is free; the other waits for its new head.
+        let left =
+            "SELECT sum(effective_key = 'again') * 10 + sum(effective_key = 'filled') FROM postrider_hold";
+        assert_eq!(number(&store, left).await, 10);
+    }
+
+    #[tokio::test]
     async fn nothing_is_written_for_a_lane_that_was_lost_in_between() {
         let (store, lease) = leased().await;
         let token = Token { nonce: lease.token.nonce ^ 1, ..lease.token };
