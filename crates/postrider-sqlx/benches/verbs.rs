@@ -5,15 +5,18 @@
 //!
 //! Each turn has a copy of the same file of events with 1 KiB of payload and one key each; they take turns, because the machine's
 //! mood changes. `cargo bench -p postrider-sqlx --bench verbs -- [rounds]`.
-#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a bench")]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a bench"
+)]
 
 #[path = "../tests/support/mod.rs"]
 mod support;
 
-use std::{
-    io::Write,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use postrider_core::{
     Event, Store,
@@ -143,12 +146,12 @@ async fn main() {
             let of = |time: Duration| time.as_micros() as f64 / (EVENTS / BATCH as u64) as f64;
             let (read, mark, write) = (of(spent.read), of(spent.mark), of(spent.write));
             let line = format!("{name}: read {read:.0} mark {mark:.0} write {write:.0} us a batch");
-            writeln!(std::io::stdout(), "{line}").unwrap();
+            println!("{line}");
             std::fs::remove_file(&file).unwrap();
             turns.push(spent.all());
         }
         ratios.push(turns[1].as_secs_f64() / turns[0].as_secs_f64());
     }
     ratios.sort_by(f64::total_cmp);
-    writeln!(std::io::stdout(), "ours to bare: {:.2} ({ratios:.2?})", ratios[ratios.len() / 2]).unwrap();
+    println!("ours to bare: {:.2} ({ratios:.2?})", ratios[ratios.len() / 2]);
 }

@@ -5,13 +5,18 @@
 //!   thousand parked, against one on a file that holds nothing else. They take turns, because the machine's mood changes.
 //!
 //! `cargo bench -p postrider-sqlx --bench walks -- [rounds]`.
-#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a bench")]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a bench"
+)]
 
 #[path = "../tests/support/mod.rs"]
 mod support;
 
 use std::{
-    io::Write,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -52,7 +57,7 @@ const PARKED: &str = "
     INSERT INTO postrider_hold SELECT 0, 'held' || i, 0, NULL, 'dead' FROM n;";
 
 fn say(line: &str) {
-    writeln!(std::io::stdout(), "{line}").unwrap();
+    println!("{line}");
 }
 
 async fn claim(instance: &mut Instance) -> Claimed {

@@ -1,4 +1,9 @@
 //! What a claim does with rows that are not wanted, where SQLite has its own ways: pages, bounds, and what is read at all.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "clippy takes functions beside the tests for no tests"
+)]
 
 mod support;
 

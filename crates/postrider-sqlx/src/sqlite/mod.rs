@@ -9,7 +9,7 @@
 //! * `schema` and `migrations/`: creating, upgrading and printing the tables
 //! * `insert`: what an insert says and binds; `write` and `rusqlite` say it through a driver
 //! * `lease`: who may deliver
-//! * `claim/`: what is due; `row` decodes it
+//! * `claim/`: what is due, the usual way in one statement and the careful way in pages; `row` decodes it
 //! * `settle`: what became of it
 //! * `operate`: what operators see and do
 //! * `error`, `patience`: what SQLite's result codes mean, and which of them are worth another try

@@ -79,7 +79,7 @@ pub(super) struct Stored<'a> {
 type Reason = Box<dyn std::error::Error>;
 
 impl<'a> Stored<'a> {
-    /// The row, unless its fields are of another kind.
+    /// The row, with its small fields taken apart.
     pub(super) fn new(row: &'a SqliteRow) -> sqlx::Result<Self> {
         let text = String::from_utf8_lossy(row.try_get_unchecked(FIELDS)?);
         let fields = serde_json::from_str(&text).map_err(|error| sqlx::Error::Decode(error.into()))?;

@@ -28,13 +28,18 @@ use super::{
 const SMALL_BYTES: usize = 4096;
 
 pub(super) fn statement(prefix: &Prefix) -> Statement {
+    // No row is read if the lane's state shows that the claim has to go the careful way.
     Statement::new(
         &format!(
             "SELECT {}, NULL, NULL FROM {{p}}lane AS l WHERE l.lane = ?1
              UNION ALL
              SELECT * FROM (
                  SELECT {} FROM {{p}}event AS e
-                 WHERE e.lane = ?1 AND e.parked = 0 AND e.status = 0 AND e.seq > ?3 ORDER BY e.seq LIMIT ?4) AS page",
+                 WHERE e.lane = ?1 AND e.parked = 0 AND e.status = 0 AND e.seq > ?3
+                   AND NOT EXISTS (SELECT 1 FROM {{p}}hold WHERE lane = ?1 AND reason = 'returning')
+                   AND NOT EXISTS (SELECT 1 FROM {{p}}event
+                                   WHERE lane = ?1 AND status = 2 AND parked = 0 AND available_at <= ?2)
+                 ORDER BY e.seq LIMIT ?4) AS page",
             state::COLUMN,
             row::columns("?5"),
         ),
@@ -57,7 +62,9 @@ pub(super) async fn claim(
     let each_bytes = (claim.bytes / claim.limit).max(SMALL_BYTES);
     let query = sql.query().bind(lane.lease.lane).bind(now.as_micros()).bind(integer(lane.from.seq));
     let mut rows = query.bind(integer(quick.rows_max)).bind(integer(each_bytes)).fetch(conn);
-    while let Some(row) = rows.try_next().await? {
+    while !quick.stopped
+        && let Some(row) = rows.try_next().await?
+    {
         if !quick.meet(&row)? {
             return Ok(None);
         }
