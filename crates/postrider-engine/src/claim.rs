@@ -110,9 +110,7 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     let (returned, next_due) = (claimed.events.len(), claimed.next_due);
     let lost = !claimed.lost.is_empty();
     // A claim may have done nothing but park what it met; then what it returns says nothing of what lies behind.
-    let got_on = claimed.positions.iter().any(|(lane, position)| {
-        claim.lanes.iter().any(|claim| claim.lease.lane == *lane && claim.from.front() < position.front())
-    });
+    let got_on = plan.got_on(&claimed);
     let more = claimed.more;
     let (taken, again, (hot, cold)) = {
         let mut buffer = lock(&shared.buffer);

@@ -74,16 +74,17 @@ fn commit(shared: &Shared, verdicts: &Verdicts) {
     let mut sooner = false;
     let (work, claim, drained, (hot, cold)) = {
         let mut buffer = lock(&shared.buffer);
+        let now = Instant::now();
         for (lease, settlement) in verdicts.iter() {
-            buffer.committed(lease, settlement);
+            buffer.committed(lease, settlement, now);
             if let Change::Wait { after, .. } = settlement.change
-                && let Some(at) = Instant::now().checked_add(after)
+                && let Some(at) = now.checked_add(after)
             {
                 sooner |= buffer.due(at);
             }
         }
         (
-            buffer.has_work(Instant::now()),
+            buffer.has_work(now),
             buffer.wants_claim(&shared.settings),
             !buffer.drained_lanes().is_empty(),
             buffer.depths(),

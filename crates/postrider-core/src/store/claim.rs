@@ -64,7 +64,7 @@ pub struct Glance<'a> {
     pub aggregate_type: &'a str,
     /// The key that orders it.
     pub key: Option<&'a str>,
-    /// Where the waiting event was met among those that wait; none for a fresh event, and for one that comes back.
+    /// Its place among those that wait, where it will be met again; none for an event that is fresh.
     pub due_at: Option<Timestamp>,
 }
 

@@ -29,11 +29,14 @@ pub(super) struct Place {
 
 impl Place {
     fn before(row: &Glance<'_>) -> Self {
-        let before = row.seq.saturating_sub(1);
         match row.due_at {
-            Some(due_at) => Self { seq: None, due: Some((due_at, before)) },
-            None => Self { seq: Some(before), due: None },
+            Some(due_at) => Self { seq: None, due: Some((due_at, row.seq.saturating_sub(1))) },
+            None => Self::before_seq(row.seq),
         }
+    }
+
+    fn before_seq(seq: Seq) -> Self {
+        Self { seq: Some(seq.saturating_sub(1)), due: None }
     }
 
     fn at(position: Position) -> Self {
@@ -87,9 +90,18 @@ impl Behind {
     }
 
     /// A row is passed over on account of this slot.
-    pub(super) fn pass(&mut self, slot: usize, row: &Glance<'_>, key: Option<u64>) {
-        let place = self.slots.entry(slot).or_default().entry(row.lane).or_default();
-        *place = place.or_before(Place::before(row));
+    fn pass(&mut self, slot: usize, row: &Glance<'_>, key: Option<u64>) {
+        self.note(slot, row.lane, Place::before(row), key);
+    }
+
+    /// An event of this slot is in memory to see whether its receiver is back. What follows it in its key waits in the table.
+    pub(super) fn note_probe(&mut self, slot: usize, lane: Lane, seq: Seq, key: Option<u64>) {
+        self.note(slot, lane, Place::before_seq(seq), key);
+    }
+
+    fn note(&mut self, slot: usize, lane: Lane, before: Place, key: Option<u64>) {
+        let place = self.slots.entry(slot).or_default().entry(lane).or_default();
+        *place = place.or_before(before);
         self.remember(slot, key);
     }
 
@@ -139,6 +151,12 @@ impl Behind {
         self.tidy();
     }
 
+    /// Waiting events are looked for from the start.
+    pub(super) fn wait_from_start(&mut self) {
+        let places = self.slots.values_mut().flat_map(BTreeMap::values_mut);
+        places.for_each(|place| place.due = Some((Timestamp::EPOCH, 0)));
+    }
+
     /// The lane is no longer ours.
     pub(super) fn forget_lane(&mut self, lane: Lane) {
         self.slots.values_mut().for_each(|places| _ = places.remove(&lane));
@@ -158,6 +176,8 @@ impl Behind {
 pub(super) struct Entry {
     /// How many more of each slot.
     pub(super) room: Vec<usize>,
+    /// The slots whose receivers are down: what comes in is a probe.
+    pub(super) down: BTreeSet<usize>,
     /// The slot whose backlog is walked; none for the lanes' own positions.
     pub(super) only: Option<usize>,
     /// What a walk over a backlog had to leave once more.
@@ -191,6 +211,9 @@ impl Entry {
         };
         let Some(holder) = waits_for else {
             self.room.get_mut(slot).into_iter().for_each(|room| *room = room.saturating_sub(1));
+            if self.down.contains(&slot) && self.only != Some(slot) {
+                behind.note_probe(slot, row.lane, row.seq, key);
+            }
             return true;
         };
         if self.only == Some(holder) {
@@ -251,6 +274,7 @@ mod tests {
     fn entry(room: [usize; 3], only: Option<usize>) -> Entry {
         Entry {
             room: room.to_vec(),
+            down: BTreeSet::new(),
             only,
             refused: Places::new(),
             unmet: BTreeSet::new(),
@@ -304,6 +328,15 @@ mod tests {
         assert!(walk.refused.is_empty());
         let mut walk = entry([9, 9, 9], Some(1));
         assert!(walk.admits(&mut behind, 1, &row(2, Some("a")), true));
+    }
+
+    #[test]
+    fn what_follows_a_probe_in_its_key_waits_in_the_table() {
+        let (mut behind, mut main) = (Behind::default(), entry([9, 1, 9], None));
+        main.down.insert(1);
+        assert!(main.admits(&mut behind, 1, &row(2, Some("a")), true), "the probe");
+        assert!(!main.admits(&mut behind, 2, &row(3, Some("a")), true));
+        assert!(main.admits(&mut behind, 2, &row(4, Some("b")), true));
     }
 
     #[test]

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// How far the database's clock may go from ours between two claims before it is taken to have been set.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
+
 impl Buffer {
     /// What to claim now, or none if there is no lane or no room. A claim that is begun must be ended with
     /// [`take`](Self::take) or [`claim_failed`](Self::claim_failed).
@@ -132,6 +135,7 @@ impl Buffer {
         for (lane, seq) in claimed.again {
             self.look_again(lane, seq);
         }
+        self.note_clock(claimed.now);
         let mut count = 0;
         for event in claimed.events {
             let Some(&lease) = leases.get(&event.lane) else { continue };
@@ -166,6 +170,27 @@ impl Buffer {
         }
         self.end_claim();
         count
+    }
+
+    /// Looks at all waiting events of a lane again, those included that were passed over.
+    pub(super) fn wait_from_start(&mut self, lane: Lane) {
+        if let Some(owned) = self.lanes.get_mut(&lane) {
+            let Position { seq, met, .. } = owned.position;
+            owned.position = Position { seq, met, ..Position::START };
+        }
+    }
+
+    /// Cursors over waiting events are times of the database's clock. If that was set, they say nothing any more.
+    fn note_clock(&mut self, now: Timestamp) {
+        let here = Instant::now();
+        if let Some((then, there)) = self.clock.replace((now, here)) {
+            let (passed, counted) = (now.since(then), here - there);
+            if now < then || passed.abs_diff(counted) > CLOCK_TOLERANCE {
+                let lanes: Vec<Lane> = self.lanes.keys().copied().collect();
+                lanes.into_iter().for_each(|lane| self.wait_from_start(lane));
+                lock(&self.behind).wait_from_start();
+            }
+        }
     }
 
     /// The claim failed: what it was to look at again is still to be looked at.

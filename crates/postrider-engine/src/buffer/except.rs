@@ -7,9 +7,14 @@ use super::{
 use postrider_core::store::{Admission, Glance};
 use std::collections::BTreeSet;
 
-/// A receiver that is down has so many events of each slot in memory, to be tried one after the other: of several keys, so that one event
+/// A receiver that is down has at most so many events in memory, to be tried one after the other: of several keys, so that one event
 /// which it refuses is not all that it is ever asked for.
-pub(super) const PROBES: usize = 8;
+const PROBES_MAX: usize = 8;
+
+/// How many that are: all receivers may be down, and what goes elsewhere needs room.
+pub(super) fn probes(receivers: usize, settings: &Settings) -> usize {
+    (settings.cold_queue / 4 / receivers.max(1)).clamp(1, PROBES_MAX)
+}
 
 /// How long memory is full before claims look beyond what fills it. Looking ahead means to walk over a backlog.
 pub(super) const SHARE_AFTER: Duration = Duration::from_millis(100);
@@ -23,6 +28,18 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// Whether the next claim will begin further on.
+    pub(crate) fn got_on(&self, claimed: &Claimed) -> bool {
+        self.claim.lanes.iter().any(|lane| {
+            let reached = claimed.positions.iter().find(|(number, _)| *number == lane.lease.lane);
+            reached.is_some_and(|(number, reached)| match self.backlog {
+                None => lane.from.front() < reached.front(),
+                // What had to be left is where it begins again.
+                Some(_) => lane.from.seq < reached.seq && self.refused(*number).is_none(),
+            })
+        })
+    }
+
     /// Where the walk had to leave something once more, in this lane.
     pub(super) fn refused(&self, lane: Lane) -> Option<Place> {
         lock(&self.except.as_ref()?.entry).refused.get(&lane).copied()
@@ -55,7 +72,7 @@ impl Buffer {
     /// Most events of a slot that may be in memory now.
     fn limit_of(&self, slot: usize, settings: &Settings) -> usize {
         if !self.receiver(slot).is_some_and(Receiver::is_up) {
-            PROBES
+            self.probes
         } else if self.sharing {
             // One share more than there are slots, for those that come next.
             settings.cold_queue / (self.active_slots() + 1)
@@ -74,7 +91,17 @@ impl Buffer {
     }
 
     fn room_of(&self, slot: usize, settings: &Settings) -> usize {
-        self.limit_of(slot, settings).saturating_sub(self.slot_counts.get(slot).copied().unwrap_or(0))
+        let up = self.receiver(slot).is_some_and(Receiver::is_up);
+        let count =
+            if up { self.slot_counts.get(slot).copied().unwrap_or(0) } else { self.count_of_receiver(slot) };
+        self.limit_of(slot, settings).saturating_sub(count)
+    }
+
+    /// How many events are in memory for the receiver of this slot.
+    pub(super) fn count_of_receiver(&self, slot: usize) -> usize {
+        let receiver = self.receiver_of.get(slot);
+        let counts = self.receiver_of.iter().zip(&self.slot_counts);
+        counts.filter(|(of, _)| Some(*of) == receiver).map(|(_, count)| count).sum()
     }
 
     /// Whether claims have to ask what is wanted.
@@ -84,7 +111,8 @@ impl Buffer {
 
     /// The slot whose backlog is read next: one with room for half of what it may have.
     pub(super) fn next_backlog(&self, settings: &Settings) -> Option<usize> {
-        lock(&self.behind).slots_after(self.walked_slot).collect::<Vec<_>>().into_iter().find(|slot| {
+        let slots: Vec<usize> = lock(&self.behind).slots_after(self.walked_slot).collect();
+        slots.into_iter().find(|slot| {
             let limit = self.limit_of(*slot, settings).min(settings.cold_queue);
             self.room_of(*slot, settings) >= limit.div_ceil(2)
         })
@@ -115,6 +143,9 @@ impl Buffer {
                 routes: routes.clone(),
                 entry: Mutex::new(Entry {
                     room: slots.map(|slot| self.room_of(slot, settings)).collect(),
+                    down: (0..self.slot_counts.len())
+                        .filter(|slot| !self.receiver(*slot).is_some_and(Receiver::is_up))
+                        .collect(),
                     only: backlog,
                     refused: BTreeMap::new(),
                     unmet: BTreeSet::new(),

@@ -209,6 +209,9 @@ pub(crate) struct Buffer {
     outcomes_since: Option<Instant>,
     /// Outcomes that a settle under way writes.
     settling: usize,
+    settling_since: Instant,
+    /// The database's clock as it was last seen, and when that was here.
+    clock: Option<(Timestamp, Instant)>,
     /// Since when a suspect waits to go alone, or goes.
     alone_since: Option<Instant>,
     /// How long suspects and others wait for each other.
@@ -217,6 +220,8 @@ pub(crate) struct Buffer {
     receivers: Vec<Receiver>,
     /// The receiver of each slot.
     receiver_of: Vec<usize>,
+    /// Most events in memory for a receiver that is down.
+    probes: usize,
     /// Workers that handlers in this process have between them, how many of them are busy, and how many one slot may have.
     workers: usize,
     handlers_busy: usize,
@@ -264,8 +269,11 @@ impl Buffer {
             outcomes: Verdicts::default(),
             outcomes_since: None,
             settling: 0,
+            settling_since: Instant::now(),
+            clock: None,
             alone_since: None,
             patience: settings.lease,
+            probes: except::probes(receivers.len(), settings),
             workers: settings.workers,
             handlers_busy: 0,
             workers_of_slot: settings.workers - usize::from(others && settings.workers > 1),

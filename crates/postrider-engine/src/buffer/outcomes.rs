@@ -35,7 +35,7 @@ impl Buffer {
             self.outcomes_since = None;
         }
         let (held, dropped) = self.still_held(taken);
-        self.settling = held.len();
+        (self.settling, self.settling_since) = (held.len(), Instant::now());
         (held, dropped)
     }
 
@@ -60,8 +60,15 @@ impl Buffer {
     }
 
     /// A settle was committed: keys move on, or their followers are given back to wait in the table.
-    pub(crate) fn committed(&mut self, lease: Lease, settlement: &Settlement) {
+    pub(crate) fn committed(&mut self, lease: Lease, settlement: &Settlement, now: Instant) {
         self.leave(lease, settlement);
+        match settlement.change {
+            // It may be due by now, and a claim that took it for one in memory has passed it.
+            Change::Wait { after, .. } if now - self.settling_since >= after => {
+                self.wait_from_start(settlement.lane);
+            }
+            _ => {}
+        }
         match settlement.change {
             Change::Done | Change::Dead { block: false, .. } => self.free(settlement),
             Change::Wait { .. } | Change::Attempt { .. } | Change::Dead { block: true, .. } => {

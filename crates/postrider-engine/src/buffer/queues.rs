@@ -81,7 +81,7 @@ impl Buffer {
     fn most_of(&self, slot: usize, queued: usize, alone: bool) -> usize {
         self.receiver(slot).map_or(1, |receiver| {
             if receiver.batch_max > 1 {
-                let probes = if receiver.is_up() { usize::MAX } else { except::PROBES };
+                let probes = if receiver.is_up() { usize::MAX } else { self.probes };
                 receiver.batch_max.min(probes)
             } else if receiver.is_up() && alone {
                 (queued / self.workers.max(1)).min(HAND_MAX)

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::receiver::Ruling;
-use except::PROBES;
 use postrider_core::{Outcome, rng::Rng};
 
 impl Buffer {
@@ -98,11 +97,19 @@ impl Buffer {
     /// nothing is written.
     pub(crate) fn refused(&mut self, item: Item) {
         let Some(item) = self.back_from_sending(item) else { return };
-        if self.slot_counts.get(item.slot).is_some_and(|count| *count > PROBES) {
+        if self.count_of_receiver(item.slot) > self.probes {
             self.release(item);
         } else {
-            self.line_up(item);
+            self.line_up_probe(item);
         }
+    }
+
+    /// An event that is sent to see whether its receiver is back.
+    fn line_up_probe(&mut self, item: Item) {
+        let key = item.key.as_deref().map(hash::of_key);
+        lock(&self.behind).note_probe(item.slot, item.lease.lane, item.seq, key);
+        self.shed_followers(&item);
+        self.line_up(item);
     }
 
     /// Leaves to the table what is in memory for a receiver that is down, but for a few probes.
@@ -111,6 +118,7 @@ impl Buffer {
         let slots: Vec<usize> = (0..self.receiver_of.len())
             .filter(|slot| self.receiver_of.get(*slot) == Some(&receiver))
             .collect();
+        let mut places = 0..self.probes;
         for slot in slots {
             let mut queued: VecDeque<Item> = self.hot.take_all(slot);
             queued.extend(self.cold.take_all(slot));
@@ -120,13 +128,8 @@ impl Buffer {
                 lane.suspects = kept;
                 queued.extend(shed);
             }
-            for (place, item) in queued.into_iter().enumerate() {
-                if place < PROBES {
-                    self.shed_followers(&item);
-                    self.line_up(item);
-                } else {
-                    self.release(item);
-                }
+            for item in queued {
+                if places.next().is_some() { self.line_up_probe(item) } else { self.release(item) }
             }
         }
     }

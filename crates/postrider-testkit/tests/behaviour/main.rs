@@ -6,7 +6,7 @@
 //! * `acceptance`: the acceptance tests of the source system, by their names
 //! * `writing`: into the caller's transaction, or one that the outbox owns
 //! * `poller`, `queues`: from the table into memory, and what waits there
-//! * `routing`, `interceptors`, `outcomes`, `ordering`: delivery
+//! * `routing`, `interceptors`, `outcomes`, `outages`, `ordering`: delivery
 //! * `leases`, `shutdown`: the right to deliver, and its end
 //! * `metrics`, `databases`: what is measured; several outboxes in one program
 
@@ -24,6 +24,7 @@ mod interceptors;
 mod leases;
 mod metrics;
 mod ordering;
+mod outages;
 mod outcomes;
 mod parts;
 mod poller;

@@ -197,14 +197,14 @@ pub(super) struct Glanced {
 
 impl Glanced {
     /// What an admission is asked about.
-    pub(super) fn glance(&self, lane: Lane, due_at: Option<Timestamp>) -> Glance<'_> {
+    pub(super) fn glance(&self, lane: Lane) -> Glance<'_> {
         Glance {
             lane,
             seq: self.seq,
             event_type: &self.event_type,
             aggregate_type: &self.aggregate_type,
             key: self.key.as_deref(),
-            due_at,
+            due_at: self.due.filter(|_| !self.is_new),
         }
     }
 }

@@ -143,9 +143,9 @@ impl Choice<'_> {
         }
     }
 
-    fn is_wanted(&self, Due { row, due_at, .. }: &Due) -> bool {
+    fn is_wanted(&self, Due { row, .. }: &Due) -> bool {
         let admission = self.claim.admission.as_ref();
-        admission.is_none_or(|admission| admission.admits(&row.glance(self.road.lane, *due_at)))
+        admission.is_none_or(|admission| admission.admits(&row.glance(self.road.lane)))
     }
 }
 

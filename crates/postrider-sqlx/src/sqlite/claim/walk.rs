@@ -62,8 +62,6 @@ pub(super) struct Due {
     pub(super) row: Glanced,
     /// Whether its key is held because of it, or because others stand behind it.
     pub(super) held: bool,
-    /// When it was due, if it was met among the waiting ones.
-    pub(super) due_at: Option<Timestamp>,
     /// The row id of the hold that it comes back from, or zero.
     pub(super) hold: i64,
 }
@@ -74,8 +72,6 @@ pub(super) struct Walk {
     /// Rows that were read beforehand. The walk begins with them and they do not move it on.
     pub(super) ready: VecDeque<Due>,
     cursor: Cursor,
-    /// Whether its rows are waiting ones.
-    waiting: bool,
     page: VecDeque<Glanced>,
     pages: usize,
     /// The next row that is due; in front of the page.
@@ -93,7 +89,6 @@ impl Walk {
         Self {
             ready,
             cursor,
-            waiting: matches!(cursor, Cursor::Tied { .. } | Cursor::Later { .. }),
             page: VecDeque::new(),
             pages: 0,
             next: None,
@@ -160,8 +155,7 @@ impl Walk {
                 false => facts.judge(road.now),
             };
             if let Verdict::Return { held } = verdict {
-                let due_at = row.due.filter(|_| self.waiting);
-                self.next = Some(Due { row, held, due_at, hold: 0 });
+                self.next = Some(Due { row, held, hold: 0 });
             } else {
                 self.written += usize::from(verdict != Verdict::Pass);
                 findings.note(&facts, verdict);
@@ -234,7 +228,7 @@ pub(super) async fn again(
         let facts = Facts::from(&row);
         match facts.judge(road.now) {
             _ if road.has(row.seq) => {}
-            Verdict::Return { held } => due.push_back(Due { row, held, due_at: None, hold: 0 }),
+            Verdict::Return { held } => due.push_back(Due { row, held, hold: 0 }),
             verdict => findings.note(&facts, verdict),
         }
     }
@@ -276,7 +270,7 @@ pub(super) async fn returning(
             Some(row) if row.seq > met || road.has(row.seq) => {}
             Some(row) => {
                 wanted = true;
-                found.due.push_back(Due { row, held: true, due_at: None, hold });
+                found.due.push_back(Due { row, held: true, hold });
             }
         }
     }
