@@ -4,18 +4,23 @@
 //!
 //! * **empty:** nothing else; this is the bound;
 //! * **history:** 1,000,000 delivered events that are kept;
-//! * **parked:** 100,000 events behind one key whose head waits for its retry.
+//! * **parked:** 100,000 events behind one key whose head waits for its retry;
+//! * **excepted:** 1,000,000 events of a route whose receiver is down, which earlier claims have passed over. This claim goes on
+//!   where those ended, and asks for each row whether it is wanted, as an engine does then.
 //!
 //! What lies there was put there by an engine. The files take turns, claim by claim; each is of the same 200, which a claim
 //! does not change.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use postrider::{
-    Backoff, Delivery, Outbox, OutboxBuilder, Store,
+    Backoff, Delivery, Event, EventBuilder, Outbox, OutboxBuilder, Store,
     rng::Rng,
     sqlite::SqliteStore,
-    store::{Claim, LaneClaim, Lease, LeaseRequest, Position},
+    store::{Admission, Claim, Glance, LaneClaim, Lease, LeaseRequest, Position},
 };
 
 use super::{
@@ -51,22 +56,24 @@ pub(super) async fn measure(scale: Scale, rounds: Rounds) -> Result<Vec<Figure>,
     let history = Claimant::of(&files, "history").await?;
     park(files.open("parked").await?, scale.pick(100_000, 1000)).await?;
     let parked = Claimant::of(&files, "parked").await?;
+    fill("claim", &files.open("excepted").await?, scale.pick(1_000_000, 1000), down).await?;
+    let excepted = Claimant::past_what_is_down(&files, "excepted").await?;
 
-    let turns =
-        rounds
-            .by_turns("claim", "ms", scale.pick(200, 3), ["empty", "history", "parked"], async |name| {
-                match name {
-                    "empty" => empty.claim().await,
-                    "history" => history.claim().await,
-                    _ => parked.claim().await,
-                }
-            })
-            .await?;
+    let names = ["empty", "history", "parked", "excepted"];
+    let turns = rounds
+        .by_turns("claim", "ms", scale.pick(200, 3), names, async |name| match name {
+            "empty" => empty.claim().await,
+            "history" => history.claim().await,
+            "parked" => parked.claim().await,
+            _ => excepted.claim().await,
+        })
+        .await?;
     let bound = turns.median("empty");
     Ok(vec![
         Figure::new("claim_ms_empty", bound),
         Figure::new("claim_ms_history", turns.median("history")).at_most(RATIO_MAX * bound),
         Figure::new("claim_ms_parked", turns.median("parked")).at_most(RATIO_MAX * bound),
+        Figure::new("claim_ms_excepted", turns.median("excepted")).at_most(RATIO_MAX * bound),
     ])
 }
 
@@ -150,6 +157,22 @@ impl Claimant {
         Ok(Self { store, claim })
     }
 
+    /// Claims once past what goes to the receiver that is down, and then has 200 others behind it.
+    async fn past_what_is_down(files: &Files, name: &str) -> Result<Self, Failure> {
+        let mut this = Self::of(files, name).await?;
+        this.claim.admission = Some(Arc::new(NotDown));
+        loop {
+            let claimed = this.store.claim(&this.claim).await?;
+            if !claimed.events.is_empty() {
+                return Ok(this);
+            }
+            for lane in &mut this.claim.lanes {
+                let reached = claimed.positions.iter().find(|(number, _)| *number == lane.lease.lane);
+                lane.from = reached.map_or(lane.from, |(_, position)| *position);
+            }
+        }
+    }
+
     /// What one claim takes, in milliseconds.
     async fn claim(&self) -> Result<f64, Failure> {
         let started = Instant::now();
@@ -159,6 +182,21 @@ impl Claimant {
             return Err(Failure::bad(format!("a claim of {CLAIM} gave {} events", claimed.events.len())));
         }
         Ok(took.as_secs_f64() * 1e3)
+    }
+}
+
+/// An event whose receiver is down.
+fn down(number: u64) -> EventBuilder {
+    Event::json_text("Down", format!("\"{}\"", "x".repeat(PAYLOAD_BYTES))).aggregate("Order", number)
+}
+
+/// Wants all but those.
+#[derive(Debug)]
+struct NotDown;
+
+impl Admission for NotDown {
+    fn admits(&self, row: &Glance<'_>) -> bool {
+        row.event_type != "Down"
     }
 }
 

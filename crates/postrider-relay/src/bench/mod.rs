@@ -66,7 +66,8 @@ enum Bench {
     Write,
     /// From the return of a commit to the handler, in memory, at 50 events a second
     Hot,
-    /// A claim of 200 beside 1,000,000 delivered events, or 100,000 parked ones; against one on a table with nothing else
+    /// A claim of 200 beside 1,000,000 delivered events, 100,000 parked ones, or 1,000,000 that were passed over; against one on a
+    /// table with nothing else
     Claim,
 }
 
