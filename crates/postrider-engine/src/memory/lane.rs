@@ -10,6 +10,7 @@ use postrider_core::{
 use super::{
     hash::FixedMap,
     row::{Row, Status},
+    seqs::Seqs,
 };
 
 /// Until when a lane is held. Who holds it is told by the token alone.
@@ -35,7 +36,7 @@ pub(super) struct LaneTable {
     pub(super) clean: bool,
     /// Events up to this one may be under way.
     pub(super) sent_to: Seq,
-    pub(super) fresh: BTreeSet<Seq>,
+    pub(super) fresh: Seqs,
     pub(super) waiting: BTreeSet<(Timestamp, Seq)>,
     parked: FixedMap<Arc<str>, BTreeSet<Seq>>,
     parked_rows: u64,
@@ -57,7 +58,7 @@ impl LaneTable {
                 let new = self.parked.entry(Arc::clone(key)).or_default().insert(seq);
                 self.parked_rows += u64::from(new);
             }
-            (_, Status::New, _) => _ = self.fresh.insert(seq),
+            (_, Status::New, _) => self.fresh.insert(seq),
             (_, Status::Waiting, _) => _ = self.waiting.insert((row.available_at, seq)),
             (_, Status::Dead, _) => {}
         }
@@ -73,7 +74,7 @@ impl LaneTable {
                     self.parked.remove(key);
                 }
             }
-            (_, Status::New, _) => _ = self.fresh.remove(&seq),
+            (_, Status::New, _) => self.fresh.remove(seq),
             (_, Status::Waiting, _) => _ = self.waiting.remove(&(row.available_at, seq)),
             (_, Status::Dead, _) => {}
         }
