@@ -12,7 +12,10 @@ use postrider_core::{
     store::{Glance, Lane, Position, Seq},
 };
 
-use crate::hash;
+use crate::{
+    broken::{self, Variant},
+    hash,
+};
 
 /// No event waits beyond it: the last microsecond of the year 9999, which every database can name.
 const END_OF_TIME: Timestamp = Timestamp::from_micros(253_402_300_799_999_999);
@@ -97,6 +100,7 @@ impl Behind {
     /// Whether an event of this key may have been passed over on account of this slot.
     fn may_hold(&self, slot: usize, key: u64) -> bool {
         self.keys.as_ref().is_some_and(|keys| keys.has(of_slot(slot, key)))
+            && !broken::is(Variant::PassedKeysForgotten)
     }
 
     /// The slot, other than the given one, on whose account an earlier event of this key waits.

@@ -83,6 +83,9 @@ impl Buffer {
 
     /// The slot whose backlog is read next: one with room for half of what it may have.
     pub(super) fn next_backlog(&self, settings: &Settings) -> Option<usize> {
+        if broken::is(Variant::BacklogUnread) {
+            return None;
+        }
         lock(&self.behind).slots_after(self.walked_slot).collect::<Vec<_>>().into_iter().find(|slot| {
             let limit = self.limit_of(*slot, settings).min(settings.cold_queue);
             self.room_of(*slot, settings) >= limit.div_ceil(2)

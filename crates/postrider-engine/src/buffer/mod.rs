@@ -34,6 +34,7 @@ use postrider_core::{
 use tokio::time::Instant;
 
 use crate::{
+    broken::{self, Variant},
     hash::{self, QuickState},
     lineup::Lineup,
     lock,
@@ -136,13 +137,14 @@ struct OwnedLane {
 
 impl OwnedLane {
     fn new(taken: Taken, deadline: Instant) -> Self {
+        let suspect_to = if broken::is(Variant::NoSuspects) { 0 } else { taken.suspect_to };
         Self {
             lease: taken.lease,
             deadline,
             position: Position::START,
             again: Vec::new(),
             sent_to: taken.suspect_to,
-            suspect_to: taken.suspect_to,
+            suspect_to,
             suspects: VecDeque::new(),
             suspect_under_way: false,
             busy: 0,

@@ -102,6 +102,8 @@ impl Buffer {
         let Some(item) = self.back_from_sending(item) else { return };
         if self.slot_counts.get(item.slot).is_some_and(|count| *count > PROBES) {
             self.release(item);
+        } else if broken::is(Variant::ProbeStays) {
+            self.line_up_first(item);
         } else {
             self.line_up(item);
         }
