@@ -86,7 +86,9 @@ impl Buffer {
         if broken::is(Variant::BacklogUnread) {
             return None;
         }
-        lock(&self.behind).slots_after(self.walked_slot).collect::<Vec<_>>().into_iter().find(|slot| {
+        // The limits ask who is behind, so the lock must be free by then.
+        let slots: Vec<usize> = lock(&self.behind).slots_after(self.walked_slot).collect();
+        slots.into_iter().find(|slot| {
             let limit = self.limit_of(*slot, settings).min(settings.cold_queue);
             self.room_of(*slot, settings) >= limit.div_ceil(2)
         })
@@ -126,5 +128,27 @@ impl Buffer {
         });
         claim.admission = except.clone().map(|except| except as Arc<dyn Admission>);
         Plan { claim, except, backlog }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Routes;
+
+    #[test]
+    fn a_backlog_is_looked_for_while_slots_have_shares() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        // On a thread of its own: what this is about would wait for ever.
+        std::thread::spawn(move || {
+            let routes = Routes::new().on("A", async |_| ()).on("B", async |_| ()).build().unwrap();
+            let settings = Settings::default();
+            let mut buffer = Buffer::new(&routes, &settings);
+            buffer.sharing = true;
+            let row = Glance { lane: 0, seq: 1, event_type: "A", aggregate_type: "", key: None, due_at: None };
+            lock(&buffer.behind).pass(1, &row, None);
+            sender.send(buffer.next_backlog(&settings)).unwrap();
+        });
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(10)), Ok(Some(1)));
     }
 }
