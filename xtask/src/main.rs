@@ -1,4 +1,4 @@
-//! Postrider's own chores: `cargo xtask test`, `cargo xtask lint`.
+//! Postrider's own chores: `cargo xtask test`, `cargo xtask lint`, `cargo xtask services`.
 //!
 //! No dependencies, so that a fresh clone has it in seconds.
 //!
@@ -7,17 +7,20 @@
 //! - `steps`: what CI decides on, in order; read this first
 //! - `run`: one step after the other, with headlines, times and a summary
 //! - `place`: the folders, and cargo called inside them
-//! - `tools`: programs that steps need: cargo-deny, the sqlite3 shell
+//! - `tools`, `apt`: programs that steps need, and how they are installed
+//! - `services`: real servers for tests
 //! - `core_tree`, `rules`, `demo`: the steps that are more than a cargo command
 //! - `source`: Rust text without its comments and strings, for `rules`
 #![allow(clippy::print_stdout, clippy::print_stderr)] // A command line tool: printing is its work.
 
+mod apt;
 mod core_tree;
 mod demo;
 mod place;
 mod requirements;
 mod rules;
 mod run;
+mod services;
 mod source;
 mod steps;
 mod tools;
@@ -30,9 +33,15 @@ const USAGE: &str = "\
 Usage: cargo xtask <COMMAND>
 
 Commands:
-  test [--only STEP]  everything that CI decides on
-  lint [--only STEP]  the part of it that runs no tests
-  help                this text
+  test [--only STEP]      everything that CI decides on
+  lint [--only STEP]      the part of it that runs no tests
+  services up [SERVER]…   start servers for tests, all or those, on private ports
+  services down           end them and remove their data
+  services status         what runs: server, version, port, process id
+  services env            their URLs: eval \"$(cargo xtask services env)\"
+  help                    this text
+
+A server whose variable (POSTRIDER_TEST_POSTGRES_URL, …) is set already is not started: that URL is used.
 ";
 
 fn main() -> ExitCode {
@@ -47,6 +56,12 @@ fn main() -> ExitCode {
         ["lint"] => (steps::lint(), None),
         ["test", "--only", step] => (steps::TEST, Some(*step)),
         ["lint", "--only", step] => (steps::lint(), Some(*step)),
+        ["services", rest @ ..] => {
+            return match services::Command::parse(rest) {
+                Some(command) => exit_code(Place::find().and_then(|place| command.run(&place))),
+                None => bad_usage(&format!("not understood: {}", arguments.join(" "))),
+            };
+        }
         [] => return bad_usage("a command is missing"),
         _ => return bad_usage(&format!("not understood: {}", arguments.join(" "))),
     };
@@ -58,9 +73,15 @@ fn main() -> ExitCode {
     let run = || {
         let place = Place::find()?;
         place.claim_target()?;
-        run::all(&place, &steps)
+        let run = run::all(&place, &steps);
+        // Whatever the steps said.
+        run.and(place.services.end())
     };
-    match run() {
+    exit_code(run())
+}
+
+fn exit_code(result: Result<(), String>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("\n{why}");
@@ -71,7 +92,7 @@ fn main() -> ExitCode {
 
 fn usage() -> String {
     let steps: String =
-        steps::TEST.iter().map(|step| format!("  {:<18}  {}\n", step.name, step.what)).collect();
+        steps::TEST.iter().map(|step| format!("  {:<22}  {}\n", step.name, step.what)).collect();
     format!("{USAGE}\nSteps, in order:\n{steps}")
 }
 

@@ -1,5 +1,6 @@
 //! The folders, and cargo called inside them.
 
+use crate::services::ForTests;
 use crate::source;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -15,6 +16,8 @@ pub(crate) struct Place {
     pub(crate) cache: PathBuf,
     /// Where every inner cargo builds.
     pub(crate) target: PathBuf,
+    /// Real servers for the tests of this run.
+    pub(crate) services: ForTests,
 }
 
 impl Place {
@@ -25,7 +28,7 @@ impl Place {
         let cache = cache_folder(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"))
             .ok_or("Neither XDG_CACHE_HOME nor HOME is set: nowhere to keep builds and tools.")?;
         let target = target_folder(env::var_os("CARGO_TARGET_DIR"), &cache, &root);
-        Ok(Self { root, cache, target })
+        Ok(Self { root, cache, target, services: ForTests::default() })
     }
 
     /// Cargo compares the times of files, and names what it builds of a workspace without the folder that
@@ -151,6 +154,7 @@ mod tests {
             root: folder.join(name),
             cache: folder.clone(),
             target: folder.join("target"),
+            services: ForTests::default(),
         };
         let (ours, other) = (checkout("ours"), checkout("other"));
         let file = ours.root.join("crates/a/src/lib.rs");

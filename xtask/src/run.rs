@@ -68,7 +68,8 @@ mod tests {
     use super::*;
 
     fn place() -> Place {
-        Place { root: "root".into(), cache: "cache".into(), target: "target".into() }
+        let (root, cache, target) = ("root".into(), "cache".into(), "target".into());
+        Place { root, cache, target, services: Default::default() }
     }
 
     const GOOD: Step = Step { name: "good", what: "passes", check: |_| Ok("all well".to_owned()) };

@@ -27,6 +27,7 @@ pub(crate) const TEST: &[Step] = &[
         what: "every owned requirement is named by a test",
         check: requirements::check,
     },
+    Step { name: "services", what: "real servers for the tests", check: services },
     Step { name: "tests", what: "cargo test, doc tests included", check: tests },
     Step { name: "docs", what: "cargo doc, warnings denied", check: docs },
     Step { name: "release-build", what: "the postrider command, optimised", check: demo::build },
@@ -59,9 +60,17 @@ fn deny(place: &Place) -> Result<String, String> {
     ]))
 }
 
+fn services(place: &Place) -> Result<String, String> {
+    let variables = place.services.start(place)?;
+    Ok(format!("{} servers", variables.len()))
+}
+
 fn tests(place: &Place) -> Result<String, String> {
-    tools::sqlite3(place)?;
-    place.cargo(&["test", "--workspace", "--all-features"])
+    tools::sqlite3()?;
+    let variables = place.services.start(place)?;
+    place.run(
+        place.command(place.cargo_program()).args(["test", "--workspace", "--all-features"]).envs(variables),
+    )
 }
 
 fn docs(place: &Place) -> Result<String, String> {
@@ -78,8 +87,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lint_ends_where_the_tests_begin() {
-        assert_eq!(TEST[LINT_STEPS].name, "tests");
+    fn lint_ends_where_the_servers_for_tests_are_started() {
+        assert_eq!(TEST[LINT_STEPS].name, "services");
         assert_eq!(lint().len(), LINT_STEPS);
     }
 

@@ -63,11 +63,9 @@ impl Breaker {
         }
     }
 
-    /// The receiver answered. True if the breaker was open.
-    pub(crate) fn answered(&mut self) -> bool {
-        let was_open = self.state != State::Closed;
+    /// The receiver answered.
+    pub(crate) fn answered(&mut self) {
         *self = Self::new();
-        was_open
     }
 
     /// The receiver is down: opens, and says for how long. What else was under way when it opened says nothing new.
@@ -95,7 +93,7 @@ mod tests {
         assert!(breaker.lets_through(Instant::now()));
         breaker.sending();
         assert!(!breaker.lets_through(Instant::now()), "a second probe at once");
-        assert!(breaker.answered());
+        breaker.answered();
         assert!(breaker.lets_through(Instant::now()) && breaker.is_closed());
     }
 

@@ -4,7 +4,7 @@ use postrider_core::store::Change;
 use tokio::time::Instant;
 
 use crate::{
-    buffer::{Hand, Item, Verdict},
+    buffer::{Hand, Item, Verdicts},
     engine::Shared,
     judge, lock,
     routes::ReceiverId,
@@ -14,7 +14,7 @@ use crate::{
 pub(crate) struct InHand<'a> {
     pub(crate) shared: &'a Shared,
     hand: Hand,
-    verdicts: Vec<Verdict>,
+    verdicts: Verdicts,
     /// The attempt was written before it was made.
     pub(crate) counted: bool,
     ended: bool,
@@ -22,7 +22,13 @@ pub(crate) struct InHand<'a> {
 
 impl<'a> InHand<'a> {
     pub(crate) fn new(shared: &'a Shared, hand: Hand) -> Self {
-        Self { shared, verdicts: Vec::with_capacity(hand.items.len()), hand, counted: false, ended: false }
+        Self {
+            shared,
+            verdicts: Verdicts::with_capacity(hand.items.len()),
+            hand,
+            counted: false,
+            ended: false,
+        }
     }
 
     pub(crate) fn receiver(&self) -> Option<ReceiverId> {
@@ -48,9 +54,9 @@ impl<'a> InHand<'a> {
         if late { None } else { self.hand.items.pop_front() }
     }
 
-    /// The receiver was not asked.
-    pub(crate) fn not_sent(&self) {
-        lock(&self.shared.buffer).not_sent(&self.hand, Instant::now());
+    /// The lease was looked at again: it holds for longer.
+    pub(crate) fn extend(&mut self, until: Instant) {
+        self.hand.until = Some(until);
     }
 
     /// Others can send what this worker cannot at once.
@@ -64,7 +70,7 @@ impl<'a> InHand<'a> {
 
     /// The outcome of an event, to be settled.
     pub(crate) fn settle(&mut self, item: Item, change: Change) {
-        self.verdicts.push(judge::verdict(item, change));
+        self.verdicts.push(item.lease, judge::settlement(item, change));
     }
 
     /// The receiver is down: the event stays where it is.
@@ -94,7 +100,7 @@ impl<'a> InHand<'a> {
             let left = !self.hand.items.is_empty();
             if end {
                 self.ended = true;
-                buffer.end_hand(&mut self.hand);
+                buffer.end_hand(&mut self.hand, now);
             }
             let due = buffer.settle_at(&self.shared.settings, now);
             (due.is_some_and(|due| first || due <= now), back, left && end)

@@ -15,7 +15,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     DeadHeads,
-    buffer::{Item, Verdict},
+    buffer::Item,
     catch::catch,
     deliver::{End, unroutable},
     engine::Shared,
@@ -37,10 +37,7 @@ pub(crate) async fn judge(hand: &mut InHand<'_>, item: Item, end: End) {
             Ruling::Down { .. } if !hand.counted => return hand.keep(item),
             ruling => change(hand.shared, &item, outcome, ruling),
         },
-        End::Intercepted(outcome) => {
-            hand.not_sent();
-            fail(hand.shared, attempts, outcome, block)
-        }
+        End::Intercepted(outcome) => fail(hand.shared, attempts, outcome, block),
         // Nobody will ever handle it, so its key does not wait for it.
         End::Unroutable => {
             let error = item.cargo.as_ref().map_or_else(|row| row.reason.clone(), unroutable);
@@ -154,19 +151,11 @@ fn delay(shared: &Shared, attempts: u32, error: &str) -> Duration {
     })
 }
 
-pub(crate) fn verdict(item: Item, change: Change) -> Verdict {
+/// What the table is told of an event.
+pub(crate) fn settlement(item: Item, change: Change) -> Settlement {
     let change = clean(change);
     report(&item, &change);
-    Verdict {
-        lease: item.lease,
-        settlement: Settlement {
-            lane: item.lease.lane,
-            seq: item.seq,
-            key: item.key,
-            held: item.held,
-            change,
-        },
-    }
+    Settlement { lane: item.lease.lane, seq: item.seq, key: item.key, held: item.held, change }
 }
 
 /// Error text is cut and cleaned here, before it is kept in memory and stored.

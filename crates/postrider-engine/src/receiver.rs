@@ -88,14 +88,12 @@ impl Receiver {
         self.delivered
     }
 
-    /// What was to be sent has ended, one way or another.
-    pub(crate) fn ended(&mut self) {
+    /// What was to be sent has ended, one way or another. A probe that nobody has ruled on by now was never sent.
+    pub(crate) fn ended(&mut self, probe: bool, now: Instant) {
         self.busy = self.busy.saturating_sub(1);
-    }
-
-    /// What was taken to be sent never was.
-    pub(crate) fn not_sent(&mut self, now: Instant) {
-        self.breaker.not_sent(now);
+        if probe {
+            self.breaker.not_sent(now);
+        }
     }
 
     /// Forgets everything but what it is.
@@ -103,20 +101,20 @@ impl Receiver {
         (self.breaker, self.busy) = (Breaker::new(), 0);
     }
 
-    /// An event of this key was delivered. True if the receiver was thought to be down.
-    pub(crate) fn note_delivered(&mut self, key: u64) -> bool {
+    /// An event of this key was delivered.
+    pub(crate) fn note_delivered(&mut self, key: u64) {
         if key != self.last_key {
             self.others_until = self.delivered;
             self.last_key = key;
         }
         self.delivered += 1;
-        self.answered()
+        self.answered();
     }
 
-    fn answered(&mut self) -> bool {
+    fn answered(&mut self) {
         self.failing.clear();
         self.failures = 0;
-        self.breaker.answered()
+        self.breaker.answered();
     }
 
     /// Whether an event of another key was delivered since.

@@ -5,11 +5,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use postrider_core::store::{Change, HoldReason, Lease, Settlement};
+use postrider_core::store::{Change, HoldReason};
 use tokio::time::Instant;
 use tracing::{error, warn};
 
-use crate::{buffer::Verdict, claim::source, engine::Shared, lock, sleep_until};
+use crate::{buffer::Verdicts, claim::source, engine::Shared, lock, sleep_until};
 
 /// Longest pause before a failed settle is repeated.
 const RETRY_MAX: Duration = Duration::from_secs(2);
@@ -37,12 +37,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn settle(shared: &Shared, mut verdicts: Vec<Verdict>) {
+async fn settle(shared: &Shared, mut verdicts: Verdicts) {
     let mut pause = shared.settings.poll_min;
     while !verdicts.is_empty() {
-        let (leases, settlements) = batch(&verdicts);
+        let (leases, settlements) = (verdicts.distinct_leases(), verdicts.settlements());
         let started = Instant::now();
-        match shared.store.settle(&leases, &settlements, shared.settings.retention).await {
+        match shared.store.settle(&leases, settlements, shared.settings.retention).await {
             Ok(settled) if settled.lost.is_empty() => {
                 commit(shared, &verdicts);
                 shared.metrics.settled(settlements.len() as u64, started.elapsed());
@@ -70,21 +70,13 @@ async fn settle(shared: &Shared, mut verdicts: Vec<Verdict>) {
     }
 }
 
-/// The leases of a batch in lane order, each once, and its settlements.
-fn batch(verdicts: &[Verdict]) -> (Vec<Lease>, Vec<Settlement>) {
-    let mut leases: Vec<Lease> = verdicts.iter().map(|verdict| verdict.lease).collect();
-    leases.sort_unstable_by_key(|lease| lease.lane);
-    leases.dedup();
-    (leases, verdicts.iter().map(|verdict| verdict.settlement.clone()).collect())
-}
-
-fn commit(shared: &Shared, verdicts: &[Verdict]) {
+fn commit(shared: &Shared, verdicts: &Verdicts) {
     let mut sooner = false;
     let (work, claim, drained, (hot, cold)) = {
         let mut buffer = lock(&shared.buffer);
-        for verdict in verdicts {
-            buffer.committed(verdict);
-            if let Change::Wait { after, .. } = verdict.settlement.change
+        for (lease, settlement) in verdicts.iter() {
+            buffer.committed(lease, settlement);
+            if let Change::Wait { after, .. } = settlement.change
                 && let Some(at) = Instant::now().checked_add(after)
             {
                 sooner |= buffer.due(at);
@@ -97,9 +89,9 @@ fn commit(shared: &Shared, verdicts: &[Verdict]) {
             buffer.depths(),
         )
     };
-    for verdict in verdicts {
+    for settlement in verdicts.settlements() {
         // What the fence refused did not happen, so it is counted only here.
-        match &verdict.settlement.change {
+        match &settlement.change {
             Change::Done => shared.metrics.delivered(),
             Change::Wait { reason: HoldReason::Retry, .. } => shared.metrics.failed(),
             Change::Wait { .. } => shared.metrics.deferred(),

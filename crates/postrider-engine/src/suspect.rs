@@ -16,16 +16,16 @@ pub(crate) async fn deliver(mut hand: InHand<'_>) {
     let shared = hand.shared;
     let Some(item) = hand.first() else { return };
     if item.attempts >= shared.settings.max_attempts {
-        hand.not_sent();
         return give_up(hand);
     }
     let (lease, counted) = (item.lease, count(shared, item).await);
     // Counting takes time, and the lease may have run out meanwhile.
-    if counted && lock(&shared.buffer).may_send(lease, Instant::now()) {
+    let until = lock(&shared.buffer).may_send_until(lease, Instant::now()).filter(|_| counted);
+    if let Some(until) = until {
         hand.counted = true;
+        hand.extend(until);
         send(hand).await;
     } else {
-        hand.not_sent();
         drop(hand);
         tokio::time::sleep(shared.settings.poll_min).await;
     }

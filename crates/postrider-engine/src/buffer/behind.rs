@@ -5,7 +5,10 @@
 //! their route: a filter of fixed size knows the keys. It may take a key for another, which then waits longer than it had to, and never
 //! out of order.
 
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+};
 
 use postrider_core::{
     Timestamp,
@@ -48,11 +51,13 @@ impl Place {
         }
     }
 
-    /// As a position to claim from, where fresh events are read up to `end`.
-    pub(super) fn position(self, end: Seq) -> Position {
+    /// As a position to claim from, in a lane whose own claims have come so far.
+    pub(super) fn position(self, lane: Position) -> Position {
         let (due_at, due_seq) = self.due.unwrap_or((END_OF_TIME, 0));
+        // Where transactions may still be open, everything is looked at: what commits late may stand before what was passed over.
+        let seq = self.seq.map_or(lane.front(), |seq| seq.min(lane.seq));
         // Nothing comes back from parking here: the lane's own position sees to that.
-        Position { seq: self.seq.unwrap_or(end), met: 0, due_at, due_seq }
+        Position { seq, met: 0, due_at, due_seq }
     }
 }
 
@@ -161,6 +166,10 @@ pub(super) struct Entry {
     pub(super) only: Option<usize>,
     /// What a walk over a backlog had to leave once more.
     pub(super) refused: Places,
+    /// Keys of events that committed late, and that the lanes' own claims have to meet first.
+    pub(super) unmet: BTreeSet<u64>,
+    /// Up to where the lanes' own claims have met everything.
+    pub(super) met: BTreeMap<Lane, Seq>,
 }
 
 impl Entry {
@@ -170,11 +179,16 @@ impl Entry {
         if let Some(only) = self.only {
             let listed = slot == only || key.is_some_and(|key| behind.may_hold(only, key));
             if !listed {
-                return false; // Somebody else's, or in memory.
+                // Somebody else's, or never met.
+                let met = self.met.get(&row.lane).is_some_and(|met| row.seq <= *met);
+                self.unmet.extend(key.filter(|_| !met));
+                return false;
             }
         }
         let full = self.room.get(slot).is_none_or(|room| *room == 0);
-        let waits_for = if full || (behind.has(slot) && self.only != Some(slot)) {
+        let waits_for = if key.is_some_and(|key| self.unmet.contains(&key)) {
+            self.only
+        } else if full || (behind.has(slot) && self.only != Some(slot)) {
             Some(slot)
         } else {
             behind.holder(self.only, row, key)
@@ -239,7 +253,13 @@ mod tests {
     }
 
     fn entry(room: [usize; 3], only: Option<usize>) -> Entry {
-        Entry { room: room.to_vec(), only, refused: Places::new() }
+        Entry {
+            room: room.to_vec(),
+            only,
+            refused: Places::new(),
+            unmet: BTreeSet::new(),
+            met: [(0, 100)].into(),
+        }
     }
 
     #[test]
@@ -261,7 +281,8 @@ mod tests {
         assert!(walk.admits(&mut behind, 1, &row(2, Some("a")), true));
         assert!(walk.admits(&mut behind, 2, &row(3, Some("a")), true));
         assert!(!walk.admits(&mut behind, 2, &row(4, Some("b")), true), "it was never passed over");
-        assert_eq!(behind.places(1).next().unwrap().1.position(9).seq, 1);
+        let lane = Position { seq: 9, ..Position::START };
+        assert_eq!(behind.places(1).next().unwrap().1.position(lane).seq, 1);
         behind.walked(1, 0, None, None);
         assert!(behind.is_empty() && behind.keys.is_none());
     }
@@ -287,6 +308,21 @@ mod tests {
         assert!(walk.refused.is_empty());
         let mut walk = entry([9, 9, 9], Some(1));
         assert!(walk.admits(&mut behind, 1, &row(2, Some("a")), true));
+    }
+
+    #[test]
+    fn what_committed_late_is_not_overtaken_by_what_was_passed_over() {
+        let (mut behind, mut main) = (Behind::default(), entry([9, 0, 9], None));
+        main.admits(&mut behind, 1, &row(120, Some("x")), true);
+        // One transaction wrote 110 and 111; both became visible after 120 was met.
+        let mut walk = entry([9, 9, 9], Some(1));
+        assert!(!walk.admits(&mut behind, 2, &row(110, Some("a")), true), "the lane's own claim brings it");
+        assert!(!walk.admits(&mut behind, 1, &row(111, Some("a")), true));
+        assert!(walk.admits(&mut behind, 1, &row(120, Some("x")), true));
+        assert!(!walk.refused.is_empty());
+        // And where the walk would begin behind it, it begins earlier.
+        let lane = Position { seq: 100, met: 130, ..Position::START };
+        assert_eq!(behind.places(1).next().unwrap().1.position(lane).seq, 100);
     }
 
     #[test]

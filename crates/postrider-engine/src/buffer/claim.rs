@@ -30,7 +30,7 @@ impl Buffer {
         self.claiming = true;
         self.returning &= backlog.is_some();
         let claim = Claim {
-            in_flight: self.tracked.keys().copied().collect(),
+            in_flight: self.tracked.seqs(),
             bytes: settings.queue_bytes.saturating_sub(self.bytes),
             ..Claim::new(lanes, room.min(settings.claim_batch))
         };
@@ -90,8 +90,8 @@ impl Buffer {
         let behind = lock(&self.behind);
         let places = behind.places(slot).filter_map(|(lane, place)| {
             let lane = self.lanes.get(&lane).filter(|lane| now < lane.deadline && !lane.draining)?;
-            let to = lane.position.front();
-            Some(LaneClaim { to, ..LaneClaim::after(lane.lease, place.position(to)) })
+            let from = place.position(lane.position);
+            Some(LaneClaim { to: lane.position.front(), ..LaneClaim::after(lane.lease, from) })
         });
         places.collect()
     }
@@ -135,7 +135,7 @@ impl Buffer {
         let mut count = 0;
         for event in claimed.events {
             let Some(&lease) = leases.get(&event.lane) else { continue };
-            if self.tracked.contains_key(&event.seq) {
+            if self.tracked.contains(event.seq) {
                 continue;
             }
             let key = match &event.event {
@@ -144,7 +144,9 @@ impl Buffer {
             };
             let key = key.filter(|_| ordering == KeyOrder::Kept || event.held);
             if !self.held_meanwhile.is_empty()
-                && key.as_ref().is_some_and(|key| self.held_meanwhile.contains(&(event.lane, key.clone())))
+                && key.as_ref().is_some_and(|key| {
+                    self.held_meanwhile.contains(&KeyOfLane { lane: event.lane, key: key.clone() })
+                })
             {
                 self.look_again(event.lane, event.seq);
                 continue;
@@ -180,7 +182,7 @@ impl Buffer {
         self.claiming = false;
         self.held_meanwhile.clear();
         for seq in std::mem::take(&mut self.settled_meanwhile) {
-            self.tracked.remove(&seq);
+            self.tracked.remove(seq);
         }
     }
 

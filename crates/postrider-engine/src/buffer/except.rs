@@ -5,6 +5,7 @@ use super::{
     *,
 };
 use postrider_core::store::{Admission, Glance};
+use std::collections::BTreeSet;
 
 /// A receiver that is down has so many events of each slot in memory, to be tried one after the other: of several keys, so that one event
 /// which it refuses is not all that it is ever asked for.
@@ -121,6 +122,8 @@ impl Buffer {
                     room: slots.map(|slot| self.room_of(slot, settings)).collect(),
                     only: backlog,
                     refused: BTreeMap::new(),
+                    unmet: BTreeSet::new(),
+                    met: self.lanes.iter().map(|(lane, owned)| (*lane, owned.position.seq)).collect(),
                 }),
                 behind: self.behind.clone(),
                 keyed: settings.key_order == KeyOrder::Kept,

@@ -58,7 +58,7 @@ impl Buffer {
         let waiting: Vec<Seq> = self
             .keys
             .iter_mut()
-            .filter(|((of, _), _)| *of == lane)
+            .filter(|(of, _)| of.lane == lane)
             .flat_map(|(_, followers)| followers.drain(..).map(|item| item.seq))
             .collect();
         waiting.into_iter().for_each(|seq| self.untrack(seq));
@@ -67,7 +67,7 @@ impl Buffer {
     /// Forgets the head of a key, and what waits behind it.
     pub(super) fn forget(&mut self, item: Item) {
         self.untrack(item.seq);
-        let followers = item.key.and_then(|key| self.keys.remove(&(item.lease.lane, key)));
+        let followers = item.key.and_then(|key| self.keys.remove(&KeyOfLane { lane: item.lease.lane, key }));
         followers.unwrap_or_default().into_iter().for_each(|follower| self.untrack(follower.seq));
     }
 
@@ -140,11 +140,10 @@ impl Buffer {
         }
     }
 
-    /// Whether something of this lease may be sent now.
-    pub(crate) fn may_send(&self, lease: Lease, now: Instant) -> bool {
-        self.lanes
-            .get(&lease.lane)
-            .is_some_and(|lane| lane.lease == lease && now < lane.deadline && !lane.draining)
+    /// Until when something of this lease may be sent; none if it may not be sent now.
+    pub(crate) fn may_send_until(&self, lease: Lease, now: Instant) -> Option<Instant> {
+        let lane = self.lanes.get(&lease.lane)?;
+        (lane.lease == lease && now < lane.deadline && !lane.draining).then_some(lane.deadline)
     }
 
     pub(crate) fn leases(&self) -> Vec<Lease> {

@@ -18,16 +18,17 @@ mod queues;
 mod receivers;
 mod suspects;
 mod tracker;
+mod verdicts;
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque, hash_map::Entry},
+    hash::{Hash, Hasher},
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use postrider_core::{
     Event, SinkTraits, Source, Timestamp,
-    event::limits::EVENT_FLAT_BYTES,
     store::{Change, Claim, Claimed, Lane, LaneClaim, Lease, Position, Seq, Settlement, Taken, Undecodable},
     tx::Placed,
 };
@@ -44,8 +45,30 @@ use crate::{
 };
 use behind::Behind;
 pub(crate) use except::Plan;
+use tracker::Tracker;
+pub(crate) use verdicts::Verdicts;
 
-type KeyOfLane = (Lane, Arc<str>);
+/// A key that is busy. What is in memory of one key shares its text, so that it is seldom compared.
+#[derive(Debug, Clone)]
+struct KeyOfLane {
+    lane: Lane,
+    key: Arc<str>,
+}
+
+impl PartialEq for KeyOfLane {
+    fn eq(&self, other: &Self) -> bool {
+        self.lane == other.lane && (Arc::ptr_eq(&self.key, &other.key) || self.key == other.key)
+    }
+}
+
+impl Eq for KeyOfLane {}
+
+impl Hash for KeyOfLane {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // The lane follows from the key.
+        state.write(self.key.as_bytes());
+    }
+}
 
 /// One event in memory.
 #[derive(Debug)]
@@ -68,13 +91,6 @@ impl Item {
     }
 }
 
-/// The outcome of one event on its way to the table.
-#[derive(Debug, Clone)]
-pub(crate) struct Verdict {
-    pub(crate) lease: Lease,
-    pub(crate) settlement: Settlement,
-}
-
 /// Events that a worker has taken to send, all to the same receiver.
 #[derive(Debug)]
 pub(crate) struct Hand {
@@ -86,6 +102,8 @@ pub(crate) struct Hand {
     /// None of them is sent after this moment.
     pub(crate) until: Option<Instant>,
     slot: usize,
+    /// Sent to see whether the receiver is back.
+    probe: bool,
 }
 
 /// What a worker is to do next.
@@ -153,12 +171,6 @@ impl OwnedLane {
     }
 }
 
-struct Tracked {
-    source: Source,
-    weight: usize,
-    slot: usize,
-}
-
 pub(crate) struct Buffer {
     lanes: BTreeMap<Lane, OwnedLane>,
     first_deadline: Option<Instant>,
@@ -168,7 +180,7 @@ pub(crate) struct Buffer {
     turn: u8,
     /// Busy keys, with what waits behind them.
     keys: HashMap<KeyOfLane, VecDeque<Item>, QuickState>,
-    tracked: BTreeMap<Seq, Tracked>,
+    tracked: Tracker,
     /// Places in the hot queue for events that are about to commit.
     reserved: BTreeMap<Seq, Item>,
     hot_count: usize,
@@ -195,7 +207,7 @@ pub(crate) struct Buffer {
     held_meanwhile: HashSet<KeyOfLane, QuickState>,
     /// Events that are being sent.
     sending: usize,
-    outcomes: Vec<Verdict>,
+    outcomes: Verdicts,
     outcomes_since: Option<Instant>,
     /// Outcomes that a settle under way writes.
     settling: usize,
@@ -234,7 +246,7 @@ impl Buffer {
             cold: Lineup::new(slots),
             turn: 0,
             keys: HashMap::default(),
-            tracked: BTreeMap::new(),
+            tracked: Tracker::default(),
             reserved: BTreeMap::new(),
             hot_count: 0,
             cold_count: 0,
@@ -251,7 +263,7 @@ impl Buffer {
             settled_meanwhile: Vec::new(),
             held_meanwhile: HashSet::default(),
             sending: 0,
-            outcomes: Vec::new(),
+            outcomes: Verdicts::default(),
             outcomes_since: None,
             settling: 0,
             alone_since: None,

@@ -4,13 +4,12 @@ use super::*;
 
 impl Buffer {
     /// Events were sent, and this is what became of them. True if their receiver was thought to be down, and is not.
-    pub(crate) fn finish(&mut self, hand: &Hand, verdicts: &mut Vec<Verdict>, now: Instant) -> bool {
+    pub(crate) fn finish(&mut self, hand: &Hand, verdicts: &mut Verdicts, now: Instant) -> bool {
         if verdicts.is_empty() {
             return false;
         }
         self.sending = self.sending.saturating_sub(verdicts.len());
-        let delivered =
-            verdicts.iter().map(|verdict| &verdict.settlement).filter(|s| s.change == Change::Done);
+        let delivered = verdicts.settlements().iter().filter(|settlement| settlement.change == Change::Done);
         let back = self.note_delivered(hand, delivered.map(key_hash));
         self.outcomes.append(verdicts);
         self.outcomes_since.get_or_insert(now);
@@ -30,9 +29,8 @@ impl Buffer {
 
     /// Takes outcomes to settle. Those of a lane that was lost meanwhile are dropped here; the second value says how
     /// many.
-    pub(crate) fn take_outcomes(&mut self, most: usize) -> (Vec<Verdict>, u64) {
-        let count = self.outcomes.len().min(most);
-        let taken: Vec<Verdict> = self.outcomes.drain(..count).collect();
+    pub(crate) fn take_outcomes(&mut self, most: usize) -> (Verdicts, u64) {
+        let taken = self.outcomes.take(most);
         if self.outcomes.is_empty() {
             self.outcomes_since = None;
         }
@@ -47,26 +45,23 @@ impl Buffer {
     }
 
     /// Parts verdicts into those whose lease still holds as far as we know, and a number of dropped ones.
-    pub(crate) fn still_held(&mut self, verdicts: Vec<Verdict>) -> (Vec<Verdict>, u64) {
-        let (held, dropped): (Vec<Verdict>, Vec<Verdict>) = verdicts.into_iter().partition(|verdict| {
-            self.lanes.get(&verdict.lease.lane).is_some_and(|lane| lane.lease == verdict.lease)
-        });
-        let count = dropped.len() as u64;
-        for verdict in dropped {
+    pub(crate) fn still_held(&mut self, verdicts: Verdicts) -> (Verdicts, u64) {
+        let (held, dropped) =
+            verdicts.part(|lease| self.lanes.get(&lease.lane).is_some_and(|lane| lane.lease == lease));
+        for (lease, settlement) in dropped.iter() {
             // If the lane was taken anew, the event is pending under the new lease and nobody else will look at it.
-            self.look_again(verdict.settlement.lane, verdict.settlement.seq);
-            self.leave(&verdict);
-            if let Some(key) = &verdict.settlement.key {
-                self.give_back_followers(verdict.settlement.lane, key.clone());
+            self.look_again(settlement.lane, settlement.seq);
+            self.leave(lease, settlement);
+            if let Some(key) = &settlement.key {
+                self.give_back_followers(settlement.lane, key.clone());
             }
         }
-        (held, count)
+        (held, dropped.len() as u64)
     }
 
     /// A settle was committed: keys move on, or their followers are given back to wait in the table.
-    pub(crate) fn committed(&mut self, verdict: &Verdict) {
-        self.leave(verdict);
-        let settlement = &verdict.settlement;
+    pub(crate) fn committed(&mut self, lease: Lease, settlement: &Settlement) {
+        self.leave(lease, settlement);
         match settlement.change {
             Change::Done | Change::Dead { block: false, .. } => self.free(settlement),
             Change::Wait { .. } | Change::Attempt { .. } | Change::Dead { block: true, .. } => {
@@ -78,14 +73,14 @@ impl Buffer {
     }
 
     /// The next event of the key lines up.
-    pub(super) fn free(&mut self, settlement: &Settlement) {
+    fn free(&mut self, settlement: &Settlement) {
         let Some(key) = &settlement.key else { return };
-        let place = (settlement.lane, key.clone());
-        let Some(followers) = self.keys.get_mut(&place) else { return };
-        match followers.pop_front() {
+        let place = KeyOfLane { lane: settlement.lane, key: key.clone() };
+        let Entry::Occupied(mut followers) = self.keys.entry(place) else { return };
+        match followers.get_mut().pop_front() {
             Some(next) => self.line_up(next),
             None => {
-                self.keys.remove(&place);
+                followers.remove();
                 self.returning |= settlement.held;
             }
         }
@@ -93,7 +88,7 @@ impl Buffer {
 
     /// The key waits in the table from now on: a later claim meets its followers there and parks them.
     pub(super) fn give_back_followers(&mut self, lane: Lane, key: Arc<str>) {
-        let place = (lane, key);
+        let place = KeyOfLane { lane, key };
         for follower in self.keys.remove(&place).unwrap_or_default() {
             self.look_again(follower.lease.lane, follower.seq);
             self.untrack(follower.seq);
@@ -104,8 +99,8 @@ impl Buffer {
         }
     }
 
-    pub(super) fn leave(&mut self, Verdict { lease, settlement }: &Verdict) {
-        if let Some(lane) = self.lanes.get_mut(&settlement.lane).filter(|lane| lane.lease == *lease) {
+    fn leave(&mut self, lease: Lease, settlement: &Settlement) {
+        if let Some(lane) = self.lanes.get_mut(&settlement.lane).filter(|lane| lane.lease == lease) {
             lane.busy = lane.busy.saturating_sub(1);
             lane.suspect_under_way &= settlement.seq > lane.suspect_to;
         }

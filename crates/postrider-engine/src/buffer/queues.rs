@@ -11,12 +11,9 @@ impl Buffer {
     pub(super) fn enter(&mut self, item: Item) {
         self.track(&item);
         if let Some(key) = &item.key {
-            match self.keys.entry((item.lease.lane, key.clone())) {
+            match self.keys.entry(KeyOfLane { lane: item.lease.lane, key: key.clone() }) {
                 Entry::Occupied(_) if broken::is(Variant::TwoOfAKey) => {}
-                Entry::Occupied(mut busy) => {
-                    busy.get_mut().push_back(item);
-                    return;
-                }
+                Entry::Occupied(mut busy) => return busy.get_mut().push_back(item),
                 Entry::Vacant(free) => _ = free.insert(VecDeque::new()),
             }
         }

@@ -38,17 +38,18 @@ impl Buffer {
         }
         let receiver = self.receiver_mut(slot);
         let in_process = receiver.as_ref().is_some_and(|receiver| receiver.is_in_process());
+        let probe = receiver.as_ref().is_some_and(|receiver| !receiver.is_up());
         let since = receiver.map_or(0, Receiver::sending);
         self.handlers_busy += usize::from(in_process);
         let receiver = self.receiver_of.get(slot).and_then(|receiver| receiver.checked_sub(1));
-        Hand { receiver, since, items, slot, until: self.first_deadline }
+        Hand { receiver, since, items, slot, probe, until: self.first_deadline }
     }
 
     /// The worker is free again. What it still has in its hand was not sent: it lines up again, at the front.
-    pub(crate) fn end_hand(&mut self, hand: &mut Hand) {
+    pub(crate) fn end_hand(&mut self, hand: &mut Hand, now: Instant) {
         let in_process = self.receiver(hand.slot).is_some_and(Receiver::is_in_process);
         self.handlers_busy = self.handlers_busy.saturating_sub(usize::from(in_process));
-        self.receiver_mut(hand.slot).into_iter().for_each(Receiver::ended);
+        self.receiver_mut(hand.slot).into_iter().for_each(|receiver| receiver.ended(hand.probe, now));
         self.put_back(&mut hand.items);
     }
 
@@ -61,15 +62,12 @@ impl Buffer {
         }
     }
 
-    /// Nothing was sent to the receiver after all.
-    pub(crate) fn not_sent(&mut self, hand: &Hand, now: Instant) {
-        self.receiver_mut(hand.slot).into_iter().for_each(|receiver| receiver.not_sent(now));
-    }
-
     /// Events of these keys were delivered. True if the receiver was thought to be down.
     pub(super) fn note_delivered(&mut self, hand: &Hand, keys: impl Iterator<Item = u64>) -> bool {
         let Some(receiver) = self.receiver_mut(hand.slot) else { return false };
-        keys.fold(false, |back, key| receiver.note_delivered(key) || back)
+        let was_up = receiver.is_up();
+        keys.for_each(|key| receiver.note_delivered(key));
+        !was_up && receiver.is_up()
     }
 
     /// Whether only the health check of the receiver can tell if this failure counts.
@@ -116,7 +114,7 @@ impl Buffer {
             .filter(|slot| self.receiver_of.get(*slot) == Some(&receiver))
             .collect();
         for slot in slots {
-            let mut queued: VecDeque<Item> = self.hot.take_all(slot).into();
+            let mut queued: VecDeque<Item> = self.hot.take_all(slot);
             queued.extend(self.cold.take_all(slot));
             for lane in self.lanes.values_mut() {
                 let (shed, kept): (VecDeque<Item>, _) =
@@ -138,7 +136,7 @@ impl Buffer {
     /// What waits behind a probe need not wait in memory.
     fn shed_followers(&mut self, item: &Item) {
         let Some(key) = &item.key else { return };
-        let place = (item.lease.lane, key.clone());
+        let place = KeyOfLane { lane: item.lease.lane, key: key.clone() };
         let followers = self.keys.get_mut(&place).map(std::mem::take).unwrap_or_default();
         if !followers.is_empty() && self.claiming {
             // What a claim under way brings of this key would come before those that go back now.

@@ -1,7 +1,95 @@
 //! The tracker: which events are in memory, and how many and how heavy they are. Every event has one way in and one way
 //! out.
 
-use super::*;
+use std::collections::VecDeque;
+
+use postrider_core::{Event, Source, event::limits::EVENT_FLAT_BYTES, store::Seq};
+
+use super::{Buffer, Item};
+
+/// What is known of an event in memory.
+#[derive(Debug)]
+struct Tracked {
+    seq: Seq,
+    source: Source,
+    /// Zero once it is out of the counts.
+    weight: usize,
+    slot: usize,
+    /// False for an entry that is only still there because those around it are.
+    present: bool,
+}
+
+/// The events in memory, in the order of `seq`. Most come in order and go in order, so a queue serves better than a tree.
+#[derive(Debug, Default)]
+pub(super) struct Tracker {
+    entries: VecDeque<Tracked>,
+    present: usize,
+}
+
+impl Tracker {
+    pub(super) fn len(&self) -> usize {
+        self.present
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.present == 0
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn contains(&self, seq: Seq) -> bool {
+        self.place(seq).is_ok_and(|place| self.entries.get(place).is_some_and(|entry| entry.present))
+    }
+
+    /// The events, in order.
+    pub(super) fn seqs(&self) -> Vec<Seq> {
+        let mut seqs = Vec::with_capacity(self.present);
+        seqs.extend(self.entries.iter().filter(|entry| entry.present).map(|entry| entry.seq));
+        seqs
+    }
+
+    fn place(&self, seq: Seq) -> Result<usize, usize> {
+        if self.entries.back().is_none_or(|last| last.seq < seq) {
+            return Err(self.entries.len());
+        }
+        self.entries.binary_search_by_key(&seq, |entry| entry.seq)
+    }
+
+    fn insert(&mut self, entry: Tracked) {
+        match self.place(entry.seq) {
+            Ok(place) => {
+                if let Some(there) = self.entries.get_mut(place) {
+                    self.present += usize::from(!there.present);
+                    *there = entry;
+                }
+            }
+            Err(place) => {
+                self.present += 1;
+                self.entries.insert(place, entry);
+            }
+        }
+    }
+
+    fn get_mut(&mut self, seq: Seq) -> Option<&mut Tracked> {
+        let place = self.place(seq).ok()?;
+        self.entries.get_mut(place).filter(|entry| entry.present)
+    }
+
+    pub(super) fn remove(&mut self, seq: Seq) {
+        let Some(entry) = self.get_mut(seq) else { return };
+        entry.present = false;
+        self.present -= 1;
+        while self.entries.front().is_some_and(|entry| !entry.present) {
+            self.entries.pop_front();
+        }
+        // One that stays for long must not keep the others' places for ever.
+        if self.entries.len() > 2 * self.present + 64 {
+            self.entries.retain(|entry| entry.present);
+        }
+    }
+}
 
 impl Buffer {
     pub(super) fn track(&mut self, item: &Item) {
@@ -14,17 +102,18 @@ impl Buffer {
         }
         self.bytes += weight;
         self.slot_counts.get_mut(item.slot).into_iter().for_each(|count| *count += 1);
-        self.tracked.insert(item.seq, Tracked { source: item.source, weight, slot: item.slot });
+        let (seq, source, slot) = (item.seq, item.source, item.slot);
+        self.tracked.insert(Tracked { seq, source, weight, slot, present: true });
     }
 
     pub(super) fn untrack(&mut self, seq: Seq) {
         self.uncount(seq);
-        self.tracked.remove(&seq);
+        self.tracked.remove(seq);
     }
 
     /// Takes an event out of the counts while it may stay tracked. Counting out twice does nothing.
     pub(super) fn uncount(&mut self, seq: Seq) {
-        let Some(tracked) = self.tracked.get_mut(&seq).filter(|tracked| tracked.weight > 0) else { return };
+        let Some(tracked) = self.tracked.get_mut(seq).filter(|tracked| tracked.weight > 0) else { return };
         self.bytes = self.bytes.saturating_sub(std::mem::take(&mut tracked.weight));
         self.slot_counts.get_mut(tracked.slot).into_iter().for_each(|count| *count = count.saturating_sub(1));
         let count = match tracked.source {
@@ -32,5 +121,37 @@ impl Buffer {
             Source::Cold => &mut self.cold_count,
         };
         *count = count.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tracked(seq: Seq) -> Tracked {
+        Tracked { seq, source: Source::Cold, weight: 1, slot: 0, present: true }
+    }
+
+    #[test]
+    fn events_are_found_in_whatever_order_they_come_and_go() {
+        let mut tracker = Tracker::default();
+        [5, 9, 7, 1, 9].into_iter().for_each(|seq| tracker.insert(tracked(seq)));
+        assert_eq!((tracker.seqs(), tracker.len()), (vec![1, 5, 7, 9], 4));
+        [7, 7, 2].into_iter().for_each(|seq| tracker.remove(seq));
+        assert!(!tracker.contains(7) && tracker.contains(9));
+        tracker.insert(tracked(7));
+        tracker.remove(1);
+        assert_eq!((tracker.seqs(), tracker.len()), (vec![5, 7, 9], 3));
+    }
+
+    #[test]
+    fn one_that_stays_does_not_keep_the_places_of_those_that_went() {
+        let mut tracker = Tracker::default();
+        tracker.insert(tracked(0));
+        for seq in 1..100_000 {
+            tracker.insert(tracked(seq));
+            tracker.remove(seq);
+        }
+        assert!(tracker.entries.len() < 100, "{}", tracker.entries.len());
     }
 }

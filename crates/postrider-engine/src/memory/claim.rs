@@ -27,6 +27,8 @@ use super::{
 const RETURNING_KEYS_MAX: usize = 256;
 /// Most events of one of them.
 const RETURNING_OF_A_KEY_MAX: usize = 16;
+/// What room is made for from the start.
+const BATCH_USUAL: usize = 512;
 /// Most rows that one claim walks over: parking a hundred thousand followers must not keep the lock for long.
 const MET_ROWS_MAX: usize = 10_000;
 
@@ -39,7 +41,7 @@ pub(super) fn claim(tables: &mut Tables, claim: &Claim, now: Timestamp) -> Claim
         tables,
         claim,
         now,
-        events: Vec::new(),
+        events: Vec::with_capacity(claim.limit.min(BATCH_USUAL)),
         asked: FixedSet::default(),
         asks_twice: !fresh.again().is_empty(),
         bytes: 0,

@@ -53,30 +53,34 @@ impl LaneTable {
 
     /// Puts a row into the set that its state belongs to.
     pub(super) fn enter(&mut self, seq: Seq, row: &Row) {
-        match (row.parked, row.status, row.key()) {
-            (true, _, Some(key)) => {
+        match row.status {
+            _ if row.parked => {
+                let Some(key) = row.key() else { return };
                 let new = self.parked.entry(Arc::clone(key)).or_default().insert(seq);
                 self.parked_rows += u64::from(new);
             }
-            (_, Status::New, _) => self.fresh.insert(seq),
-            (_, Status::Waiting, _) => _ = self.waiting.insert((row.available_at, seq)),
-            (_, Status::Dead, _) => {}
+            Status::New => self.fresh.insert(seq),
+            Status::Waiting => _ = self.waiting.insert((row.available_at, seq)),
+            Status::Dead => {}
         }
     }
 
     /// Takes a row out of the set that its state belongs to.
     pub(super) fn leave(&mut self, seq: Seq, row: &Row) {
-        match (row.parked, row.status, row.key()) {
-            (true, _, Some(key)) => {
-                let Some(set) = self.parked.get_mut(key) else { return };
+        match row.status {
+            _ if row.parked => {
+                let Some((key, set)) = row.key().and_then(|key| Some((key, self.parked.get_mut(key)?)))
+                else {
+                    return;
+                };
                 self.parked_rows -= u64::from(set.remove(&seq));
                 if set.is_empty() {
                     self.parked.remove(key);
                 }
             }
-            (_, Status::New, _) => self.fresh.remove(seq),
-            (_, Status::Waiting, _) => _ = self.waiting.remove(&(row.available_at, seq)),
-            (_, Status::Dead, _) => {}
+            Status::New => self.fresh.remove(seq),
+            Status::Waiting => _ = self.waiting.remove(&(row.available_at, seq)),
+            Status::Dead => {}
         }
     }
 

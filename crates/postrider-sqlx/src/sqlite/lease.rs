@@ -15,6 +15,7 @@ use super::statement::{Statement, integer, natural};
 #[derive(Debug)]
 pub(super) struct Statements {
     lanes: Statement,
+    tokens: Statement,
     take: Statement,
     renew: Statement,
     mark: Statement,
@@ -30,6 +31,7 @@ impl Statements {
         let statement = |template| Statement::new(template, prefix);
         Self {
             lanes: statement("SELECT lane, owner, epoch, nonce, leased_until, clean, sent_to FROM {p}lane ORDER BY lane"),
+            tokens: statement("SELECT lane, epoch, nonce FROM {p}lane"),
             take: statement(
                 "UPDATE {p}lane SET owner = ?2, epoch = ?3, nonce = ?4, leased_until = ?5, clean = 0, sent_to = ?6
                  WHERE lane = ?1",
@@ -138,15 +140,14 @@ pub(super) async fn mark_sent(
     conn: &mut SqliteConnection,
     marks: &[(Lease, Seq)],
 ) -> sqlx::Result<Vec<Lane>> {
-    let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
+    // Each is a statement of its own, and a transaction of its own. There is one lane.
     let mut lost = Vec::new();
     for (Lease { lane, token }, seq) in marks {
         let mark = sql.mark.query().bind(lane).bind(integer(token.epoch)).bind(integer(token.nonce));
-        if mark.bind(integer(*seq)).execute(&mut *tx).await?.rows_affected() == 0 {
+        if mark.bind(integer(*seq)).execute(&mut *conn).await?.rows_affected() == 0 {
             lost.push(*lane);
         }
     }
-    tx.commit().await?;
     Ok(lost)
 }
 
@@ -194,10 +195,10 @@ pub(super) async fn lost(
     leases: impl Iterator<Item = Lease>,
 ) -> sqlx::Result<Vec<Lane>> {
     let mut held = Vec::new();
-    for row in sql.lanes.query().fetch_all(conn).await? {
-        if let Some(nonce) = row.try_get::<Option<i64>, _>("nonce")? {
-            let token = Token { epoch: natural(row.try_get("epoch")?), nonce: natural(nonce) };
-            held.push(Lease { lane: natural(row.try_get("lane")?), token });
+    for row in sql.tokens.query().fetch_all(conn).await? {
+        if let Some(nonce) = row.try_get::<Option<i64>, _>(2)? {
+            let token = Token { epoch: natural(row.try_get(1)?), nonce: natural(nonce) };
+            held.push(Lease { lane: natural(row.try_get(0)?), token });
         }
     }
     Ok(leases.filter(|lease| !held.contains(lease)).map(|lease| lease.lane).collect())

@@ -40,7 +40,8 @@ async fn check(store: &SqliteStore, statement: &Statement, steps: &[&str]) {
     for line in plan.lines().filter(|line| line.contains("SCAN")) {
         // Lists, subqueries that have been searched for, and indexes that are counted.
         let harmless = ["VIRTUAL TABLE", "CONSTANT ROW", "USING COVERING INDEX"];
-        let subqueries = ["SCAN freed_key", "SCAN fresh", "SCAN waiting", "SCAN parked", "SCAN s"];
+        let subqueries =
+            ["SCAN page", "SCAN freed_key", "SCAN fresh", "SCAN waiting", "SCAN parked", "SCAN s"];
         let harmless = harmless.iter().any(|known| line.contains(known)) || subqueries.contains(&line);
         assert!(harmless, "{line:?} in {context}");
     }
@@ -56,27 +57,31 @@ async fn check_all(store: &SqliteStore) {
 
     let hold = "SEARCH h USING INDEX sqlite_autoindex_postrider_hold_1 (lane=? AND effective_key=?)";
     let row = "rowid=?)";
-    check(store, &claim.scan.fresh, &["event_fresh (lane=? AND rowid>?)", hold]).await;
-    check(store, &claim.scan.tied, &["event_waiting (lane=? AND available_at=? AND rowid>?)", hold]).await;
+    let fresh = "event_fresh (lane=? AND rowid>?)";
+    check(store, &claim.quick, &[fresh, hold, "hold_returning (lane=?)", "event_waiting (lane=?)"]).await;
+    check(store, &claim.state, &["hold_returning (lane=?)", "event_waiting (lane=? AND available_at>?)"])
+        .await;
+    check(store, &claim.glance.fresh, &["event_fresh (lane=? AND rowid>? AND rowid<?)", hold]).await;
+    check(store, &claim.glance.tied, &["event_waiting (lane=? AND available_at=? AND rowid>?)", hold]).await;
     check(
         store,
-        &claim.scan.waiting,
+        &claim.glance.waiting,
         &["event_waiting (lane=? AND available_at>? AND available_at<?)", hold],
     )
     .await;
-    for statement in [&claim.scan.fresh, &claim.scan.tied, &claim.scan.waiting] {
+    for statement in [&claim.quick, &claim.glance.fresh, &claim.glance.tied, &claim.glance.waiting] {
         assert!(!plan(store, statement).await.contains("B-TREE"), "it sorts: {}", statement.text());
     }
-    check(store, &claim.scan.again, &[row, hold]).await;
+    check(store, &claim.glance.again, &[row, hold]).await;
     let parked = "event_parked (lane=? AND effective_key=?)";
-    check(store, &claim.scan.returning, &["hold_returning (lane=?)", parked, row]).await;
-    check(store, &claim.scan.next_due, &["event_waiting (lane=? AND available_at>?)"]).await;
+    check(store, &claim.glance.returning, &["hold_returning (lane=?)", parked, row]).await;
     check(store, &claim.read, &[row]).await;
     check(store, &claim.write.park, &[row, hold.trim_start_matches("SEARCH h ")]).await;
     check(store, &claim.write.turn, &[row]).await;
+    check(store, &claim.write.unpark, &[row, hold.trim_start_matches("SEARCH h ")]).await;
     check(store, &claim.write.free, &[row, parked]).await;
 
-    for statement in [&settle.keep, &settle.remove, &settle.survivors, &settle.change] {
+    for statement in [&settle.quick, &settle.keep, &settle.remove, &settle.survivors, &settle.change] {
         check(store, statement, &[row]).await;
     }
     check(store, &settle.free, &[parked, row]).await;

@@ -1,106 +1,234 @@
 //! From a row to an event, or to the reason why it is none.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use postrider_core::{
     Event, EventError, EventId, Payload, Timestamp,
     event::{Due, Fields, limits},
-    store::Undecodable,
+    store::{Seq, Undecodable},
 };
-use sqlx::{Row, sqlite::SqliteRow};
+use sqlx::{Row, TypeInfo, ValueRef, sqlite::SqliteRow};
 
 use super::statement::natural;
 
 /// Headers are strings in JSON, where a character takes at most six bytes.
 const HEADERS_JSON_BYTES_MAX: usize = limits::HEADERS_BYTES_MAX * 8;
 
-/// The columns that [`decode`] reads. What is larger than any event can be is not read at all, only its size:
-/// a table can be written to by anybody.
-pub(super) fn columns() -> String {
+/// What is read of a row of `e`: its small fields and the hold of its key as one JSON array, its headers, and its payload. Each value
+/// that sqlx hands over is a copy of its own, made and freed under a lock; three of them cost less than fifteen.
+///
+/// What is larger than any event can be, or than `bytes_max` (an expression), is not read, and its size stands in its place: a table
+/// can be written to by anybody.
+pub(super) fn columns(bytes_max: &str) -> String {
     let payload_max = limits::PAYLOAD_BYTES_MAX;
+    let read = |column: &str, limit: usize| {
+        format!(
+            "CASE WHEN octet_length({column}) <= min({limit}, {bytes_max}) THEN {column} ELSE octet_length({column}) END"
+        )
+    };
+    let (headers, payload, payload_bytes) = (
+        read("e.headers", HEADERS_JSON_BYTES_MAX),
+        read("e.payload", payload_max),
+        read("e.payload_bytes", payload_max),
+    );
     format!(
-        "seq, lane, attempts, available_at, created_at, occurred_at, event_id, event_type, aggregate_type,
-         aggregate_id, ordering_key, effective_key, tenant_id, content_type,
-         octet_length(headers) AS headers_size,
-         CASE WHEN octet_length(headers) <= {HEADERS_JSON_BYTES_MAX} THEN headers END AS headers,
-         coalesce(octet_length(payload), octet_length(payload_bytes), 0) AS payload_size,
-         CASE WHEN octet_length(payload) <= {payload_max} THEN payload END AS payload,
-         CASE WHEN octet_length(payload_bytes) <= {payload_max} THEN payload_bytes END AS payload_bytes"
+        "json_array(e.seq, e.attempts, e.available_at, e.created_at, e.occurred_at, e.event_id, e.event_type,
+                    e.aggregate_type, e.aggregate_id, e.ordering_key, e.tenant_id, e.content_type,
+                    {HELD_BY}),
+         {headers}, CASE WHEN e.payload IS NULL THEN {payload_bytes} ELSE {payload} END"
     )
 }
 
-/// The event of a row. An error is that of this row alone; its neighbours do not suffer.
-pub(super) fn decode(row: &SqliteRow) -> Result<Event, Undecodable> {
-    fields(row).and_then(|fields| Ok(Event::from_stored(fields)?)).map_err(|reason| Undecodable {
-        id: id(row),
-        key: key(row),
-        reason: reason.to_string(),
-    })
+/// The event that the key of a row of `e` is held by; negative if the key comes back. `?1` is the lane. Most of the time nothing is
+/// held at all, and then no key is put together or looked for.
+pub(super) const HELD_BY: &str = "CASE WHEN EXISTS (SELECT 1 FROM {p}hold WHERE lane = ?1) THEN (
+    SELECT iif(h.reason = 'returning', -h.seq, h.seq) FROM {p}hold AS h
+    WHERE h.lane = e.lane AND h.effective_key = e.effective_key) END";
+
+/// The hold of a row's key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HeldBy {
+    /// The event that the key waits for.
+    pub(super) head: Seq,
+    /// Whether the key is free again, and its followers are on their way.
+    pub(super) returning: bool,
+}
+
+impl HeldBy {
+    /// From [`HELD_BY`].
+    pub(super) fn new(value: i64) -> Self {
+        Self { head: value.unsigned_abs(), returning: value < 0 }
+    }
+}
+
+const FIELDS: usize = 0;
+const HEADERS: usize = 1;
+const PAYLOAD: usize = 2;
+
+type Text = Option<String>;
+type Packed = (i64, i64, i64, i64, i64, String, String, String, Text, Text, Text, String, Option<i64>);
+
+/// A row with the columns of [`columns`].
+pub(super) struct Stored<'a> {
+    row: &'a SqliteRow,
+    fields: Packed,
+    /// Whether a text of the fields is none.
+    garbled: bool,
 }
 
 type Reason = Box<dyn std::error::Error>;
 
-fn fields(row: &SqliteRow) -> Result<Fields, Reason> {
-    let time = |column| row.try_get(column).map(Timestamp::from_micros);
-    let (available_at, created_at) = (time("available_at")?, time("created_at")?);
-    // Once it has been tried, the column says when it is tried again and no longer what its writer asked for.
-    let delayed = available_at > created_at && row.try_get::<i64, _>("attempts")? == 0;
-    Ok(Fields {
-        id: EventId::from(row.try_get::<&str, _>("event_id")?),
-        event_type: row.try_get("event_type")?,
-        aggregate_type: row.try_get("aggregate_type")?,
-        aggregate_id: row.try_get("aggregate_id")?,
-        ordering_key: row.try_get("ordering_key")?,
-        tenant_id: row.try_get("tenant_id")?,
-        headers: headers(row)?,
-        content_type: row.try_get("content_type")?,
-        payload: payload(row)?,
-        occurred_at: time("occurred_at")?,
-        due: if delayed { Due::At(available_at) } else { Due::AtOnce },
-        key: None,
-    })
-}
+impl<'a> Stored<'a> {
+    /// The row, unless its fields are of another kind.
+    pub(super) fn new(row: &'a SqliteRow) -> sqlx::Result<Self> {
+        let text = String::from_utf8_lossy(row.try_get_unchecked(FIELDS)?);
+        let fields = serde_json::from_str(&text).map_err(|error| sqlx::Error::Decode(error.into()))?;
+        Ok(Self { row, fields, garbled: matches!(text, Cow::Owned(_)) })
+    }
 
-fn headers(row: &SqliteRow) -> Result<BTreeMap<String, String>, Reason> {
-    let size: usize = natural(row.try_get::<Option<i64>, _>("headers_size")?.unwrap_or(0));
-    if size > HEADERS_JSON_BYTES_MAX {
-        return Err(too_long("headers", size, limits::HEADERS_BYTES_MAX));
+    pub(super) fn seq(&self) -> Seq {
+        natural(self.fields.0)
     }
-    match row.try_get::<Option<&str>, _>("headers")? {
-        None => Ok(BTreeMap::new()),
-        Some(json) => serde_json::from_str(json)
-            .map_err(|error| format!("headers are not a JSON object of strings: {error}").into()),
-    }
-}
 
-fn payload(row: &SqliteRow) -> Result<Payload, Reason> {
-    let size: usize = natural(row.try_get("payload_size")?);
-    if size > limits::PAYLOAD_BYTES_MAX {
-        return Err(too_long("payload", size, limits::PAYLOAD_BYTES_MAX));
+    pub(super) fn attempts(&self) -> u32 {
+        natural(self.fields.1)
     }
-    if let Some(text) = row.try_get::<Option<&str>, _>("payload")? {
-        return Ok(Payload::Text(text.into()));
+
+    pub(super) fn created_at(&self) -> Timestamp {
+        Timestamp::from_micros(self.fields.3)
     }
-    match row.try_get::<Option<&[u8]>, _>("payload_bytes")? {
-        Some(bytes) => Ok(Payload::Bytes(bytes.into())),
-        None => Err("the row has no payload".into()),
+
+    /// When it is due; none if it was written to be delivered at once.
+    pub(super) fn delayed_to(&self) -> Option<Timestamp> {
+        let available_at = Timestamp::from_micros(self.fields.2);
+        (available_at > self.created_at()).then_some(available_at)
+    }
+
+    pub(super) fn held_by(&self) -> Option<HeldBy> {
+        self.fields.12.map(HeldBy::new)
+    }
+
+    /// The sizes of its payload and headers, and whether one of them was not read.
+    pub(super) fn sizes(&self) -> sqlx::Result<(i64, i64, bool)> {
+        let size = |column| -> sqlx::Result<(i64, bool)> {
+            match self.size(column)? {
+                Some(size) => Ok((size, true)),
+                None => {
+                    let bytes: Option<&[u8]> = self.row.try_get_unchecked(column)?;
+                    Ok((bytes.map_or(0, |bytes| bytes.len() as i64), false))
+                }
+            }
+        };
+        let ((payload, no_payload), (headers, no_headers)) = (size(PAYLOAD)?, size(HEADERS)?);
+        Ok((payload, headers, no_payload || no_headers))
+    }
+
+    /// The size of what was not read.
+    fn size(&self, column: usize) -> sqlx::Result<Option<i64>> {
+        let value = self.row.try_get_raw(column)?;
+        let unread = !value.is_null() && value.type_info().name() == "INTEGER";
+        unread.then(|| self.row.try_get(column)).transpose()
+    }
+
+    /// The event of a row. An error is that of this row alone; its neighbours do not suffer.
+    pub(super) fn decode(self) -> Result<Event, Undecodable> {
+        let row = self.row;
+        self.into_fields().and_then(|fields| Ok(Event::from_stored(fields)?)).map_err(|reason| {
+            // The fields are gone into what was to be an event; this is rare enough to read them once more.
+            let named = Stored::new(row).map(|stored| (stored.key(), stored.fields.5));
+            let (key, id) = named.unwrap_or_default();
+            Undecodable { id: id.into(), key: key.map(Arc::from), reason: reason.to_string() }
+        })
+    }
+
+    fn into_fields(self) -> Result<Fields, Reason> {
+        if self.garbled {
+            return Err(self.garbled_field());
+        }
+        let (headers, payload) = (self.headers()?, self.payload()?);
+        // Once it has been tried, the column says when it is tried again and no longer what its writer asked for.
+        let due = self.delayed_to().filter(|_| self.attempts() == 0);
+        let (
+            ..,
+            occurred_at,
+            id,
+            event_type,
+            aggregate_type,
+            aggregate_id,
+            ordering_key,
+            tenant_id,
+            content_type,
+            _,
+        ) = self.fields;
+        Ok(Fields {
+            id: EventId::from(id),
+            event_type,
+            aggregate_type,
+            aggregate_id,
+            ordering_key,
+            tenant_id,
+            headers,
+            content_type,
+            payload,
+            occurred_at: Timestamp::from_micros(occurred_at),
+            due: due.map_or(Due::AtOnce, Due::At),
+            key: None,
+        })
+    }
+
+    fn headers(&self) -> Result<BTreeMap<String, String>, Reason> {
+        if let Some(size) = self.size(HEADERS)? {
+            return Err(too_long("headers", natural(size), limits::HEADERS_BYTES_MAX));
+        }
+        let headers = self.row.try_get::<Option<&str>, _>(HEADERS);
+        match headers.map_err(|error| format!("headers cannot be read: {error}"))? {
+            None => Ok(BTreeMap::new()),
+            Some(json) => serde_json::from_str(json)
+                .map_err(|error| format!("headers are not a JSON object of strings: {error}").into()),
+        }
+    }
+
+    fn payload(&self) -> Result<Payload, Reason> {
+        if let Some(size) = self.size(PAYLOAD)? {
+            return Err(too_long("payload", natural(size), limits::PAYLOAD_BYTES_MAX));
+        }
+        let value = self.row.try_get_raw(PAYLOAD)?;
+        if value.is_null() {
+            return Err("the row has no payload".into());
+        }
+        if value.type_info().name() == "BLOB" {
+            return Ok(Payload::Bytes(self.row.try_get::<&[u8], _>(PAYLOAD)?.into()));
+        }
+        let text = self.row.try_get::<&str, _>(PAYLOAD);
+        Ok(Payload::Text(text.map_err(|error| format!("payload cannot be read: {error}"))?.into()))
+    }
+
+    /// Which of the texts is none.
+    fn garbled_field(&self) -> Reason {
+        let (.., id, event_type, aggregate_type, aggregate_id, key, tenant_id, content_type, _) =
+            &self.fields;
+        let texts = [
+            ("event_id", Some(id)),
+            ("event_type", Some(event_type)),
+            ("aggregate_type", Some(aggregate_type)),
+            ("aggregate_id", aggregate_id.as_ref()),
+            ("ordering_key", key.as_ref()),
+            ("tenant_id", tenant_id.as_ref()),
+            ("content_type", Some(content_type)),
+        ];
+        let garbled = |text: &&String| text.contains(char::REPLACEMENT_CHARACTER);
+        let name = texts.into_iter().find(|(_, text)| text.as_ref().is_some_and(garbled));
+        format!("{} is not UTF-8", name.map_or("a text", |(name, _)| name)).into()
+    }
+
+    /// The key as the database computes it.
+    fn key(&self) -> Option<String> {
+        let (.., aggregate_type, aggregate_id, key, _, _, _) = &self.fields;
+        let of_aggregate = || aggregate_id.as_ref().map(|id| format!("{aggregate_type}:{id}"));
+        key.clone().or_else(of_aggregate)
     }
 }
 
 fn too_long(field: &'static str, size: usize, limit: usize) -> Reason {
     EventError::TooLong { field, size, limit, unit: "bytes" }.into()
-}
-
-/// The id as far as it can be read: somebody has to find the row by it.
-fn id(row: &SqliteRow) -> EventId {
-    lossy(row, "event_id").unwrap_or_default().into()
-}
-
-fn key(row: &SqliteRow) -> Option<Arc<str>> {
-    lossy(row, "effective_key").map(Arc::from)
-}
-
-fn lossy(row: &SqliteRow, column: &str) -> Option<String> {
-    let bytes = row.try_get_unchecked::<Option<&[u8]>, _>(column).ok()??;
-    Some(String::from_utf8_lossy(bytes).into_owned())
 }

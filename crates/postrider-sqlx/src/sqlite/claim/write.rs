@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use postrider_core::{
+    Timestamp,
     store::{Claimed, Lease, Seq},
     tx::Prefix,
 };
@@ -13,7 +14,7 @@ use super::{
         lease,
         statement::{Statement, json, natural},
     },
-    scan::{Met, Verdict},
+    judge::{Facts, Verdict},
 };
 
 /// The statements of this file. Each asks again for what the snapshot said, because it may be over by now. The plus
@@ -22,6 +23,7 @@ use super::{
 pub(in super::super) struct Statements {
     pub(in super::super) park: Statement,
     pub(in super::super) turn: Statement,
+    pub(in super::super) unpark: Statement,
     pub(in super::super) free: Statement,
 }
 
@@ -41,6 +43,12 @@ impl Statements {
                 "UPDATE {p}event SET status = 2
                  WHERE seq IN (SELECT value FROM json_each(?1)) AND +lane = ?2 AND status = 0 AND parked = 0",
             ),
+            unpark: statement(
+                "UPDATE {p}event AS e SET parked = 0
+                 WHERE e.seq IN (SELECT value FROM json_each(?1)) AND +e.lane = ?2 AND e.parked = 1
+                   AND EXISTS (SELECT 1 FROM {p}hold AS h WHERE h.lane = e.lane
+                               AND h.effective_key = e.effective_key AND h.reason = 'returning')",
+            ),
             free: statement(
                 "DELETE FROM {p}hold AS h
                  WHERE h.rowid IN (SELECT value FROM json_each(?1)) AND +h.lane = ?2 AND h.reason = 'returning'
@@ -57,25 +65,49 @@ pub(super) struct Findings {
     lease: Lease,
     followers: Vec<Seq>,
     delayed: Vec<Seq>,
-    /// Row ids of holds that nothing is parked behind.
-    empty: Vec<i64>,
+    /// Parked rows that came back and were not wanted.
+    pub(super) refused: Vec<Seq>,
+    /// Row ids of holds that nothing may be parked behind.
+    pub(super) empty: Vec<i64>,
+    /// Whether something is to be parked behind a key that comes back.
+    pub(super) follows_returning: bool,
+    /// When the first of the delayed ones is due.
+    pub(super) next_due: Option<Timestamp>,
 }
 
 impl Findings {
-    pub(super) fn new<'a>(lease: Lease, met: impl Iterator<Item = &'a Met>, empty: Vec<i64>) -> Self {
-        let (mut followers, mut delayed) = (Vec::new(), Vec::new());
-        for met in met {
-            match met.verdict {
-                Verdict::Park { .. } => followers.push(met.seq),
-                Verdict::Turn => delayed.push(met.seq),
-                Verdict::Return(_) | Verdict::Pass => {}
-            }
+    pub(super) fn new(lease: Lease) -> Self {
+        Self {
+            lease,
+            followers: Vec::new(),
+            delayed: Vec::new(),
+            refused: Vec::new(),
+            empty: Vec::new(),
+            follows_returning: false,
+            next_due: None,
         }
-        Self { lease, followers, delayed, empty }
+    }
+
+    /// Notes what is to become of a row that was met.
+    pub(super) fn note(&mut self, facts: &Facts, verdict: Verdict) {
+        match verdict {
+            Verdict::Park { returning } => {
+                self.followers.push(facts.seq);
+                self.follows_returning |= returning;
+            }
+            Verdict::Turn => {
+                self.delayed.push(facts.seq);
+                self.next_due = self.next_due.into_iter().chain(facts.due).min();
+            }
+            Verdict::Return { .. } | Verdict::Pass => {}
+        }
     }
 
     fn is_empty(&self) -> bool {
-        self.followers.is_empty() && self.delayed.is_empty() && self.empty.is_empty()
+        self.followers.is_empty()
+            && self.delayed.is_empty()
+            && self.refused.is_empty()
+            && self.empty.is_empty()
     }
 }
 
@@ -121,8 +153,11 @@ async fn write_lane(
     if !found.delayed.is_empty() {
         sql.turn.query().bind(json(&found.delayed)?).bind(lane).execute(&mut *conn).await?;
     }
+    if !found.refused.is_empty() {
+        sql.unpark.query().bind(json(&found.refused)?).bind(lane).execute(&mut *conn).await?;
+    }
     if !found.empty.is_empty() {
-        // After the parking, which may just have put somebody behind one of them.
+        // Last: the parking may just have put somebody behind one of them, and the unparking taken the last away.
         sql.free.query().bind(json(&found.empty)?).bind(lane).execute(&mut *conn).await?;
     }
     Ok(())
@@ -133,7 +168,7 @@ mod tests {
     use std::time::Duration;
 
     use postrider_core::{
-        Store, Timestamp,
+        Store,
         rng::Rng,
         store::{LeaseRequest, Token},
     };
@@ -162,10 +197,14 @@ mod tests {
     }
 
     async fn written(store: &SqliteStore, lease: Lease) -> Claimed {
-        let met = |seq, verdict| Met { seq, available_at: Timestamp::EPOCH, verdict };
+        let mut findings = Findings::new(lease);
         let park = Verdict::Park { returning: false };
-        let met = [met(1, park), met(2, park), met(3, park), met(4, Verdict::Turn)];
-        let findings = [Findings::new(lease, met.iter(), vec![2, 3, 4])];
+        for (seq, verdict) in [(1, park), (2, park), (3, park), (4, Verdict::Turn)] {
+            let facts = Facts { seq, is_new: true, due: None, held_by: None };
+            findings.note(&facts, verdict);
+        }
+        findings.empty = vec![2, 3, 4];
+        let findings = [findings];
         let mut claimed = Claimed::default();
         let mut conn = store.pool().acquire().await.unwrap();
         write(&store.0.claim.write, &store.0.lease, &mut conn, &findings, &mut claimed).await.unwrap();
@@ -187,6 +226,25 @@ mod tests {
         let left = "SELECT count(*) FROM postrider_hold WHERE effective_key IN ('held', 'filled', 'again')";
         assert_eq!(number(&store, left).await, 3);
         assert_eq!(number(&store, "SELECT count(*) FROM postrider_hold").await, 3);
+    }
+
+    #[tokio::test]
+    async fn a_row_that_is_not_wanted_stays_parked_if_its_key_was_held_anew_in_between() {
+        let (store, lease) = leased().await;
+        let parked = "INSERT INTO postrider_event (seq, event_type, ordering_key, payload, parked)
+                      VALUES (5, 'X', 'again', '', 1), (6, 'X', 'filled', '', 1)";
+        sqlx::raw_sql(parked).execute(store.pool()).await.unwrap();
+        let mut findings = Findings::new(lease);
+        (findings.refused, findings.empty) = (vec![5, 6], vec![2, 4]);
+        let mut conn = store.pool().acquire().await.unwrap();
+        let (sql, leases) = (&store.0.claim.write, &store.0.lease);
+        write(sql, leases, &mut conn, &[findings], &mut Claimed::default()).await.unwrap();
+        drop(conn);
+        assert_eq!(number(&store, "SELECT seq FROM postrider_event WHERE parked = 1").await, 5);
+        // Nothing is left behind the key that came back, and it is free; the other waits for its new head.
+        let left =
+            "SELECT sum(effective_key = 'again') * 10 + sum(effective_key = 'filled') FROM postrider_hold";
+        assert_eq!(number(&store, left).await, 10);
     }
 
     #[tokio::test]

@@ -1,0 +1,155 @@
+//! The usual claim, in one statement: fresh rows with their payloads, where nothing waits or comes back.
+//!
+//! A statement is a snapshot of its own. If it shows that the claim is not such a one, nothing was done yet, and the claim goes the
+//! careful way.
+
+use futures_util::TryStreamExt;
+use postrider_core::{
+    Timestamp,
+    store::{Claim, Claimed, LaneClaim, Position, Seq},
+    tx::Prefix,
+};
+use sqlx::{SqliteConnection, sqlite::SqliteRow};
+
+use super::{
+    super::{
+        row::{self, Stored},
+        statement::{Statement, integer},
+    },
+    choose::Budget,
+    claimed_event,
+    glance::weight,
+    judge::{Facts, Verdict},
+    state::{self, State},
+    write::Findings,
+};
+
+/// Payloads up to this size are read along with their rows, whatever room the claim has for each.
+const SMALL_BYTES: usize = 4096;
+
+pub(super) fn statement(prefix: &Prefix) -> Statement {
+    Statement::new(
+        &format!(
+            "SELECT {}, NULL, NULL FROM {{p}}lane AS l WHERE l.lane = ?1
+             UNION ALL
+             SELECT * FROM (
+                 SELECT {} FROM {{p}}event AS e
+                 WHERE e.lane = ?1 AND e.parked = 0 AND e.status = 0 AND e.seq > ?3 ORDER BY e.seq LIMIT ?4) AS page",
+            state::COLUMN,
+            row::columns("?5"),
+        ),
+        prefix,
+    )
+}
+
+/// Claims, if nothing but fresh rows is to be looked at. None if something is.
+pub(super) async fn claim(
+    sql: &Statement,
+    conn: &mut SqliteConnection,
+    claim: &Claim,
+    now: Timestamp,
+) -> sqlx::Result<Option<(Claimed, Findings)>> {
+    let [lane] = claim.lanes.as_slice() else { return Ok(None) };
+    if !lane.again.is_empty() || lane.to < Seq::MAX || claim.admission.is_some() || claim.limit == 0 {
+        return Ok(None);
+    }
+    let mut quick = Quick::new(claim, lane, now);
+    let each_bytes = (claim.bytes / claim.limit).max(SMALL_BYTES);
+    let query = sql.query().bind(lane.lease.lane).bind(now.as_micros()).bind(integer(lane.from.seq));
+    let mut rows = query.bind(integer(quick.rows_max)).bind(integer(each_bytes)).fetch(conn);
+    while let Some(row) = rows.try_next().await? {
+        if !quick.meet(&row)? {
+            return Ok(None);
+        }
+    }
+    Ok(quick.finish())
+}
+
+/// A claim that may turn out to be a usual one.
+struct Quick<'a> {
+    claim: &'a Claim,
+    lane: &'a LaneClaim,
+    now: Timestamp,
+    /// Most rows that are read: one more than is wanted, to know whether there is more, and what the engine has.
+    rows_max: usize,
+    rows: usize,
+    budget: Budget,
+    state: Option<State>,
+    claimed: Claimed,
+    findings: Findings,
+    last: Seq,
+    stopped: bool,
+}
+
+impl<'a> Quick<'a> {
+    fn new(claim: &'a Claim, lane: &'a LaneClaim, now: Timestamp) -> Self {
+        let below = claim.in_flight.partition_point(|seq| *seq <= lane.from.seq);
+        let in_flight = (claim.in_flight.len() - below).min(claim.limit);
+        Self {
+            claim,
+            lane,
+            now,
+            rows_max: claim.limit.saturating_add(in_flight).saturating_add(1),
+            rows: 0,
+            budget: Budget::new(claim.limit, claim.bytes),
+            state: None,
+            claimed: Claimed { now, ..Claimed::default() },
+            findings: Findings::new(lane.lease),
+            last: lane.from.seq,
+            stopped: false,
+        }
+    }
+
+    /// Takes a row, and says whether the claim is still a usual one.
+    fn meet(&mut self, row: &SqliteRow) -> sqlx::Result<bool> {
+        if self.state.is_none() {
+            let state = State::decode(row)?;
+            self.state = Some(state);
+            return Ok(state.is_held(&self.lane.lease) && !state.returning && !state.waiting(self.now));
+        }
+        self.rows += 1;
+        self.stopped |= self.budget.events() == 0;
+        if self.stopped {
+            return Ok(true);
+        }
+        let stored = Stored::new(row)?;
+        let seq = stored.seq();
+        let facts = Facts { seq, is_new: true, due: stored.delayed_to(), held_by: stored.held_by() };
+        let verdict = match self.claim.in_flight.binary_search(&seq) {
+            Ok(_) => Verdict::Pass,
+            Err(_) => facts.judge(self.now),
+        };
+        self.findings.note(&facts, verdict);
+        if let Verdict::Return { held } = verdict {
+            let (payload, headers, unread) = stored.sizes()?;
+            let bytes = weight(payload, headers);
+            if !self.budget.fits(bytes) {
+                self.stopped = true;
+                return Ok(true);
+            }
+            // Large ones, and those that are too large for an event, are read one by one.
+            if unread {
+                return Ok(false);
+            }
+            self.budget.take(bytes);
+            self.claimed.events.push(claimed_event(self.lane.lease.lane, stored, held));
+        }
+        self.last = seq;
+        Ok(true)
+    }
+
+    fn finish(mut self) -> Option<(Claimed, Findings)> {
+        let state = self.state?;
+        // Enough was read to fill the claim, but most of it is not to be returned: there may be more.
+        if self.rows == self.rows_max && !self.stopped {
+            return None;
+        }
+        let met = if self.stopped { self.last } else { Seq::MAX };
+        let position = Position { seq: self.last, met, ..Position::START };
+        self.claimed.positions.push((self.lane.lease.lane, position));
+        self.claimed.more = self.stopped || self.findings.follows_returning;
+        let next_due = self.findings.next_due.into_iter().chain(state.next_due).min();
+        self.claimed.next_due = next_due.map(|due| due.since(self.now));
+        Some((self.claimed, self.findings))
+    }
+}

@@ -1,0 +1,82 @@
+//! Ending servers: only processes that are on record as ours, whatever became of the `up` that started them.
+
+use super::home::{Home, remove_folder};
+use super::state::Entry;
+use super::{find, process};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+/// Ends the servers that `which` picks and removes their data. Says what it ended.
+pub(crate) fn down(home: &Home, which: impl Fn(&Entry) -> bool) -> Result<Vec<String>, String> {
+    let mut state = home.read_state()?;
+    let kept: Vec<String> = state
+        .iter()
+        .flat_map(|state| &state.servers)
+        .filter(|(_, entry)| !which(entry))
+        .map(|(name, _)| name.clone())
+        .collect();
+    let names: BTreeSet<String> = records_of(home)?
+        .iter()
+        .map(|record| server_of(record))
+        .filter(|name| !kept.contains(name))
+        .collect();
+
+    let mut ended = Vec::new();
+    let mut failures = Vec::new();
+    thread::scope(|scope| {
+        let threads: Vec<_> = names.iter().map(|name| (name, scope.spawn(|| stop(home, name)))).collect();
+        for (name, thread) in threads {
+            match thread.join() {
+                Ok(Ok(true)) => ended.push(name.clone()),
+                Ok(Ok(false)) => {}
+                Ok(Err(why)) => failures.push(format!("{name}: {why}")),
+                Err(_) => failures.push(format!("{name}: the thread that ends it panicked.")),
+            }
+        }
+    });
+    // What could not be ended stays in the state, data and all, for the next try.
+    if !failures.is_empty() {
+        return Err(failures.join("\n"));
+    }
+    if let Some(state) = &mut state {
+        for name in state.servers.keys().filter(|name| !kept.contains(name)) {
+            remove_folder(&state.data.join(name))?;
+        }
+        state.servers.retain(|name, _| kept.contains(name));
+        if state.servers.is_empty() {
+            remove_folder(&state.data)?;
+            home.remove_state()?;
+        } else {
+            home.write_state(state)?;
+        }
+    }
+    Ok(ended)
+}
+
+fn records_of(home: &Home) -> Result<Vec<PathBuf>, String> {
+    let folder = home.processes();
+    let entries =
+        fs::read_dir(&folder).map_err(|error| format!("Cannot read {}: {error}", folder.display()))?;
+    Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
+}
+
+/// The part before the dot: a companion's record is called `SERVER.COMPANION`.
+fn server_of(record: &Path) -> String {
+    record.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Ends the processes of a server, the server itself before its companions, which it needs. Whether any was alive.
+pub(crate) fn stop(home: &Home, name: &str) -> Result<bool, String> {
+    let signal = find(name).map_or("TERM", |server| server.stop_signal());
+    let mut records = records_of(home)?;
+    records.retain(|record| server_of(record) == name);
+    records.sort();
+    let mut any = false;
+    for record in records {
+        any |= process::alive(&record).is_some();
+        process::stop(&record, signal)?;
+    }
+    Ok(any)
+}

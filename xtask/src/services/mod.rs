@@ -1,0 +1,156 @@
+//! `cargo xtask services`: real servers on private ports with throw-away data, for tests, benchmarks and demos.
+//!
+//! # Layout
+//!
+//! - `server`: what a server must say of itself, and the room that it is given; then one file a server
+//! - `up`, `down`, `report`, `for_tests`: what can be done with them
+//! - `home`, `state`, `ports`: where things lie, and what was chosen
+//! - `process`, `account`, `packages`, `ready`, `wire`: how a server is started, as whom, from what, and since when it
+//!   serves
+
+mod account;
+mod down;
+mod for_tests;
+mod home;
+mod kafka;
+mod mariadb;
+mod nats;
+mod packages;
+mod pgbouncer;
+mod ports;
+mod postgres;
+mod process;
+mod rabbitmq;
+mod ready;
+mod redis;
+mod report;
+mod server;
+mod state;
+mod up;
+mod wire;
+
+use crate::place::Place;
+pub(crate) use for_tests::ForTests;
+use home::Home;
+use server::Server;
+use std::env;
+
+/// All servers; one that needs another stands behind it.
+const ALL: &[&dyn Server] = &[
+    &postgres::Postgres18,
+    &postgres::Postgres15,
+    &pgbouncer::PgBouncer,
+    &mariadb::MariaDb,
+    &kafka::Kafka,
+    &rabbitmq::RabbitMq,
+    &nats::Nats,
+    &redis::Redis,
+];
+
+/// What `cargo xtask test` starts.
+const FOR_TESTS: &[&str] = &["postgres", "postgres15", "pgbouncer", "mariadb"];
+
+/// One of the commands of `cargo xtask services`.
+pub(crate) enum Command<'a> {
+    /// Start all, or those of these names.
+    Up(&'a [&'a str]),
+    Down,
+    Status,
+    Env,
+    /// What [`ForTests`] starts; not for people.
+    Watch,
+}
+
+impl<'a> Command<'a> {
+    pub(crate) fn parse(arguments: &'a [&'a str]) -> Option<Self> {
+        match arguments {
+            ["up", names @ ..] => Some(Self::Up(names)),
+            ["down"] => Some(Self::Down),
+            ["status"] => Some(Self::Status),
+            ["env"] => Some(Self::Env),
+            ["watch"] => Some(Self::Watch),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn run(&self, place: &Place) -> Result<(), String> {
+        let home = Home::open(place)?;
+        match self {
+            Self::Up(names) => {
+                let servers = up::wanted(ALL, names, given)?;
+                let _lock = home.lock()?;
+                up::up(&home, &servers, true)?;
+                print_status(&home)
+            }
+            Self::Down => {
+                let _lock = home.lock()?;
+                let ended = down::down(&home, |_| true)?;
+                match ended.as_slice() {
+                    [] => println!("Nothing ran."),
+                    ended => println!("Ended: {}", ended.join(", ")),
+                }
+                Ok(())
+            }
+            Self::Status => print_status(&home),
+            Self::Env => {
+                let state = home.read_state()?;
+                let variables = report::variables(ALL, state.as_ref(), |name| is_alive(&home, name), given);
+                print!("{}", report::exports(&variables));
+                if variables.is_empty() {
+                    eprintln!("Nothing runs: `cargo xtask services up` starts servers.");
+                }
+                Ok(())
+            }
+            Self::Watch => for_tests::watch(&home),
+        }
+    }
+}
+
+fn print_status(home: &Home) -> Result<(), String> {
+    let pid = |name: &str| process::alive(&home.processes().join(name));
+    print!("{}", report::table(ALL, home.read_state()?.as_ref(), pid, given));
+    Ok(())
+}
+
+fn find(name: &str) -> Option<&'static dyn Server> {
+    ALL.iter().copied().find(|server| server.name() == name)
+}
+
+fn is_alive(home: &Home, name: &str) -> bool {
+    process::alive(&home.processes().join(name)).is_some()
+}
+
+/// The URL that the caller's environment has for a variable. An empty one counts as none.
+fn given(variable: &str) -> Option<String> {
+    env::var(variable).ok().filter(|url| !url.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_needs_stands_before_it() {
+        for (index, server) in ALL.iter().enumerate() {
+            if let Some(needed) = server.needs() {
+                assert!(ALL[..index].iter().any(|before| before.name() == needed), "{}", server.name());
+            }
+        }
+    }
+
+    #[test]
+    fn names_and_variables_are_all_different_and_tests_start_what_exists() {
+        let names: std::collections::BTreeSet<_> =
+            ALL.iter().flat_map(|server| [server.name(), server.variable()]).collect();
+        assert_eq!(names.len(), 2 * ALL.len());
+        assert!(FOR_TESTS.iter().all(|name| find(name).is_some()));
+    }
+
+    #[test]
+    fn only_up_takes_names() {
+        assert!(matches!(Command::parse(&["up"]), Some(Command::Up([]))));
+        assert!(matches!(Command::parse(&["up", "postgres"]), Some(Command::Up(["postgres"]))));
+        assert!(Command::parse(&["down", "postgres"]).is_none());
+        assert!(Command::parse(&[]).is_none());
+    }
+}
