@@ -122,7 +122,7 @@ impl Buffer {
                     room: slots.map(|slot| self.room_of(slot, settings)).collect(),
                     only: backlog,
                     refused: BTreeMap::new(),
-                    unmet: BTreeSet::new(),
+                    left: BTreeSet::new(),
                     met: self.lanes.iter().map(|(lane, owned)| (*lane, owned.position.seq)).collect(),
                 }),
                 behind: self.behind.clone(),
