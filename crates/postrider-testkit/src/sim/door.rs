@@ -2,13 +2,14 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
 
 use postrider_core::{BoxFuture, Delivery, Health, Outcome, Sink, SinkTraits};
+use postrider_engine::Outbox;
 use tokio::time::Instant;
 
 use super::{
@@ -17,18 +18,25 @@ use super::{
     receiver::{Mood, Receiver, To},
 };
 
-/// Says that an event has ended the process.
+/// Ends one life of a process when an event wants it, and says so.
 #[derive(Clone, Default)]
 pub(super) struct Killed(Arc<KilledInner>);
 
 #[derive(Default)]
 struct KilledInner {
+    victim: OnceLock<Outbox>,
     yes: AtomicBool,
     notify: tokio::sync::Notify,
 }
 
 impl Killed {
+    /// Whose life it is.
+    pub(super) fn set_victim(&self, outbox: &Outbox) {
+        let _ = self.0.victim.set(outbox.clone());
+    }
+
     fn kill(&self) {
+        self.0.victim.get().and_then(Outbox::engine).into_iter().for_each(|engine| engine.abort());
         self.0.yes.store(true, Relaxed);
         self.0.notify.notify_one();
     }

@@ -136,6 +136,7 @@ impl Instance {
                 .await;
             match started {
                 Ok(outbox) => {
+                    killed.set_victim(&outbox);
                     self.history.note(Happening::Started(self.number));
                     return (outbox, killed);
                 }

@@ -166,8 +166,9 @@ impl World {
     async fn drain(&mut self, of_what: &str, running: &mut [Running], excuse: bool) -> Vec<String> {
         const PAUSE: Duration = Duration::from_millis(250);
         const ROUNDS: usize = 2400;
+        let mut rows = Vec::new();
         for _ in 0..ROUNDS {
-            let mut rows = self.memory.rows();
+            rows = self.memory.rows();
             if excuse {
                 let excused = self.excused();
                 rows.retain(|row| !excused.contains(&row.id));
@@ -185,7 +186,6 @@ impl World {
             }
             tokio::time::sleep(PAUSE).await;
         }
-        let rows = self.memory.rows();
         vec![format!("stuck: nothing {of_what} should be left after all faults ended, but there is {rows:?}")]
     }
 
