@@ -190,6 +190,10 @@ pub(crate) struct Buffer {
     bytes: usize,
     /// A claim is under way. What is settled meanwhile lingers below until it has returned.
     claiming: bool,
+    /// The claim under way passes rows over, and how many such claims have returned; and how many had when the settle under way began.
+    passing: bool,
+    passed: u64,
+    passed_before_settle: u64,
     /// Since when claims are not begun for want of room.
     starved_since: Option<Instant>,
     /// Memory is full and drains slowly: claims look beyond what fills it, and each slot has a share.
@@ -253,6 +257,9 @@ impl Buffer {
             slot_counts: vec![0; slots],
             bytes: 0,
             claiming: false,
+            passing: false,
+            passed: 0,
+            passed_before_settle: 0,
             starved_since: None,
             sharing: false,
             behind: Arc::default(),

@@ -36,6 +36,7 @@ impl Buffer {
         }
         let (held, dropped) = self.still_held(taken);
         self.settling = held.len();
+        self.passed_before_settle = self.passed;
         (held, dropped)
     }
 
@@ -62,6 +63,12 @@ impl Buffer {
     /// A settle was committed: keys move on, or their followers are given back to wait in the table.
     pub(crate) fn committed(&mut self, lease: Lease, settlement: &Settlement) {
         self.leave(lease, settlement);
+        // A claim that passes rows over does not come back to those that were due: if it met this one before the settle was known to be
+        // committed, it left it to us.
+        let passed = self.passing || self.passed != self.passed_before_settle;
+        if passed && matches!(settlement.change, Change::Wait { .. }) {
+            self.look_again(settlement.lane, settlement.seq);
+        }
         match settlement.change {
             Change::Done | Change::Dead { block: false, .. } => self.free(settlement),
             Change::Wait { .. } | Change::Attempt { .. } | Change::Dead { block: true, .. } => {
