@@ -166,8 +166,10 @@ impl World {
     async fn drain(&mut self, of_what: &str, running: &mut [Running], excuse: bool) -> Vec<String> {
         const PAUSE: Duration = Duration::from_millis(250);
         const ROUNDS: usize = 2400;
-        let mut rows = Vec::new();
+        const QUIET_ROUNDS: usize = 40;
+        let (mut rows, mut quiet) = (Vec::new(), 0);
         for _ in 0..ROUNDS {
+            let before = rows.len();
             rows = self.memory.rows();
             if excuse {
                 let excused = self.excused();
@@ -176,7 +178,9 @@ impl World {
             if rows.is_empty() {
                 return Vec::new();
             }
-            if rows.iter().all(|row| row.status == 3 || row.parked)
+            quiet = if rows.len() == before { quiet + 1 } else { 0 };
+            // What stands behind the dead may not be known to, as long as nobody has to look at it.
+            if (quiet >= QUIET_ROUNDS || rows.iter().all(|row| row.status == 3 || row.parked))
                 && let Some(instance) = running.first()
             {
                 operate(&mut self.rng, &self.memory, &self.history, &instance.outbox, 1.0).await;
