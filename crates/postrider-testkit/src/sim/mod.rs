@@ -162,7 +162,7 @@ impl World {
     }
 
     /// Waits until nothing is left but the dead and what they hold up; then an operator discards those, and so on. What a receiver
-    /// refuses for good, and the keys that wait for it, may be excused.
+    /// refuses for good may be excused.
     async fn drain(&mut self, of_what: &str, running: &mut [Running], excuse: bool) -> Vec<String> {
         const PAUSE: Duration = Duration::from_millis(250);
         const ROUNDS: usize = 2400;
@@ -193,22 +193,9 @@ impl World {
         vec![format!("stuck: nothing {of_what} should be left after all faults ended, but there is {rows:?}")]
     }
 
-    /// What receivers refuse for good, and all events of the same keys.
+    /// What receivers refuse for good.
     fn excused(&self) -> BTreeSet<EventId> {
-        let poisons: BTreeSet<EventId> = self.receivers.iter().flat_map(Receiver::poisons).collect();
-        if poisons.is_empty() {
-            return poisons;
-        }
-        let entries = self.history.entries();
-        let keyed = |entry: &Entry| match &entry.what {
-            Happening::Committed { id, key: Some(key), .. } => Some((id.clone(), key.clone())),
-            _ => None,
-        };
-        let keyed: Vec<(EventId, String)> = entries.iter().filter_map(keyed).collect();
-        let keys: BTreeSet<&String> =
-            keyed.iter().filter(|(id, _)| poisons.contains(id)).map(|(_, key)| key).collect();
-        let behind = keyed.iter().filter(|(_, key)| keys.contains(key)).map(|(id, _)| id.clone());
-        behind.chain(poisons.iter().cloned()).collect()
+        self.receivers.iter().flat_map(Receiver::poisons).collect()
     }
 
     /// Where every event is at the end.

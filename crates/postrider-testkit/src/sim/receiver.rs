@@ -191,7 +191,7 @@ impl Receiver {
 
     /// Whether this event is refused for good. A killer is bad enough.
     fn is_poison(&self, delivery: &Delivery) -> bool {
-        let rate = self.0.scenario.moods.poison;
+        let rate = if delivery.key().is_none() { self.0.scenario.moods.poison } else { 0.0 };
         if self.0.forgiving.load(Relaxed) || !self.is_one(delivery, 1, rate) || self.is_killer(delivery) {
             return false;
         }

@@ -40,7 +40,7 @@ pub(super) struct Moods {
     pub(super) too_few: f64,
     /// For each event: it ends the process whenever it is delivered.
     pub(super) kill: f64,
-    /// For each event: it is refused whenever it is delivered, though nothing is wrong with the receiver.
+    /// For each event without a key: it is refused whenever it is delivered, though nothing is wrong with the receiver.
     pub(super) poison: f64,
 }
 
@@ -107,6 +107,7 @@ impl Scenario {
             lose_commit: rate(0.2),
         };
         let kill = rate(0.05);
+        let poison = rate(0.1);
         let unlucky = rng.below(3);
         let receivers = (0..)
             .zip(To::ALL)
@@ -116,10 +117,16 @@ impl Scenario {
                     (true, false) => 0,
                     (false, _) => rng.below(3),
                 };
-                receiver(rng, to, wild, Moods { kill, ..Moods::default() }, calm, outages)
+                receiver(rng, to, wild, Moods { kill, poison, ..Moods::default() }, calm, outages)
             })
             .collect();
-        let queue = if calm { 16 } else { 1 };
+        // What waits in memory behind an event that cannot be sent takes room from others. Where it matters who is held up by whom,
+        // there is room enough.
+        let queue = match (calm, poison > 0.0) {
+            (true, _) => 1000,
+            (false, true) => 24,
+            (false, false) => 1,
+        };
         Self {
             calm,
             lanes: 1 << rng.below(4),
@@ -172,7 +179,6 @@ fn receiver(
         unknown: rate(0.1),
         panic: rate(0.1),
         hang: rate(0.03),
-        poison: rate(0.1),
         ..base
     };
     if to != To::Handler {
