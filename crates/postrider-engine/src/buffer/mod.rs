@@ -217,6 +217,8 @@ pub(crate) struct Buffer {
     settling: usize,
     /// Since when a suspect waits to go alone, or goes.
     alone_since: Option<Instant>,
+    /// The lane whose suspect went last.
+    suspect_turn: Lane,
     /// How long suspects and others wait for each other.
     patience: Duration,
     /// The first is for events without a route; a route's is one more than its number.
@@ -274,6 +276,7 @@ impl Buffer {
             outcomes_since: None,
             settling: 0,
             alone_since: None,
+            suspect_turn: Lane::MAX,
             patience: settings.lease,
             workers: settings.workers,
             handlers_busy: 0,

@@ -27,17 +27,20 @@ impl Buffer {
         let owned = self.lanes.get_mut(&lane)?;
         let item = owned.suspects.remove(place)?;
         owned.suspect_under_way = true;
+        self.suspect_turn = lane;
         self.alone_since = Some(now);
         Some(self.hand(item.slot, VecDeque::from([item])))
     }
 
-    /// The first suspect that could be sent.
+    /// The first suspect that could be sent. Lanes have turns: one that its receiver refuses for good must not be all that it is asked for.
     fn suspect(&self, now: Instant) -> Option<(Lane, usize)> {
-        self.lanes.iter().filter(|(_, lane)| !lane.suspect_under_way && !lane.suspects.is_empty()).find_map(
-            |(&lane, owned)| {
+        let (after, before) = (self.lanes.range(self.suspect_turn.saturating_add(1)..), ..=self.suspect_turn);
+        after
+            .chain(self.lanes.range(before))
+            .filter(|(_, lane)| !lane.suspect_under_way && !lane.suspects.is_empty())
+            .find_map(|(&lane, owned)| {
                 let place = owned.suspects.iter().position(|item| self.is_open(item.slot, now))?;
                 Some((lane, place))
-            },
-        )
+            })
     }
 }
