@@ -37,6 +37,8 @@ pub(crate) struct Receiver {
     pub(crate) batch_max: usize,
     /// Sends under way.
     pub(crate) busy: usize,
+    /// Whether what was sent last was a suspect.
+    pub(crate) suspect_went_last: bool,
     /// Counts what was delivered.
     delivered: u64,
     /// The key of the last event that was delivered, and the count at the last one of another key.
@@ -54,6 +56,7 @@ impl Receiver {
             in_process: traits.in_process,
             batch_max: traits.batch_max.max(1),
             busy: 0,
+            suspect_went_last: false,
             delivered: 0,
             last_key: 0,
             others_until: 0,
@@ -84,6 +87,7 @@ impl Receiver {
     /// Something is being sent. Gives the moment to name when its outcome is ruled on.
     pub(crate) fn sending(&mut self) -> u64 {
         self.busy += 1;
+        self.suspect_went_last = false;
         self.breaker.sending();
         self.delivered
     }

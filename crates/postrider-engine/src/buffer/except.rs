@@ -148,7 +148,8 @@ mod tests {
             let settings = Settings::default();
             let mut buffer = Buffer::new(&routes, &settings);
             buffer.sharing = true;
-            let row = Glance { lane: 0, seq: 1, event_type: "A", aggregate_type: "", key: None, due_at: None };
+            let row =
+                Glance { lane: 0, seq: 1, event_type: "A", aggregate_type: "", key: None, due_at: None };
             lock(&buffer.behind).pass(1, &row, None);
             sender.send(buffer.next_backlog(&settings)).unwrap();
         });

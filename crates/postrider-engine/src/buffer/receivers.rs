@@ -10,7 +10,7 @@ impl Buffer {
         self.receivers.get(*self.receiver_of.get(slot)?)
     }
 
-    fn receiver_mut(&mut self, slot: usize) -> Option<&mut Receiver> {
+    pub(super) fn receiver_mut(&mut self, slot: usize) -> Option<&mut Receiver> {
         self.receivers.get_mut(*self.receiver_of.get(slot)?)
     }
 
