@@ -105,9 +105,8 @@ impl World {
         let history = Arc::new(History::default());
         let store = FaultyStore::new(memory.clone(), rng.fork(), &scenario, history.clone());
         let metrics = Arc::new(Gauges::new(history.clone(), scenario.hot_queue, scenario.cold_queue));
-        let receiver = |each: &scenario::ReceiverScenario| {
-            Receiver::new(rng.fork(), each.clone(), history.clone())
-        };
+        let receiver =
+            |each: &scenario::ReceiverScenario| Receiver::new(rng.fork(), each.clone(), history.clone());
         let receivers = scenario.receivers.iter().map(receiver).collect();
         Self { seed, rng, scenario, memory, store, receivers, history, metrics }
     }
@@ -152,11 +151,8 @@ impl World {
         }
         let entries = self.history.entries();
         violations.extend(check::promises(&entries, &self.scenario, &self.rows(&entries).await));
-        let tally = Tally {
-            hot: self.metrics.hot(),
-            breakers: self.metrics.breakers(),
-            ..self.history.tally()
-        };
+        let tally =
+            Tally { hot: self.metrics.hot(), breakers: self.metrics.breakers(), ..self.history.tally() };
         let (fingerprint, history) = self.history.render();
         Report { seed: self.seed, violations, tally, fingerprint, history }
     }

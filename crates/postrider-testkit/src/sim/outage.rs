@@ -19,7 +19,9 @@ pub(super) enum Whole {
     /// Fails them, as a server with status 500 does.
     Fail,
     /// Gives no answer, ever; they may have taken effect.
-    Hang { effect: bool },
+    Hang {
+        effect: bool,
+    },
     /// They take effect, and the answer is that nobody knows.
     Lose,
     /// Answers fewer events than there are, during an outage none.
@@ -52,7 +54,11 @@ impl Outage {
     pub(super) fn draw(rng: &mut Rng, to: To, calm: bool) -> Self {
         let from = Duration::from_millis(rng.below(if calm { 300 } else { 3000 }));
         // All retries together take less than three seconds.
-        let lasts = if calm || rng.chance(0.3) { 5000 + rng.below(25_000) } else { 50 + rng.below(2000) };
+        let lasts = match (calm, rng.chance(0.3)) {
+            (true, _) => 12_000 + rng.below(18_000),
+            (false, true) => 5000 + rng.below(25_000),
+            (false, false) => 50 + rng.below(2000),
+        };
         let whole = match (to, rng.below(7)) {
             // A handler in this process is down only if it says so.
             (To::Handler, _) | (_, 0) => Whole::Refuse,
@@ -69,9 +75,10 @@ impl Outage {
 /// Writes down when outages begin and end.
 pub(super) fn note(scenario: &Scenario, history: &Arc<History>) -> Vec<JoinHandle<()>> {
     let began = Instant::now();
-    let all = scenario.receivers.iter().flat_map(|receiver| {
-        receiver.outages.iter().map(move |outage| (receiver.to, outage.clone()))
-    });
+    let all = scenario
+        .receivers
+        .iter()
+        .flat_map(|receiver| receiver.outages.iter().map(move |outage| (receiver.to, outage.clone())));
     all.map(|(to, outage)| {
         let history = history.clone();
         tokio::spawn(async move {

@@ -149,14 +149,7 @@ impl Scenario {
     }
 }
 
-fn receiver(
-    rng: &mut Rng,
-    to: To,
-    wild: f64,
-    base: Moods,
-    calm: bool,
-    outages: u64,
-) -> ReceiverScenario {
+fn receiver(rng: &mut Rng, to: To, wild: f64, base: Moods, calm: bool, outages: u64) -> ReceiverScenario {
     let batch_max = match to {
         To::Handler => 1,
         To::Batch => 2 + rng.below(8) as usize,

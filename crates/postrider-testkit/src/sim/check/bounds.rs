@@ -32,7 +32,9 @@ pub(super) fn confined(entries: &[Entry], most: u32, broken: &mut Vec<String>) {
 pub(super) fn fenced(entries: &[Entry], broken: &mut Vec<String>) {
     for entry in entries {
         if let Happening::FenceBroken(lane) = &entry.what {
-            broken.push(format!("fenced: a settle of lane {lane} was written, and its lease was somebody else's"));
+            broken.push(format!(
+                "fenced: a settle of lane {lane} was written, and its lease was somebody else's"
+            ));
         }
     }
 }

@@ -21,11 +21,7 @@ pub(super) fn atomic(entries: &[Entry], broken: &mut Vec<String>) {
 }
 
 /// A committed event took effect, or an operator discarded it.
-pub(super) fn at_least_once(
-    entries: &[Entry],
-    rows: &[(EventId, EventStatus)],
-    broken: &mut Vec<String>,
-) {
+pub(super) fn at_least_once(entries: &[Entry], rows: &[(EventId, EventStatus)], broken: &mut Vec<String>) {
     let over = |entry: &Entry| match &entry.what {
         Happening::Effect(id) | Happening::Discarding(id) => Some(id.clone()),
         _ => None,

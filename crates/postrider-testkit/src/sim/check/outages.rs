@@ -10,8 +10,9 @@ use crate::sim::{
     scenario::Scenario,
 };
 
-/// Longest that an event waits in a run in which nothing goes wrong but one outage, of another receiver.
-const WAIT_US_MAX: u64 = 5_000_000;
+/// Longest that an event waits in a run in which nothing goes wrong but one outage, of another receiver. A lane that changes hands waits
+/// for what is under way: a send of up to a second, and a health check that hangs, which is given five.
+const WAIT_US_MAX: u64 = 8_000_000;
 
 /// Where nothing else goes wrong, an event that goes to another receiver, and whose key has no earlier event for the one that is
 /// down, is delivered soon.

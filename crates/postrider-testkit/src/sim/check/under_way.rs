@@ -17,7 +17,7 @@ pub(super) fn one_at_a_time(entries: &[Entry], broken: &mut Vec<String>) {
                 match under_way.insert((by, key), *call) {
                     None => {}
                     Some(other) if other == *call => {
-                        broken.push(format!("one at a time: {id} is in one batch with another of its key"));
+                        broken.push(format!("one batch: {id} is in it with another of its key"));
                     }
                     Some(_) => broken
                         .push(format!("one at a time: {id} was sent while another of its key was under way")),
