@@ -64,7 +64,7 @@ pub struct Glance<'a> {
     pub aggregate_type: &'a str,
     /// The key that orders it.
     pub key: Option<&'a str>,
-    /// Where the waiting event was met among those that wait; none for a fresh event, and for one that comes back.
+    /// Its place among the events that wait, however it was met: also if it comes back, or is looked at once more. None for a fresh one.
     pub due_at: Option<Timestamp>,
 }
 

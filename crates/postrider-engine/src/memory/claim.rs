@@ -154,7 +154,7 @@ impl Reading<'_> {
 
     fn take_returning(&mut self, rows: &mut VecDeque<Seq>, share: Share) {
         while let Some(seq) = rows.front().copied().filter(|_| self.met < share.met) {
-            match self.offer(seq, true, None, share) {
+            match self.offer(seq, true, share) {
                 Offered::Taken => {}
                 Offered::Refused => self.unpark(seq),
                 Offered::Left => break,
@@ -171,14 +171,14 @@ impl Reading<'_> {
             heads.extend(waiting.next(self.tables).map(|due| Reverse((due, place))));
         }
         while let Some(Reverse((due, place))) = heads.pop() {
-            let (due_at, seq) = due;
+            let (_, seq) = due;
             if self.met >= share.met {
                 return true;
             }
             match self.judge(seq) {
                 _ if self.is_in_flight(seq) => {}
                 Met::Due(held) => {
-                    if self.offer(seq, held, Some(due_at), share) == Offered::Left {
+                    if self.offer(seq, held, share) == Offered::Left {
                         return true;
                     }
                 }
@@ -203,7 +203,7 @@ impl Reading<'_> {
                 }
                 match self.judge(seq) {
                     Met::Due(held) => {
-                        if self.offer(seq, held, None, share) == Offered::Left {
+                        if self.offer(seq, held, share) == Offered::Left {
                             fresh.stop_before(seq);
                             return true;
                         }
@@ -258,7 +258,7 @@ impl Reading<'_> {
     }
 
     /// Returns a row to the engine, if it fits and is wanted. The first one always fits.
-    fn offer(&mut self, seq: Seq, held: bool, due_at: Option<Timestamp>, share: Share) -> Offered {
+    fn offer(&mut self, seq: Seq, held: bool, share: Share) -> Offered {
         let Some(row) = self.tables.rows.get(seq) else { return Offered::Refused };
         let bytes = self.bytes.saturating_add(row.weight_bytes);
         if self.events.len() >= share.events || (bytes > share.bytes && !self.events.is_empty()) {
@@ -268,7 +268,7 @@ impl Reading<'_> {
             self.asked.insert(seq);
         }
         if let Some(admission) = &self.claim.admission
-            && !admission.admits(&row.glance(seq, due_at))
+            && !admission.admits(&row.glance(seq))
         {
             return Offered::Refused;
         }

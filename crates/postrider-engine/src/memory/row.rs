@@ -94,14 +94,15 @@ impl Row {
     }
 
     /// What is seen of it before it is read.
-    pub(super) fn glance(&self, seq: Seq, due_at: Option<Timestamp>) -> Glance<'_> {
+    pub(super) fn glance(&self, seq: Seq) -> Glance<'_> {
         Glance {
             lane: self.lane,
             seq,
             event_type: self.event_type(),
             aggregate_type: self.aggregate_type(),
             key: self.key().map(Arc::as_ref),
-            due_at,
+            // However it was met: it is among those that wait that somebody will find it again.
+            due_at: (self.status == Status::Waiting).then_some(self.available_at),
         }
     }
 
