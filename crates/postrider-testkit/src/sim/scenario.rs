@@ -131,7 +131,7 @@ impl Scenario {
             calm,
             lanes: 1 << rng.below(4),
             instances: 1 + rng.below(3) as usize,
-            clock_jump: if !calm && rng.chance(0.3) { 0.2 } else { 0.0 },
+            clock_jump: if !calm && rng.chance(0.4) { 0.3 } else { 0.0 },
             keys: 1 + rng.below(12),
             writers: 1 + rng.below(4),
             transactions_each: 5 + rng.below(20),
