@@ -69,7 +69,7 @@ pub(crate) struct Shared {
 
 /// Claims, delivers and settles until it is shut down. Dropping it stops it at once, without a drain.
 pub struct Engine {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     tasks: tokio::sync::Mutex<Tasks>,
     /// Ends the tasks when the engine is dropped.
     stop: CancellationToken,

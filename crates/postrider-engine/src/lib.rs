@@ -14,6 +14,8 @@
 //! [`Engine`] and [`Writer`] are its halves for those who wire by hand. [`memory`] is a store without a database.
 
 mod breaker;
+#[doc(hidden)]
+pub mod broken;
 mod buffer;
 mod builder;
 mod catch;

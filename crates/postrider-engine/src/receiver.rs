@@ -9,7 +9,10 @@ use std::time::Duration;
 use postrider_core::{Outcome, SinkTraits, rng::Rng};
 use tokio::time::Instant;
 
-use crate::breaker::Breaker;
+use crate::{
+    breaker::Breaker,
+    broken::{self, Variant},
+};
 
 /// So many keys in a row that failed, with nothing delivered in between, are an outage.
 const FAILING_KEYS: usize = 5;
@@ -34,6 +37,8 @@ pub(crate) struct Receiver {
     pub(crate) batch_max: usize,
     /// Sends under way.
     pub(crate) busy: usize,
+    /// Whether what was sent last was a suspect.
+    pub(crate) suspect_went_last: bool,
     /// Counts what was delivered.
     delivered: u64,
     /// The key of the last event that was delivered, and the count at the last one of another key.
@@ -51,6 +56,7 @@ impl Receiver {
             in_process: traits.in_process,
             batch_max: traits.batch_max.max(1),
             busy: 0,
+            suspect_went_last: false,
             delivered: 0,
             last_key: 0,
             others_until: 0,
@@ -81,6 +87,7 @@ impl Receiver {
     /// Something is being sent. Gives the moment to name when its outcome is ruled on.
     pub(crate) fn sending(&mut self) -> u64 {
         self.busy += 1;
+        self.suspect_went_last = false;
         self.breaker.sending();
         self.delivered
     }
@@ -117,7 +124,7 @@ impl Receiver {
     /// Whether an event of another key was delivered since.
     fn is_alive_for(&self, key: u64, since: u64) -> bool {
         let last_of_others = if key == self.last_key { self.others_until } else { self.delivered };
-        last_of_others > since
+        last_of_others > since || broken::is(Variant::OutageCounts)
     }
 
     /// Whether only its health check can tell if this failure counts.

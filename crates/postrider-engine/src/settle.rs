@@ -76,7 +76,7 @@ fn commit(shared: &Shared, verdicts: &Verdicts) {
         let mut buffer = lock(&shared.buffer);
         let now = Instant::now();
         for (lease, settlement) in verdicts.iter() {
-            buffer.committed(lease, settlement, now);
+            buffer.committed(lease, settlement);
             if let Change::Wait { after, .. } = settlement.change
                 && let Some(at) = now.checked_add(after)
             {

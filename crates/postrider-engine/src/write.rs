@@ -176,7 +176,13 @@ impl Writer {
     fn receipts(&self, engine: Option<&Arc<Engine>>, prepared: Prepared, new: &[bool]) -> Receipts {
         let mut notice = self.notice(Fate::Unknown);
         notice.ids.extend(prepared.new_ids(new));
-        Receipts { ids: prepared.ids, notice, engine: engine.map(Arc::downgrade) }
+        Receipts {
+            ids: prepared.ids,
+            notice,
+            engine: engine.map(Arc::downgrade),
+            #[cfg(feature = "broken-variants")]
+            events: prepared.events,
+        }
     }
 }
 
@@ -278,6 +284,8 @@ pub struct Receipts {
     notice: Notice,
     /// A receipt that somebody keeps does not keep the engine alive.
     engine: Option<Weak<Engine>>,
+    #[cfg(feature = "broken-variants")]
+    events: Vec<Event>,
 }
 
 impl Receipts {
@@ -295,6 +303,10 @@ impl Receipts {
     pub fn committed(mut self) {
         self.notice.tell(Fate::Committed);
         if let Some(engine) = self.engine.as_ref().and_then(Weak::upgrade) {
+            #[cfg(feature = "broken-variants")]
+            if crate::broken::is(crate::broken::Variant::ReceiptDelivers) {
+                engine.deliver_unproved(&self.events);
+            }
             engine.wake();
         }
     }

@@ -15,7 +15,10 @@ use postrider_core::{
     store::{Glance, Lane, Position, Seq},
 };
 
-use crate::hash;
+use crate::{
+    broken::{self, Variant},
+    hash,
+};
 
 /// No event waits beyond it: the last microsecond of the year 9999, which every database can name.
 const END_OF_TIME: Timestamp = Timestamp::from_micros(253_402_300_799_999_999);
@@ -114,6 +117,7 @@ impl Behind {
     /// Whether an event of this key may have been passed over on account of this slot.
     fn may_hold(&self, slot: usize, key: u64) -> bool {
         self.keys.as_ref().is_some_and(|keys| keys.has(of_slot(slot, key)))
+            && !broken::is(Variant::PassedKeysForgotten)
     }
 
     /// The slot, other than the given one, on whose account an earlier event of this key waits.
@@ -182,8 +186,9 @@ pub(super) struct Entry {
     pub(super) only: Option<usize>,
     /// What a walk over a backlog had to leave once more.
     pub(super) refused: Places,
-    /// Keys of events that committed late, and that the lanes' own claims have to meet first.
-    pub(super) unmet: BTreeSet<u64>,
+    /// Keys of events that a walk had to leave: for want of room, or because they committed late and the lanes' own claims have to
+    /// meet them first. Nothing of them comes in after that.
+    pub(super) left: BTreeSet<u64>,
     /// Up to where the lanes' own claims have met everything.
     pub(super) met: BTreeMap<Lane, Seq>,
 }
@@ -197,12 +202,12 @@ impl Entry {
             if !listed {
                 // Somebody else's, or never met.
                 let met = self.met.get(&row.lane).is_some_and(|met| row.seq <= *met);
-                self.unmet.extend(key.filter(|_| !met));
+                self.left.extend(key.filter(|_| !met));
                 return false;
             }
         }
         let full = self.room.get(slot).is_none_or(|room| *room == 0);
-        let waits_for = if key.is_some_and(|key| self.unmet.contains(&key)) {
+        let waits_for = if key.is_some_and(|key| self.left.contains(&key)) {
             self.only
         } else if full || (behind.has(slot) && self.only != Some(slot)) {
             Some(slot)
@@ -220,6 +225,7 @@ impl Entry {
             let place = self.refused.entry(row.lane).or_default();
             *place = place.or_before(Place::before(row));
             behind.remember(holder, key);
+            self.left.extend(key);
         } else {
             behind.pass(holder, row, key);
         }
@@ -277,7 +283,7 @@ mod tests {
             down: BTreeSet::new(),
             only,
             refused: Places::new(),
-            unmet: BTreeSet::new(),
+            left: BTreeSet::new(),
             met: [(0, 100)].into(),
         }
     }
@@ -305,6 +311,15 @@ mod tests {
         assert_eq!(behind.places(1).next().unwrap().1.position(lane).seq, 1);
         behind.walked(1, 0, None, None);
         assert!(behind.is_empty() && behind.keys.is_none());
+    }
+
+    #[test]
+    fn a_walk_that_has_no_room_for_an_event_leaves_later_ones_of_its_key_whatever_their_slot() {
+        let mut behind = Behind::default();
+        behind.pass(1, &row(2, Some("a")), Some(hash::of_key("a")));
+        let mut walk = entry([9, 0, 9], Some(1));
+        assert!(!walk.admits(&mut behind, 1, &row(2, Some("a")), true));
+        assert!(!walk.admits(&mut behind, 2, &row(3, Some("a")), true), "it would overtake");
     }
 
     #[test]

@@ -37,7 +37,9 @@ impl Buffer {
             bytes: settings.queue_bytes.saturating_sub(self.bytes),
             ..Claim::new(lanes, room.min(settings.claim_batch))
         };
-        Some(self.plan(claim, backlog, settings, routes))
+        let plan = self.plan(claim, backlog, settings, routes);
+        self.passing = plan.claim.admission.is_some();
+        Some(plan)
     }
 
     /// How many events there is room for; none if it is too few to claim for.
@@ -205,6 +207,7 @@ impl Buffer {
 
     pub(super) fn end_claim(&mut self) {
         self.claiming = false;
+        self.passed += u64::from(std::mem::take(&mut self.passing));
         self.held_meanwhile.clear();
         for seq in std::mem::take(&mut self.settled_meanwhile) {
             self.tracked.remove(seq);

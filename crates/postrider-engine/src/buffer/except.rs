@@ -111,6 +111,10 @@ impl Buffer {
 
     /// The slot whose backlog is read next: one with room for half of what it may have.
     pub(super) fn next_backlog(&self, settings: &Settings) -> Option<usize> {
+        if broken::is(Variant::BacklogUnread) {
+            return None;
+        }
+        // The limits ask who is behind, so the lock must be free by then.
         let slots: Vec<usize> = lock(&self.behind).slots_after(self.walked_slot).collect();
         slots.into_iter().find(|slot| {
             let limit = self.limit_of(*slot, settings).min(settings.cold_queue);
@@ -148,7 +152,7 @@ impl Buffer {
                         .collect(),
                     only: backlog,
                     refused: BTreeMap::new(),
-                    unmet: BTreeSet::new(),
+                    left: BTreeSet::new(),
                     met: self.lanes.iter().map(|(lane, owned)| (*lane, owned.position.seq)).collect(),
                 }),
                 behind: self.behind.clone(),
@@ -157,5 +161,28 @@ impl Buffer {
         });
         claim.admission = except.clone().map(|except| except as Arc<dyn Admission>);
         Plan { claim, except, backlog }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Routes;
+
+    #[test]
+    fn a_backlog_is_looked_for_while_slots_have_shares() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        // On a thread of its own: what this is about would wait for ever.
+        std::thread::spawn(move || {
+            let routes = Routes::new().on("A", async |_| ()).on("B", async |_| ()).build().unwrap();
+            let settings = Settings::default();
+            let mut buffer = Buffer::new(&routes, &settings);
+            buffer.sharing = true;
+            let row =
+                Glance { lane: 0, seq: 1, event_type: "A", aggregate_type: "", key: None, due_at: None };
+            lock(&buffer.behind).note_probe(1, row.lane, row.seq, None);
+            sender.send(buffer.next_backlog(&settings)).unwrap();
+        });
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(10)), Ok(Some(1)));
     }
 }

@@ -35,6 +35,7 @@ use postrider_core::{
 use tokio::time::Instant;
 
 use crate::{
+    broken::{self, Variant},
     hash::{self, QuickState},
     lineup::Lineup,
     lock,
@@ -154,13 +155,14 @@ struct OwnedLane {
 
 impl OwnedLane {
     fn new(taken: Taken, deadline: Instant) -> Self {
+        let suspect_to = if broken::is(Variant::NoSuspects) { 0 } else { taken.suspect_to };
         Self {
             lease: taken.lease,
             deadline,
             position: Position::START,
             again: Vec::new(),
             sent_to: taken.suspect_to,
-            suspect_to: taken.suspect_to,
+            suspect_to,
             suspects: VecDeque::new(),
             suspect_under_way: false,
             busy: 0,
@@ -188,6 +190,10 @@ pub(crate) struct Buffer {
     bytes: usize,
     /// A claim is under way. What is settled meanwhile lingers below until it has returned.
     claiming: bool,
+    /// The claim under way passes rows over, and how many such claims have returned; and how many had when the settle under way began.
+    passing: bool,
+    passed: u64,
+    passed_before_settle: u64,
     /// Since when claims are not begun for want of room.
     starved_since: Option<Instant>,
     /// Memory is full and drains slowly: claims look beyond what fills it, and each slot has a share.
@@ -209,11 +215,12 @@ pub(crate) struct Buffer {
     outcomes_since: Option<Instant>,
     /// Outcomes that a settle under way writes.
     settling: usize,
-    settling_since: Instant,
     /// The database's clock as it was last seen, and when that was here.
     clock: Option<(Timestamp, Instant)>,
     /// Since when a suspect waits to go alone, or goes.
     alone_since: Option<Instant>,
+    /// The lane whose suspect went last.
+    suspect_turn: Lane,
     /// How long suspects and others wait for each other.
     patience: Duration,
     /// The first is for events without a route; a route's is one more than its number.
@@ -256,6 +263,9 @@ impl Buffer {
             slot_counts: vec![0; slots],
             bytes: 0,
             claiming: false,
+            passing: false,
+            passed: 0,
+            passed_before_settle: 0,
             starved_since: None,
             sharing: false,
             behind: Arc::default(),
@@ -269,9 +279,9 @@ impl Buffer {
             outcomes: Verdicts::default(),
             outcomes_since: None,
             settling: 0,
-            settling_since: Instant::now(),
             clock: None,
             alone_since: None,
+            suspect_turn: Lane::MAX,
             patience: settings.lease,
             probes: except::probes(receivers.len(), settings),
             workers: settings.workers,

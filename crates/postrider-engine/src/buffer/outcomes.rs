@@ -35,7 +35,8 @@ impl Buffer {
             self.outcomes_since = None;
         }
         let (held, dropped) = self.still_held(taken);
-        (self.settling, self.settling_since) = (held.len(), Instant::now());
+        self.settling = held.len();
+        self.passed_before_settle = self.passed;
         (held, dropped)
     }
 
@@ -60,14 +61,13 @@ impl Buffer {
     }
 
     /// A settle was committed: keys move on, or their followers are given back to wait in the table.
-    pub(crate) fn committed(&mut self, lease: Lease, settlement: &Settlement, now: Instant) {
+    pub(crate) fn committed(&mut self, lease: Lease, settlement: &Settlement) {
         self.leave(lease, settlement);
-        match settlement.change {
-            // It may be due by now, and a claim that took it for one in memory has passed it.
-            Change::Wait { after, .. } if now - self.settling_since >= after => {
-                self.wait_from_start(settlement.lane);
-            }
-            _ => {}
+        // A claim that passes rows over does not come back to those that were due: if it met this one before the settle was known to be
+        // committed, it left it to us.
+        let passed = self.passing || self.passed != self.passed_before_settle;
+        if passed && matches!(settlement.change, Change::Wait { .. }) {
+            self.look_again(settlement.lane, settlement.seq);
         }
         match settlement.change {
             Change::Done | Change::Dead { block: false, .. } => self.free(settlement),
@@ -111,7 +111,7 @@ impl Buffer {
             lane.busy = lane.busy.saturating_sub(1);
             lane.suspect_under_way &= settlement.seq > lane.suspect_to;
         }
-        if self.claiming {
+        if self.claiming && !broken::is(Variant::TrackerForgets) {
             self.uncount(settlement.seq);
             self.settled_meanwhile.push(settlement.seq);
         } else {

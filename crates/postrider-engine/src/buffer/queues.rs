@@ -1,5 +1,7 @@
 //! Queues: what lines up, and what is sent next.
 
+use std::collections::hash_map::Entry;
+
 use super::*;
 
 /// Most events that a worker takes for a handler at once. It gives back the rest as soon as one of them takes its time.
@@ -10,9 +12,10 @@ impl Buffer {
         self.track(&item);
         if let Some(key) = &item.key {
             match self.keys.entry(KeyOfLane { lane: item.lease.lane, key: key.clone() }) {
+                Entry::Occupied(_) if broken::is(Variant::TwoOfAKey) => {}
                 Entry::Occupied(mut busy) => return busy.get_mut().push_back(item),
-                Entry::Vacant(free) => free.insert(VecDeque::new()),
-            };
+                Entry::Vacant(free) => _ = free.insert(VecDeque::new()),
+            }
         }
         self.line_up(item);
     }

@@ -9,7 +9,7 @@ impl Buffer {
         self.receivers.get(*self.receiver_of.get(slot)?)
     }
 
-    fn receiver_mut(&mut self, slot: usize) -> Option<&mut Receiver> {
+    pub(super) fn receiver_mut(&mut self, slot: usize) -> Option<&mut Receiver> {
         self.receivers.get_mut(*self.receiver_of.get(slot)?)
     }
 
@@ -99,6 +99,8 @@ impl Buffer {
         let Some(item) = self.back_from_sending(item) else { return };
         if self.count_of_receiver(item.slot) > self.probes {
             self.release(item);
+        } else if broken::is(Variant::ProbeStays) {
+            self.line_up_first(item);
         } else {
             self.line_up_probe(item);
         }

@@ -27,17 +27,33 @@ impl Buffer {
         let owned = self.lanes.get_mut(&lane)?;
         let item = owned.suspects.remove(place)?;
         owned.suspect_under_way = true;
+        self.suspect_turn = lane;
         self.alone_since = Some(now);
-        Some(self.hand(item.slot, VecDeque::from([item])))
+        let slot = item.slot;
+        let hand = self.hand(slot, VecDeque::from([item]));
+        self.receiver_mut(slot).into_iter().for_each(|receiver| receiver.suspect_went_last = true);
+        Some(hand)
     }
 
-    /// The first suspect that could be sent.
+    /// The first suspect that could be sent. Lanes have turns: one that its receiver refuses for good must not be all that it is asked for.
     fn suspect(&self, now: Instant) -> Option<(Lane, usize)> {
-        self.lanes.iter().filter(|(_, lane)| !lane.suspect_under_way && !lane.suspects.is_empty()).find_map(
-            |(&lane, owned)| {
-                let place = owned.suspects.iter().position(|item| self.is_open(item.slot, now))?;
+        let (after, before) = (self.lanes.range(self.suspect_turn.saturating_add(1)..), ..=self.suspect_turn);
+        after
+            .chain(self.lanes.range(before))
+            .filter(|(_, lane)| !lane.suspect_under_way && !lane.suspects.is_empty())
+            .find_map(|(&lane, owned)| {
+                let mut suspects = owned.suspects.iter();
+                let place =
+                    suspects.position(|item| self.is_open(item.slot, now) && !self.gives_way(item.slot))?;
                 Some((lane, place))
-            },
-        )
+            })
+    }
+
+    /// A receiver that is down is asked for a suspect and for others in turn.
+    fn gives_way(&self, slot: usize) -> bool {
+        let Some(receiver) = self.receiver_of.get(slot) else { return false };
+        let same = |slot: usize| self.receiver_of.get(slot) == Some(receiver);
+        self.receiver(slot).is_some_and(|receiver| !receiver.is_up() && receiver.suspect_went_last)
+            && (self.hot.has(same) || self.cold.has(same))
     }
 }

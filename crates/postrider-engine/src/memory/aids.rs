@@ -1,12 +1,15 @@
 //! What only tests want to see or do.
 
+use std::sync::Arc;
+
 use postrider_core::{
     EventId, Timestamp,
-    store::{Lane, Seq, Undecodable},
+    store::{Lane, Lease, Seq, Token, Undecodable},
 };
 
 use super::{
     MemoryStore,
+    lane::LaneTable,
     row::{Broken, Row},
 };
 
@@ -45,6 +48,29 @@ impl MemoryStore {
         tables.add(seq, row);
         drop(tables);
         id
+    }
+
+    /// The leases that hold at present, also those whose time is over.
+    pub fn leases(&self) -> Vec<Lease> {
+        let mut tables = self.shared.lock();
+        let lease = |(number, lane): (Lane, &mut LaneTable)| {
+            lane.nonce.map(|nonce| Lease { lane: number, token: Token { epoch: lane.epoch, nonce } })
+        };
+        tables.lanes_mut().filter_map(lease).collect()
+    }
+
+    /// Forgets which keys of these lanes wait, as if only the last owner had known.
+    pub fn forget_holds(&self, lanes: &[Lane]) {
+        let mut tables = self.shared.lock();
+        let of_lanes = |(seq, row): (Seq, &Row)| {
+            let key = row.key().cloned().filter(|_| lanes.contains(&row.lane));
+            key.map(|key| (seq, row.lane, key))
+        };
+        let rows: Vec<(Seq, Lane, Arc<str>)> = tables.rows.iter().filter_map(of_lanes).collect();
+        for (seq, lane, key) in rows {
+            tables.change(seq, |row| row.parked = false);
+            tables.lane_mut(lane).into_iter().for_each(|lane| lane.drop_hold(&key));
+        }
     }
 
     /// Every row that is not delivered, in order.

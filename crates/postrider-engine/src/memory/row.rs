@@ -101,6 +101,7 @@ impl Row {
             event_type: self.event_type(),
             aggregate_type: self.aggregate_type(),
             key: self.key().map(Arc::as_ref),
+            // However it was met: it is among those that wait that somebody will find it again.
             due_at: (self.status == Status::Waiting).then_some(self.available_at),
         }
     }

@@ -19,19 +19,23 @@ use postrider_core::{
 use postrider_engine::memory::MemoryStore;
 
 use super::{
-    history::{Happening, History},
-    scenario::FaultRates,
+    broken::BrokenStore,
+    history::{Happening, History, Name},
+    scenario::{FaultRates, Scenario},
+    watch,
 };
 
+/// The store, as one life of an instance sees it.
 #[derive(Clone)]
 pub(super) struct FaultyStore {
-    inner: MemoryStore,
+    inner: BrokenStore,
     shared: Arc<Shared>,
 }
 
 struct Shared {
     rng: Mutex<Rng>,
     rates: FaultRates,
+    lease: Duration,
     healed: AtomicBool,
     offset: Mutex<Duration>,
     history: Arc<History>,
@@ -46,27 +50,33 @@ struct Fate {
 }
 
 impl FaultyStore {
-    pub(super) fn new(inner: MemoryStore, rng: Rng, rates: FaultRates, history: Arc<History>) -> Self {
+    pub(super) fn new(inner: MemoryStore, rng: Rng, scenario: &Scenario, history: Arc<History>) -> Self {
         let shared = Shared {
             rng: Mutex::new(rng),
-            rates,
+            rates: scenario.faults,
+            lease: scenario.lease,
             healed: AtomicBool::new(false),
             offset: Mutex::default(),
             history,
         };
-        Self { inner, shared: Arc::new(shared) }
+        Self { inner: BrokenStore::new(inner), shared: Arc::new(shared) }
+    }
+
+    /// The same store, for the life of this name.
+    pub(super) fn of(&self, name: &Name) -> Self {
+        Self { inner: self.inner.of(name), shared: self.shared.clone() }
     }
 
     /// The store behind it.
     pub(super) fn memory(&self) -> &MemoryStore {
-        &self.inner
+        self.inner.memory()
     }
 
     /// The database's clock goes forward at once.
     pub(super) fn jump(&self, by: Duration) {
         let mut offset = self.shared.offset.lock().unwrap_or_else(PoisonError::into_inner);
         *offset += by;
-        self.inner.set_clock_offset(*offset);
+        self.memory().set_clock_offset(*offset);
     }
 
     /// No more faults.
@@ -74,14 +84,15 @@ impl FaultyStore {
         self.shared.healed.store(true, Relaxed);
     }
 
-    fn draw(&self) -> Fate {
+    fn draw(&self, verb: &'static str) -> Fate {
         let mut rng = self.shared.rng.lock().unwrap_or_else(PoisonError::into_inner);
         if self.shared.healed.load(Relaxed) {
             return Fate { refuse: false, lose_reply: false, before: Duration::ZERO, after: Duration::ZERO };
         }
         let rates = self.shared.rates;
+        let stall = if verb == "settle" { rates.stall.max(rates.stall_settle) } else { rates.stall };
         let mut pause = || {
-            if rng.chance(rates.stall) {
+            if rng.chance(stall) {
                 Duration::from_millis(rng.below(3000))
             } else if rng.chance(0.5) {
                 Duration::from_micros(rng.below(3000))
@@ -98,7 +109,10 @@ impl FaultyStore {
         verb: &'static str,
         run: impl FnOnce() -> BoxFuture<'a, Result<T>> + Send + 'a,
     ) -> BoxFuture<'a, Result<T>> {
-        let fate = self.draw();
+        let fate = self.draw(verb);
+        if verb == "settle" && fate.before > self.shared.lease {
+            self.shared.history.note(Happening::SettleStalled);
+        }
         Box::pin(async move {
             pass(fate.before).await;
             if fate.refuse {
@@ -148,13 +162,17 @@ impl Store for FaultyStore {
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
         self.around("lease", move || {
+            let before = watch::held_lanes(self.memory());
             let leased = self.inner.lease(request);
             Box::pin(async move {
                 let leased = leased.await?;
-                if !leased.leases().is_empty() {
+                if !leased.taken.is_empty() {
                     // Whatever an earlier lease left unsettled may come again from here on.
-                    let lanes = leased.leases().iter().map(|lease| lease.lane).collect();
-                    self.shared.history.note(Happening::Leased { by: request.owner.as_str().into(), lanes });
+                    let lanes: Vec<Lane> = leased.taken.iter().map(|taken| taken.lease.lane).collect();
+                    let again = leased.taken.iter().filter(|taken| taken.lease.token.epoch > 1);
+                    let held = again.filter(|taken| before.contains(&taken.lease.lane)).count();
+                    let by = request.owner.as_str().into();
+                    self.shared.history.note(Happening::Leased { by, lanes, held });
                 }
                 Ok(leased)
             })
@@ -174,7 +192,14 @@ impl Store for FaultyStore {
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
-        self.around("claim", move || self.inner.claim(claim))
+        self.around("claim", move || {
+            Box::pin(async move {
+                let (claim, passed_over) = watch::passed_over(claim);
+                let claimed = self.inner.claim(&claim).await;
+                passed_over.note(&self.shared.history);
+                claimed
+            })
+        })
     }
 
     fn settle<'a>(
@@ -183,7 +208,13 @@ impl Store for FaultyStore {
         settlements: &'a [Settlement],
         retention: Duration,
     ) -> BoxFuture<'a, Result<Settled>> {
-        self.around("settle", move || self.inner.settle(leases, settlements, retention))
+        self.around("settle", move || {
+            Box::pin(async move {
+                let settled = self.inner.settle(leases, settlements, retention, self.shared.lease).await?;
+                watch::fence(self.memory(), leases, &settled, &self.shared.history);
+                Ok(settled)
+            })
+        })
     }
 
     fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {

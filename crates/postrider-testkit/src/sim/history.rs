@@ -10,30 +10,47 @@ use std::{
 use postrider_core::{EventId, store::Lane};
 use tokio::time::Instant;
 
-use super::Tally;
+use super::{Tally, receiver::To};
 
 /// The name of one life of an instance.
 pub(super) type Name = Arc<str>;
+
+/// The number of a call of a receiver: all events of a batch share it.
+pub(super) type Call = u64;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Happening {
     Started(usize),
     Crashed,
-    Stopped,
+    /// An engine was shut down: how many events it gave back, and how many it was sending.
+    Stopped {
+        given_back: usize,
+        interrupted: usize,
+    },
     Healed,
     /// A transaction committed with this event, which has this place in its key's order.
     Committed {
         id: EventId,
         key: Option<String>,
+        to: To,
         delayed: bool,
     },
     RolledBack(EventId),
+    /// A commit took effect and its reply was lost.
+    CommitReplyLost,
     /// The receiver was called.
     Called {
         id: EventId,
         attempt: u32,
         lane: Lane,
         by: Name,
+        to: To,
+        call: Call,
+    },
+    /// The call has ended, with or without an answer; whether it had taken longer than it may.
+    Ended {
+        call: Call,
+        late: bool,
     },
     /// The event ended the process that delivered it.
     Killed(EventId),
@@ -46,66 +63,126 @@ pub(super) enum Happening {
         id: EventId,
         outcome: &'static str,
         by: Name,
+        to: To,
+        call: Call,
     },
+    /// The receiver said that it is up.
+    Healthy {
+        by: Name,
+        to: To,
+    },
+    OutageBegan(To, &'static str),
+    OutageEnded(To),
+    /// This event is refused whenever it is sent.
+    Poison(EventId),
     /// The database misbehaved.
     Fault(&'static str, &'static str),
-    /// An engine took lanes.
+    /// A settle takes longer than a lease.
+    SettleStalled,
+    /// A settle was refused because a lane had changed hands.
+    Fenced,
+    /// A settle of somebody who had lost the lane was written.
+    FenceBroken(Lane),
+    /// An engine took lanes, so many of which had a held key and an owner before.
     Leased {
         by: Name,
         lanes: Vec<Lane>,
+        held: usize,
     },
+    /// A claim left so many rows where they were.
+    PassedOver(usize),
+    /// A claim went back to what was passed over.
+    Walked,
+    /// More events were in memory than may be.
+    Overfull(u64, u64),
+    /// An operator saw that the event is dead.
+    Dead(EventId),
     Redriving(EventId),
     Discarding(EventId),
 }
 
+/// One happening, and how many microseconds after the first.
+#[derive(Debug, Clone, Hash)]
+pub(super) struct Entry {
+    pub(super) at: u64,
+    pub(super) what: Happening,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct History {
-    entries: Mutex<Vec<(u64, Happening)>>,
+    entries: Mutex<Vec<Entry>>,
     /// When the first entry was made; moments count from there.
     began: Mutex<Option<Instant>>,
 }
 
 impl History {
-    pub(super) fn note(&self, happening: Happening) {
+    pub(super) fn note(&self, what: Happening) {
         let now = Instant::now();
         let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
-        let micros = (now - *began.get_or_insert(now)).as_micros() as u64;
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner).push((micros, happening));
+        let at = (now - *began.get_or_insert(now)).as_micros() as u64;
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).push(Entry { at, what });
     }
 
-    pub(super) fn entries(&self) -> Vec<Happening> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.iter().map(|(_, happening)| happening.clone()).collect()
-    }
-
-    pub(super) fn committed_ids(&self) -> Vec<EventId> {
-        let committed = |happening: Happening| match happening {
-            Happening::Committed { id, .. } => Some(id),
-            _ => None,
-        };
-        self.entries().into_iter().filter_map(committed).collect()
+    pub(super) fn entries(&self) -> Vec<Entry> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn tally(&self) -> Tally {
         let mut tally = Tally::default();
         let (mut seen, mut dead) = (BTreeSet::new(), BTreeSet::new());
-        for happening in self.entries() {
-            match happening {
-                Happening::Committed { .. } => tally.committed += 1,
+        let (mut last_committed, mut last_call) = (None, None);
+        for Entry { what, .. } in self.entries() {
+            match what {
+                Happening::Committed { id, .. } => {
+                    tally.committed += 1;
+                    tally.late_commits += usize::from(last_committed.as_ref() > Some(&id));
+                    last_committed = last_committed.max(Some(id));
+                }
                 Happening::RolledBack(_) => tally.rolled_back += 1,
+                Happening::CommitReplyLost => tally.lost_commits += 1,
+                Happening::Called { call, .. } => {
+                    // The events of a batch follow one another; a third one is no second batch.
+                    match last_call {
+                        Some((last, 1)) if last == call => {
+                            tally.batches += 1;
+                            last_call = Some((call, 2));
+                        }
+                        Some((last, _)) if last == call => {}
+                        _ => last_call = Some((call, 1)),
+                    }
+                }
+                Happening::Ended { late, .. } => tally.timeouts += usize::from(late),
                 Happening::Effect(id) => {
                     tally.effects += 1;
                     tally.duplicates += usize::from(!seen.insert(id));
                 }
-                Happening::Answered { outcome: "failed" | "panicked" | "unknown", .. } => tally.failures += 1,
+                Happening::Answered { outcome, .. } => match outcome {
+                    "failed" | "unknown" => tally.failures += 1,
+                    "unavailable" => tally.refusals += 1,
+                    "missing" => tally.missing += 1,
+                    "panicked" => tally.panics += 1,
+                    _ => {}
+                },
+                Happening::Healthy { .. } => tally.healthy += 1,
+                Happening::OutageBegan(..) => tally.outages += 1,
+                Happening::Poison(_) => tally.poisons += 1,
                 Happening::Crashed => tally.crashes += 1,
+                Happening::Stopped { given_back, interrupted } => {
+                    tally.shutdowns += 1;
+                    tally.busy_shutdowns += usize::from(given_back + interrupted > 0);
+                }
                 Happening::ClockJumped => tally.jumps += 1,
                 Happening::Killed(_) => tally.kills += 1,
                 Happening::Fault(..) => tally.faults += 1,
-                Happening::Leased { lanes, .. } => tally.leases += lanes.len(),
-                Happening::Discarding(id) | Happening::Redriving(id) => {
-                    tally.dead += usize::from(dead.insert(id))
+                Happening::SettleStalled => tally.stalled_settles += 1,
+                Happening::Fenced => tally.fenced += 1,
+                Happening::Leased { lanes, held, .. } => {
+                    tally.leases += lanes.len();
+                    tally.held_takeovers += held;
                 }
+                Happening::PassedOver(rows) => tally.passed_over += rows,
+                Happening::Walked => tally.walks += 1,
+                Happening::Dead(id) => tally.dead += usize::from(dead.insert(id)),
                 _ => {}
             }
         }
@@ -116,9 +193,9 @@ impl History {
     pub(super) fn render(&self) -> (u64, String) {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut hasher, mut text) = (DefaultHasher::new(), String::new());
-        for (micros, happening) in entries.iter() {
-            (micros, happening).hash(&mut hasher);
-            let _ = writeln!(text, "{:>12.3} ms {happening:?}", *micros as f64 / 1000.0);
+        entries.hash(&mut hasher);
+        for Entry { at, what } in entries.iter() {
+            let _ = writeln!(text, "{:>12.3} ms {what:?}", *at as f64 / 1000.0);
         }
         (hasher.finish(), text)
     }

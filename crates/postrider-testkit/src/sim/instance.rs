@@ -5,14 +5,16 @@ use std::{
     time::Duration,
 };
 
-use postrider_core::{Backoff, metrics::Recording, rng::Rng};
+use postrider_core::{Backoff, rng::Rng};
 use postrider_engine::Outbox;
 
 use super::{
+    door::Killed,
     faults::FaultyStore,
-    history::{Happening, History},
+    gauges::Gauges,
+    history::{Happening, History, Name},
     operate,
-    receiver::{Killed, Receiver},
+    receiver::{Receiver, To},
     scenario::Scenario,
 };
 
@@ -45,9 +47,9 @@ pub(super) struct Instance {
     pub(super) rng: Rng,
     pub(super) scenario: Scenario,
     pub(super) store: FaultyStore,
-    pub(super) receiver: Receiver,
+    pub(super) receivers: Vec<Receiver>,
     pub(super) history: Arc<History>,
-    pub(super) metrics: Arc<Recording>,
+    pub(super) metrics: Arc<Gauges>,
     pub(super) outboxes: Outboxes,
 }
 
@@ -60,10 +62,9 @@ pub(super) struct Running {
 
 impl Running {
     /// An event may still end the process after all else has healed: it is started anew, as an operator would.
-    pub(super) async fn restart_if_killed(&mut self, receiver: &Receiver) {
+    pub(super) async fn restart_if_killed(&mut self) {
         if self.killed.take() {
             self.instance.crash(&self.outbox);
-            self.instance.receiver = receiver.clone();
             (self.outbox, self.killed) = self.instance.start().await;
         }
     }
@@ -85,8 +86,11 @@ impl Instance {
             if was_killed || self.rng.chance(0.7) {
                 self.crash(&outbox);
             } else {
-                outbox.shutdown().await;
-                self.history.note(Happening::Stopped);
+                let report = outbox.shutdown().await;
+                self.history.note(Happening::Stopped {
+                    given_back: report.given_back,
+                    interrupted: report.interrupted,
+                });
             }
             tokio::time::sleep(Duration::from_millis(self.rng.below(500))).await;
         }
@@ -102,10 +106,18 @@ impl Instance {
         loop {
             let scenario = &self.scenario;
             let name = format!("engine-{}-{}", self.number, self.rng.below(1_000_000));
-            let started = Outbox::builder()
-                .store(self.store.clone())
+            let by: Name = name.as_str().into();
+            let mut builder = Outbox::builder();
+            for receiver in &self.receivers {
+                // Routes to one receiver share its door.
+                let door = receiver.door(by.clone(), &killed);
+                for (event_type, _) in To::TYPES.iter().filter(|(_, to)| *to == receiver.to()) {
+                    builder = builder.sink(*event_type, door.clone());
+                }
+            }
+            let started = builder
+                .store(self.store.of(&by))
                 .metrics(self.metrics.clone())
-                .otherwise(self.receiver.handler(name.as_str().into(), &killed))
                 .workers(scenario.workers)
                 .hot_queue(scenario.hot_queue)
                 .cold_queue(scenario.cold_queue)
@@ -124,6 +136,7 @@ impl Instance {
                 .await;
             match started {
                 Ok(outbox) => {
+                    killed.set_victim(&outbox);
                     self.history.note(Happening::Started(self.number));
                     return (outbox, killed);
                 }

@@ -1,7 +1,7 @@
-//! The handler and its moods.
+//! The receivers and their moods: a handler, a sink that is fed in batches, and one that two types of events share.
 
 use std::{
-    pin::Pin,
+    collections::BTreeSet,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -9,162 +9,264 @@ use std::{
     time::Duration,
 };
 
-use postrider_core::{Delivery, Outcome, rng::Rng};
+use postrider_core::{BatchOrder, Delivery, EventId, Outcome, SinkTraits, rng::Rng};
+use tokio::time::Instant;
 
 use super::{
-    history::{Happening, History, Name},
-    scenario::Moods,
+    door::Killed,
+    history::{Call, Happening, History, Name},
+    outage::Whole,
+    scenario::{HealthHabit, ReceiverScenario},
 };
 
-/// Says that an event has ended the process.
-#[derive(Clone, Default)]
-pub(super) struct Killed(Arc<KilledInner>);
+/// Most events that one receiver refuses for good: fewer than an engine keeps as probes, or nothing could come through.
+const POISONS_MAX: usize = 3;
 
-#[derive(Default)]
-struct KilledInner {
-    yes: AtomicBool,
-    notify: tokio::sync::Notify,
+/// Where an event goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum To {
+    Handler,
+    Batch,
+    Shared,
 }
 
-impl Killed {
-    fn kill(&self) {
-        self.0.yes.store(true, Relaxed);
-        self.0.notify.notify_one();
-    }
+impl To {
+    pub(super) const ALL: [Self; 3] = [Self::Handler, Self::Batch, Self::Shared];
 
-    /// Whether it was, since this was last asked.
-    pub(super) fn take(&self) -> bool {
-        self.0.yes.swap(false, Relaxed)
-    }
-
-    /// Waits until it is.
-    pub(super) async fn wait(&self) {
-        while !self.take() {
-            self.0.notify.notified().await;
-        }
-    }
+    /// The event types and where they go.
+    pub(super) const TYPES: [(&'static str, Self); 4] = [
+        ("Handled", Self::Handler),
+        ("Batched", Self::Batch),
+        ("SharedOne", Self::Shared),
+        ("SharedOther", Self::Shared),
+    ];
 }
-
-type Answer = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 /// One outside system, which outlives every engine.
 #[derive(Clone)]
 pub(super) struct Receiver(Arc<Inner>);
 
 struct Inner {
+    scenario: ReceiverScenario,
     rng: Mutex<Rng>,
-    /// What killers are told by.
+    /// What killers and poisons are told by.
     salt: u64,
-    moods: Moods,
+    began: Instant,
     healed: AtomicBool,
+    forgiving: AtomicBool,
+    poisons: Mutex<BTreeSet<EventId>>,
+    calls: Mutex<Call>,
     history: Arc<History>,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Mood {
+/// What becomes of one event in a call that is answered event by event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mood {
     Well,
     Fail,
-    Panic,
     Reject,
     Defer,
     Unavailable,
     Unknown,
-    Hang,
+}
+
+impl Mood {
+    pub(super) fn has_effect(self) -> bool {
+        matches!(self, Self::Well | Self::Unknown)
+    }
+
+    pub(super) fn answer(self) -> (&'static str, Outcome) {
+        match self {
+            Self::Well => ("delivered", Outcome::Delivered),
+            Self::Fail => ("failed", Outcome::retry("not in the mood")),
+            Self::Reject => ("rejected", Outcome::rejected("never")),
+            Self::Defer => ("deferred", Outcome::deferred(Duration::from_millis(50))),
+            Self::Unavailable => ("unavailable", Outcome::unavailable("down")),
+            Self::Unknown => ("unknown", Outcome::unknown("no answer")),
+        }
+    }
+}
+
+/// What becomes of a call.
+pub(super) struct Fate {
+    pub(super) before: Duration,
+    pub(super) after: Duration,
+    pub(super) whole: Option<Whole>,
+    pub(super) moods: Vec<Mood>,
+    /// How many outcomes are returned, and whether the others took effect.
+    pub(super) outcomes: usize,
+    pub(super) rest_has_effect: bool,
 }
 
 impl Receiver {
-    pub(super) fn new(mut rng: Rng, moods: Moods, history: Arc<History>) -> Self {
+    pub(super) fn new(mut rng: Rng, scenario: ReceiverScenario, history: Arc<History>) -> Self {
         let salt = rng.next_u64();
-        Self(Arc::new(Inner { rng: Mutex::new(rng), salt, moods, healed: AtomicBool::new(false), history }))
+        // Told apart without knowing each other.
+        let calls = Mutex::new((scenario.to as u64) << 32);
+        Self(Arc::new(Inner {
+            scenario,
+            rng: Mutex::new(rng),
+            salt,
+            began: Instant::now(),
+            healed: AtomicBool::new(false),
+            forgiving: AtomicBool::new(false),
+            poisons: Mutex::default(),
+            calls,
+            history,
+        }))
     }
 
-    /// Takes everything from now on.
+    /// Takes everything from now on, but for its poisons.
     pub(super) fn heal(&self) {
         self.0.healed.store(true, Relaxed);
     }
 
-    /// The handler of one life of an instance.
-    pub(super) fn handler(
-        &self,
-        by: Name,
-        killed: &Killed,
-    ) -> impl Fn(Delivery) -> Answer + Send + Sync + 'static {
-        let (this, killed) = (self.clone(), killed.clone());
-        move |delivery| Box::pin(this.clone().receive(delivery, by.clone(), killed.clone()))
+    /// Takes its poisons too.
+    pub(super) fn forgive(&self) {
+        self.0.forgiving.store(true, Relaxed);
     }
 
-    async fn receive(self, delivery: Delivery, by: Name, killed: Killed) -> Outcome {
-        let id = delivery.id().clone();
-        let (mood, before, after) = self.draw();
-        self.0.history.note(Happening::Called {
-            id: id.clone(),
-            attempt: delivery.attempt,
-            lane: delivery.lane,
-            by: by.clone(),
-        });
-        tokio::time::sleep(before).await;
-        if self.is_killer(&delivery) {
-            self.0.history.note(Happening::Killed(id));
-            killed.kill();
-            return std::future::pending().await;
+    /// What it refuses for good.
+    pub(super) fn poisons(&self) -> BTreeSet<EventId> {
+        self.0.poisons.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn to(&self) -> To {
+        self.0.scenario.to
+    }
+
+    pub(super) fn history(&self) -> &Arc<History> {
+        &self.0.history
+    }
+
+    pub(super) fn traits(&self) -> SinkTraits {
+        match self.to() {
+            To::Handler => SinkTraits::HANDLER,
+            _ => SinkTraits {
+                batch_max: self.0.scenario.batch_max,
+                order: BatchOrder::Independent,
+                send_timeout: Some(self.0.scenario.send_timeout),
+                in_process: false,
+            },
         }
-        if matches!(mood, Mood::Well | Mood::Unknown | Mood::Hang) {
-            self.0.history.note(Happening::Effect(id.clone()));
+    }
+
+    pub(super) fn next_call(&self) -> Call {
+        let mut calls = self.0.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        *calls += 1;
+        *calls
+    }
+
+    /// Its door into one life of an instance.
+    pub(super) fn door(&self, by: Name, killed: &Killed) -> Arc<super::door::Door> {
+        Arc::new(super::door::Door::new(self.clone(), by, killed.clone()))
+    }
+
+    fn outage(&self) -> Option<Whole> {
+        let now = Instant::now() - self.0.began;
+        let mut outages = self.0.scenario.outages.iter();
+        outages.find(|outage| (outage.from..outage.to).contains(&now)).map(|outage| outage.whole)
+    }
+
+    /// Whether it says that it is up; none if it gives no answer.
+    pub(super) fn is_up(&self) -> Option<Option<bool>> {
+        match self.0.scenario.health {
+            HealthHabit::Silent => Some(None),
+            HealthHabit::Tells => Some(Some(self.outage().is_none())),
+            HealthHabit::Lies => Some(Some(true)),
+            HealthHabit::Hangs => None,
         }
-        // A crash in here loses the answer to something that took effect.
-        tokio::time::sleep(after).await;
-        let (word, outcome) = match mood {
-            Mood::Well | Mood::Hang => ("delivered", Outcome::Delivered),
-            Mood::Fail => ("failed", Outcome::retry("not in the mood")),
-            Mood::Reject => ("rejected", Outcome::rejected("never")),
-            Mood::Defer => ("deferred", Outcome::deferred(Duration::from_millis(50))),
-            Mood::Unavailable => ("unavailable", Outcome::unavailable("down")),
-            Mood::Unknown => ("unknown", Outcome::unknown("no answer")),
-            Mood::Panic => ("panicked", Outcome::Delivered),
-        };
-        self.0.history.note(Happening::Answered { id, outcome: word, by });
-        if matches!(mood, Mood::Panic) {
-            // As a panic, but without the message on the screen.
-            std::panic::resume_unwind(Box::new("in a bad mood"));
-        }
-        outcome
     }
 
     /// Decided by the event alone, so that it is one wherever and whenever it is delivered.
-    fn is_killer(&self, delivery: &Delivery) -> bool {
-        let seed = delivery
-            .id()
-            .as_str()
-            .bytes()
-            .fold(self.0.salt, |hash, byte| hash.rotate_left(7) ^ u64::from(byte));
-        Rng::seeded(seed).chance(self.0.moods.kill)
+    pub(super) fn is_killer(&self, delivery: &Delivery) -> bool {
+        self.is_one(delivery, 0, self.0.scenario.moods.kill)
     }
 
-    fn draw(&self) -> (Mood, Duration, Duration) {
-        let mut rng = self.0.rng.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut pause = |most_us: u64| Duration::from_micros(rng.below(most_us));
-        let (before, after) = (pause(4000), pause(2000));
-        if self.0.healed.load(Relaxed) {
-            return (Mood::Well, before, after);
+    fn is_one(&self, delivery: &Delivery, salt: u64, rate: f64) -> bool {
+        let fold = |hash: u64, byte| hash.rotate_left(7) ^ u64::from(byte);
+        let seed = delivery.id().as_str().bytes().fold(self.0.salt ^ salt, fold);
+        Rng::seeded(seed).chance(rate)
+    }
+
+    /// Whether this event is refused for good. A killer is bad enough.
+    fn is_poison(&self, delivery: &Delivery) -> bool {
+        let rate = if delivery.key().is_none() { self.0.scenario.moods.poison } else { 0.0 };
+        if self.0.forgiving.load(Relaxed) || !self.is_one(delivery, 1, rate) || self.is_killer(delivery) {
+            return false;
         }
-        let moods = self.0.moods;
+        let mut poisons = self.0.poisons.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = poisons.contains(delivery.id());
+        if !known && poisons.len() < POISONS_MAX {
+            poisons.insert(delivery.id().clone());
+            self.0.history.note(Happening::Poison(delivery.id().clone()));
+            return true;
+        }
+        known
+    }
+
+    /// Draws what becomes of a call.
+    pub(super) fn draw(&self, batch: &[Delivery]) -> Fate {
+        let poisoned: Vec<bool> = batch.iter().map(|delivery| self.is_poison(delivery)).collect();
+        let mut rng = self.0.rng.lock().unwrap_or_else(PoisonError::into_inner);
+        let quick = rng.chance(0.2);
+        let mut pause = |most_us: u64| Duration::from_micros(if quick { 0 } else { rng.below(most_us) });
+        let (before, mut after) = (pause(4000), pause(2000));
+        let healed = self.0.healed.load(Relaxed);
+        let outage = self.outage();
+        let whole = if healed { None } else { outage.or_else(|| self.whole(&mut rng)) };
+        if matches!((self.to(), whole), (To::Handler, Some(Whole::Hang { .. }))) {
+            // Nobody ends its time: it comes to an end, long after the lease.
+            after = Duration::from_millis(500 + rng.below(5000));
+        }
+        let mood = |poisoned: bool| match poisoned {
+            true => Mood::Unavailable,
+            false if healed => Mood::Well,
+            false => self.mood(&mut rng),
+        };
+        let moods = poisoned.into_iter().map(mood).collect();
+        let few = match (whole, outage) {
+            (Some(Whole::TooFew), None) => rng.below(batch.len() as u64) as usize,
+            (Some(Whole::TooFew), Some(_)) => 0,
+            _ => batch.len(),
+        };
+        Fate { before, after, whole, moods, outcomes: few, rest_has_effect: rng.chance(0.5) }
+    }
+
+    fn whole(&self, rng: &mut Rng) -> Option<Whole> {
+        let moods = &self.0.scenario.moods;
+        let all = [
+            (moods.panic, Whole::Panic),
+            (moods.hang / 2.0, Whole::Hang { effect: true }),
+            (moods.hang / 2.0, Whole::Hang { effect: false }),
+            (moods.fail_all, Whole::Fail),
+            (moods.refuse_all, Whole::Refuse),
+            (moods.lose_answer, Whole::Lose),
+            (moods.too_few, Whole::TooFew),
+        ];
+        pick(rng, all)
+    }
+
+    fn mood(&self, rng: &mut Rng) -> Mood {
+        let moods = &self.0.scenario.moods;
         let all = [
             (moods.fail, Mood::Fail),
-            (moods.panic, Mood::Panic),
             (moods.reject, Mood::Reject),
             (moods.defer, Mood::Defer),
             (moods.unavailable, Mood::Unavailable),
             (moods.unknown, Mood::Unknown),
-            (moods.hang, Mood::Hang),
         ];
-        let mut point = rng.next_f64();
-        for (rate, mood) in all {
-            if point < rate {
-                let long = Duration::from_millis(500 + rng.below(5000));
-                return (mood, before, if matches!(mood, Mood::Hang) { long } else { after });
-            }
-            point -= rate;
-        }
-        (Mood::Well, before, after)
+        pick(rng, all).unwrap_or(Mood::Well)
     }
+}
+
+fn pick<T: Copy, const N: usize>(rng: &mut Rng, all: [(f64, T); N]) -> Option<T> {
+    let mut point = rng.next_f64();
+    for (rate, one) in all {
+        if point < rate {
+            return Some(one);
+        }
+        point -= rate;
+    }
+    None
 }

@@ -3,12 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use postrider_core::{Event, EventId, id::UlidGenerator, rng::Rng};
-use postrider_engine::{Outbox, Writer, memory::MemoryStore};
+use postrider_engine::{Outbox, Receipt, Writer, memory::MemoryStore};
 use tokio::{sync::Mutex, task::JoinHandle};
 
 use super::{
+    commit::{CommitFate, Fated},
     history::{Happening, History},
     instance::Outboxes,
+    receiver::To,
     scenario::Scenario,
 };
 
@@ -35,6 +37,7 @@ pub(super) fn start(
                 history: history.clone(),
                 outboxes: outboxes.clone(),
                 locks: locks.clone(),
+                lose_commit: scenario.faults.lose_commit,
             };
             tokio::spawn(writer.run(scenario.transactions_each))
         })
@@ -48,11 +51,13 @@ struct OneWriter {
     history: Arc<History>,
     outboxes: Outboxes,
     locks: Arc<Vec<Mutex<()>>>,
+    lose_commit: f64,
 }
 
 /// An event and what has to be remembered of it.
 struct Draft {
     event: Event,
+    to: To,
     delayed: bool,
 }
 
@@ -83,7 +88,9 @@ impl OneWriter {
     fn draft(&mut self, key: Option<usize>) -> Draft {
         let id = EventId::from(self.ids.next_at(self.store.now()));
         let delayed = self.rng.chance(0.05);
-        let mut builder = Event::json_text("Happened", "{}").id(id.clone()).occurred_at(self.store.now());
+        let choice = self.rng.below(To::TYPES.len() as u64) as usize;
+        let (event_type, to) = To::TYPES.get(choice).copied().unwrap_or(("Handled", To::Handler));
+        let mut builder = Event::json_text(event_type, "{}").id(id.clone()).occurred_at(self.store.now());
         if let Some(key) = key {
             builder = builder.key(format!("key-{key}"));
         }
@@ -91,18 +98,19 @@ impl OneWriter {
             builder = builder.deliver_after(Duration::from_millis(1 + self.rng.below(300)));
         }
         match builder.build() {
-            Ok(event) => Draft { event, delayed },
+            Ok(event) => Draft { event, to, delayed },
             // Every field is well within its limit.
             Err(error) => std::panic::resume_unwind(Box::new(error.to_string())),
         }
     }
 
     fn note(&self, drafts: &[Draft], committed: bool) {
-        for Draft { event, delayed } in drafts {
+        for Draft { event, to, delayed } in drafts {
             self.history.note(if committed {
                 Happening::Committed {
                     id: event.id().clone(),
                     key: event.key().map(str::to_owned),
+                    to: *to,
                     delayed: *delayed,
                 }
             } else {
@@ -113,7 +121,12 @@ impl OneWriter {
 
     /// In a transaction that Postrider owns.
     async fn owned(&mut self, outbox: Outbox, mut drafts: Vec<Draft>) {
-        let Ok(mut tx) = outbox.begin(&self.store).await else { return };
+        let reply_after = if self.rng.chance(0.3) { self.rng.below(10_000) } else { 0 };
+        let commit = CommitFate {
+            reply_after: Duration::from_micros(reply_after),
+            lose_reply: self.rng.chance(self.lose_commit),
+        };
+        let Ok(mut tx) = outbox.begin(Fated(&self.store, commit)).await else { return };
         let fate = self.rng.next_f64();
         let undo_last = drafts.len() > 1 && self.rng.chance(0.2);
         let last = drafts.len() - 1;
@@ -138,17 +151,24 @@ impl OneWriter {
             // Noted first: the commit hands over in memory, and the receiver may be quicker than this task. Nothing
             // in here can fail between the note and the commit.
             self.note(&drafts, true);
-            let _ = tx.commit().await;
+            if tx.commit().await.is_err() {
+                self.history.note(Happening::CommitReplyLost);
+            }
         }
     }
 
     /// In the caller's own transaction; the engine may never hear of its commit.
     async fn foreign(&mut self, drafts: Vec<Draft>) {
         let writer = Writer::new(Arc::new(self.store.clone()));
+        let outbox = self.outboxes.any(&mut self.rng);
         let mut tx = self.store.begin();
         let mut receipts = Vec::new();
         for draft in &drafts {
-            match writer.write(&mut tx, &draft.event).await {
+            let written = match &outbox {
+                Some(outbox) => outbox.write(&mut tx, &draft.event).await,
+                None => writer.write(&mut tx, &draft.event).await,
+            };
+            match written {
                 Ok(receipt) => receipts.push(receipt),
                 Err(_) => return,
             }
@@ -157,19 +177,14 @@ impl OneWriter {
         if self.rng.chance(0.15) {
             self.note(&drafts, false);
             // A receipt that lies: the table is the truth.
-            receipts.into_iter().for_each(postrider_engine::Receipt::committed);
-            if let Some(outbox) = self.outboxes.any(&mut self.rng) {
-                outbox.wake();
-            }
+            receipts.into_iter().for_each(Receipt::committed);
             drop(tx);
             return;
         }
         self.note(&drafts, true);
         let _ = tx.commit().await;
-        if self.rng.chance(0.7)
-            && let Some(outbox) = self.outboxes.any(&mut self.rng)
-        {
-            outbox.wake();
+        if self.rng.chance(0.7) {
+            receipts.into_iter().for_each(Receipt::committed);
         }
     }
 }

@@ -1,0 +1,98 @@
+//! Flaws that are kept on purpose: the simulator is trusted only as long as it finds each of them.
+//!
+//! Without the feature `broken-variants`, which only the tests of the test kit turn on, none of them exists and every question for one is
+//! answered with no at compile time. With it, one flaw at a time is switched on for the thread that asks.
+
+/// A flaw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Variant {
+    /// The store writes every settle, whoever holds the lane.
+    NoFence,
+    /// The store compares the token and then writes, and holds no lock in between.
+    FenceNotLocked,
+    /// The store gives rows to whoever comes first, and knows no lanes.
+    ClaimByRow,
+    /// Held keys are known to the owner of their lane alone, and forgotten when it changes hands.
+    HoldsInMemory,
+    /// `committed()` delivers, whatever became of the transaction.
+    ReceiptDelivers,
+    /// An event is forgotten when it is settled, although an older claim may still bring it.
+    TrackerForgets,
+    /// What may have ended a process goes along with all the others, and is not counted beforehand.
+    NoSuspects,
+    /// A failure counts although nobody knows whether the receiver was there.
+    OutageCounts,
+    /// A key is not busy while its head is: the next event of it goes along.
+    TwoOfAKey,
+    /// Nobody knows which keys were passed over.
+    PassedKeysForgotten,
+    /// What was passed over is never read again.
+    BacklogUnread,
+    /// The event that a receiver refused is the next one that it is asked for.
+    ProbeStays,
+}
+
+#[cfg(not(feature = "broken-variants"))]
+/// Whether this flaw is switched on: never.
+pub const fn is(_: Variant) -> bool {
+    false
+}
+
+#[cfg(feature = "broken-variants")]
+pub use switch::{is, with};
+
+#[cfg(feature = "broken-variants")]
+mod switch {
+    use std::{
+        cell::Cell,
+        sync::{
+            Arc,
+            atomic::{AtomicU64, Ordering::Relaxed},
+        },
+    };
+
+    use postrider_core::{Event, store::Seq, tx::Placed};
+
+    use super::Variant;
+    use crate::{Engine, lock};
+
+    thread_local! {
+        static BROKEN: Cell<Option<Variant>> = const { Cell::new(None) };
+    }
+
+    /// Whether this flaw is switched on.
+    pub fn is(variant: Variant) -> bool {
+        BROKEN.get() == Some(variant)
+    }
+
+    /// Runs something with a flaw switched on, on this thread.
+    pub fn with<T>(variant: Variant, run: impl FnOnce() -> T) -> T {
+        let _whole_again = Mended(BROKEN.replace(Some(variant)));
+        run()
+    }
+
+    /// Sets back what was, however the run ends.
+    struct Mended(Option<Variant>);
+
+    impl Drop for Mended {
+        fn drop(&mut self) {
+            BROKEN.set(self.0);
+        }
+    }
+
+    impl Engine {
+        /// What a receipt must not do: delivers events that nobody knows to have committed, at places that no row has.
+        pub(crate) fn deliver_unproved(self: &Arc<Self>, events: &[Event]) {
+            static NOWHERE: AtomicU64 = AtomicU64::new(Seq::MAX / 2);
+            let Some(lease) = lock(&self.shared.buffer).leases().first().copied() else { return };
+            let place = |event: &Event| Placed {
+                id: event.id().clone(),
+                seq: NOWHERE.fetch_add(1, Relaxed),
+                lane: lease.lane,
+            };
+            let placed: Vec<Placed> = events.iter().map(place).collect();
+            self.reserve(events, &placed).hand_over();
+        }
+    }
+}

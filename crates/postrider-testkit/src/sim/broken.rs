@@ -1,0 +1,194 @@
+//! The flaws of stores, kept on purpose: see [`postrider_engine::broken`]. With none of them switched on, it is the store in memory.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use postrider_core::{
+    BoxFuture, EventId, Result, Store, Target,
+    store::{
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
+        Settled, Settlement, Stats, Taken,
+    },
+};
+use postrider_engine::{
+    broken::{self, Variant},
+    memory::MemoryStore,
+};
+use tokio::time::Instant;
+
+use super::history::Name;
+
+/// How long a row that was claimed by itself is kept for whoever claimed it.
+const ROW_LOCK: Duration = Duration::from_secs(2);
+
+#[derive(Clone)]
+pub(super) struct BrokenStore {
+    inner: MemoryStore,
+    by: Name,
+    row_locks: Arc<Mutex<BTreeMap<Seq, (Name, Instant)>>>,
+}
+
+impl BrokenStore {
+    pub(super) fn new(inner: MemoryStore) -> Self {
+        Self { inner, by: "".into(), row_locks: Arc::default() }
+    }
+
+    pub(super) fn of(&self, by: &Name) -> Self {
+        Self { by: by.clone(), ..self.clone() }
+    }
+
+    pub(super) fn memory(&self) -> &MemoryStore {
+        &self.inner
+    }
+
+    /// The tokens that pass the fence now, whoever they belong to.
+    fn passing(&self, leases: &[Lease]) -> Vec<Lease> {
+        let held = self.inner.leases();
+        let passing = |lease: &Lease| held.iter().find(|held| held.lane == lease.lane).copied();
+        leases.iter().map(|lease| passing(lease).unwrap_or(*lease)).collect()
+    }
+
+    /// Gives everybody every lane.
+    async fn lease_all(&self, request: &LeaseRequest) -> Result<Leased> {
+        let mut leased = self.inner.lease(&LeaseRequest { most: usize::MAX, ..request.clone() }).await?;
+        leased.taken.iter_mut().for_each(|taken| taken.suspect_to = 0);
+        for lease in self.inner.leases() {
+            if !leased.taken.iter().any(|taken| taken.lease.lane == lease.lane) {
+                leased.taken.push(Taken { lease, suspect_to: 0 });
+            }
+        }
+        Ok(leased)
+    }
+
+    /// Leaves the rows that somebody else has claimed, and locks the others.
+    fn lock_rows(&self, claimed: &mut Claimed) {
+        let mut locks = self.row_locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        for event in std::mem::take(&mut claimed.events) {
+            let taken = locks.get(&event.seq).is_some_and(|(by, until)| *by != self.by && *until > now);
+            if taken {
+                claimed.again.push((event.lane, event.seq));
+            } else {
+                locks.insert(event.seq, (self.by.clone(), now + ROW_LOCK));
+                claimed.events.push(event);
+            }
+        }
+    }
+}
+
+impl BrokenStore {
+    pub(super) fn features(&self) -> Features {
+        self.inner.features()
+    }
+
+    pub(super) fn target(&self) -> &Target {
+        self.inner.target()
+    }
+
+    pub(super) fn migrate(&self) -> BoxFuture<'_, Result<()>> {
+        self.inner.migrate()
+    }
+
+    pub(super) fn join<'a>(&'a self, instance: &'a str, ttl: Duration) -> BoxFuture<'a, Result<u32>> {
+        if broken::is(Variant::ClaimByRow) {
+            return Box::pin(std::future::ready(Ok(1)));
+        }
+        self.inner.join(instance, ttl)
+    }
+
+    pub(super) fn leave<'a>(&'a self, instance: &'a str) -> BoxFuture<'a, Result<()>> {
+        self.inner.leave(instance)
+    }
+
+    pub(super) fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
+        Box::pin(async move {
+            if broken::is(Variant::ClaimByRow) {
+                return self.lease_all(request).await;
+            }
+            let leased = self.inner.lease(request).await?;
+            if broken::is(Variant::HoldsInMemory) {
+                let lanes: Vec<Lane> = leased.taken.iter().map(|taken| taken.lease.lane).collect();
+                self.inner.forget_holds(&lanes);
+            }
+            Ok(leased)
+        })
+    }
+
+    pub(super) fn renew<'a>(
+        &'a self,
+        leases: &'a [Lease],
+        ttl: Duration,
+    ) -> BoxFuture<'a, Result<Vec<Lane>>> {
+        self.inner.renew(leases, ttl)
+    }
+
+    pub(super) fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
+        self.inner.mark_sent(marks)
+    }
+
+    pub(super) fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
+        // A lane that everybody has is not one's own to give back.
+        let lanes = if broken::is(Variant::ClaimByRow) { &[] } else { lanes };
+        self.inner.release(lanes)
+    }
+
+    pub(super) async fn claim(&self, claim: &Claim) -> Result<Claimed> {
+        let mut claimed = self.inner.claim(claim).await?;
+        if broken::is(Variant::ClaimByRow) {
+            self.lock_rows(&mut claimed);
+        }
+        Ok(claimed)
+    }
+
+    /// `lease` says how long a lane can be held without being renewed.
+    pub(super) async fn settle(
+        &self,
+        leases: &[Lease],
+        settlements: &[Settlement],
+        retention: Duration,
+        lease: Duration,
+    ) -> Result<Settled> {
+        if broken::is(Variant::FenceNotLocked) {
+            let compared = self.inner.settle(leases, &[], retention).await?;
+            if !compared.lost.is_empty() {
+                return Ok(compared);
+            }
+            tokio::time::sleep(lease / 4).await;
+        }
+        if broken::is(Variant::NoFence) || broken::is(Variant::FenceNotLocked) {
+            return self.inner.settle(&self.passing(leases), settlements, retention).await;
+        }
+        self.inner.settle(leases, settlements, retention).await
+    }
+
+    pub(super) fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
+        self.inner.dead(after, limit)
+    }
+
+    pub(super) fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
+        self.inner.redrive(ids)
+    }
+
+    pub(super) fn discard<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
+        self.inner.discard(ids)
+    }
+
+    pub(super) fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>> {
+        self.inner.purge(retention, limit)
+    }
+
+    pub(super) fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
+        self.inner.stats()
+    }
+
+    pub(super) fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {
+        self.inner.status(id)
+    }
+
+    pub(super) fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
+        self.inner.why(key)
+    }
+}

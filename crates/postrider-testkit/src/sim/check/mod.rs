@@ -1,0 +1,60 @@
+//! The promises, held against the history.
+
+mod attempts;
+mod bounds;
+mod delivery;
+mod duplicates;
+mod outages;
+mod under_way;
+
+use std::collections::BTreeMap;
+
+use postrider_core::{EventId, store::EventStatus};
+
+use super::{
+    history::{Entry, Happening},
+    receiver::To,
+    scenario::Scenario,
+};
+
+/// Every broken promise, in words.
+pub(super) fn promises(
+    entries: &[Entry],
+    scenario: &Scenario,
+    rows: &[(EventId, EventStatus)],
+) -> Vec<String> {
+    let mut broken = Vec::new();
+    delivery::atomic(entries, &mut broken);
+    delivery::at_least_once(entries, rows, &mut broken);
+    delivery::ordered(entries, &mut broken);
+    duplicates::explained(entries, &mut broken);
+    under_way::one_at_a_time(entries, &mut broken);
+    attempts::counted(entries, scenario, &mut broken);
+    bounds::confined(entries, scenario.max_attempts, &mut broken);
+    bounds::fenced(entries, &mut broken);
+    bounds::bounded(entries, &mut broken);
+    outages::confined(entries, scenario, &mut broken);
+    broken
+}
+
+/// What was written of an event.
+struct Written<'a> {
+    /// Its place among all that committed.
+    place: usize,
+    at: u64,
+    key: Option<&'a str>,
+    to: To,
+    delayed: bool,
+}
+
+/// Everything that committed.
+fn written(entries: &[Entry]) -> BTreeMap<&EventId, Written<'_>> {
+    let mut all = BTreeMap::new();
+    for (place, entry) in entries.iter().enumerate() {
+        if let Happening::Committed { id, key, to, delayed } = &entry.what {
+            let key = key.as_deref();
+            all.insert(id, Written { place, at: entry.at, key, to: *to, delayed: *delayed });
+        }
+    }
+    all
+}
