@@ -40,7 +40,7 @@ pub(super) struct Moods {
     pub(super) too_few: f64,
     /// For each event: it ends the process whenever it is delivered.
     pub(super) kill: f64,
-    /// For each event without a key: it is refused whenever it is delivered, though nothing is wrong with the receiver.
+    /// For each event without a key, of one outside receiver: it is refused whenever it is delivered, though nothing is wrong with the receiver.
     pub(super) poison: f64,
 }
 
@@ -109,6 +109,7 @@ impl Scenario {
         let kill = rate(0.05);
         let poison = rate(0.1);
         let unlucky = rng.below(3);
+        let poisoned = if rng.chance(0.5) { To::Batch } else { To::Shared };
         let receivers = (0..)
             .zip(To::ALL)
             .map(|(number, to)| {
@@ -117,6 +118,7 @@ impl Scenario {
                     (true, false) => 0,
                     (false, _) => rng.below(3),
                 };
+                let poison = if to == poisoned { poison } else { 0.0 };
                 receiver(rng, to, wild, Moods { kill, poison, ..Moods::default() }, calm, outages)
             })
             .collect();
