@@ -76,6 +76,8 @@ impl<'a> InHand<'a> {
     /// The receiver is down: the event stays where it is.
     pub(crate) fn keep(&mut self, item: Item) {
         lock(&self.shared.buffer).refused(item);
+        // The next claim brings another one to try.
+        self.shared.wake.notify_one();
     }
 
     /// Hands outcomes on to be settled, so that what follows is judged in their light.

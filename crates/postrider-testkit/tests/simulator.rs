@@ -1,5 +1,11 @@
 //! The simulator over many seeds. `POSTRIDER_SIM_SEEDS` runs another number of them, `POSTRIDER_SIM_SEED` replays one.
 
+#![allow(
+    clippy::print_stdout,
+    clippy::panic,
+    reason = "a test says what it found, and by a panic that it found nothing"
+)]
+
 use postrider_testkit::sim::{self, Tally};
 
 const SEEDS: u64 = 2000;

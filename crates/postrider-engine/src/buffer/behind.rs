@@ -23,6 +23,9 @@ use crate::{
 /// No event waits beyond it: the last microsecond of the year 9999, which every database can name.
 const END_OF_TIME: Timestamp = Timestamp::from_micros(253_402_300_799_999_999);
 
+/// So many events are tried one after the other before the first of them is tried again.
+const TRIED_MAX: usize = 1024;
+
 /// Where the reading of one lane goes on: before the first fresh event that was passed over, and before the first waiting one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Place {
@@ -71,6 +74,8 @@ type Places = BTreeMap<Lane, Place>;
 pub(super) struct Behind {
     slots: BTreeMap<usize, Places>,
     keys: Option<KeyFilter>,
+    /// The events of a slot whose receiver is down that were tried in vain: others have their turn first.
+    tried: BTreeMap<usize, BTreeSet<Seq>>,
 }
 
 impl Behind {
@@ -100,6 +105,25 @@ impl Behind {
     /// An event of this slot is in memory to see whether its receiver is back. What follows it in its key waits in the table.
     pub(super) fn note_probe(&mut self, slot: usize, lane: Lane, seq: Seq, key: Option<u64>) {
         self.note(slot, lane, Place::before_seq(seq), key);
+    }
+
+    /// An event was tried, and its receiver is still down. It waits in the table, and is tried again when all others were.
+    pub(super) fn note_tried(&mut self, slot: usize, lane: Lane, seq: Seq, key: Option<u64>) {
+        self.note_probe(slot, lane, seq, key);
+        let tried = self.tried.entry(slot).or_default();
+        if tried.len() >= TRIED_MAX {
+            tried.clear();
+        }
+        tried.insert(seq);
+    }
+
+    /// All were tried: from the start.
+    pub(super) fn forget_tried(&mut self, slot: usize) {
+        self.tried.remove(&slot);
+    }
+
+    fn was_tried(&self, slot: usize, row: &Glance<'_>) -> bool {
+        self.tried.get(&slot).is_some_and(|tried| tried.contains(&row.seq))
     }
 
     fn note(&mut self, slot: usize, lane: Lane, before: Place, key: Option<u64>) {
@@ -169,6 +193,7 @@ impl Behind {
     }
 
     fn tidy(&mut self) {
+        self.tried.retain(|slot, _| self.slots.contains_key(slot));
         if self.slots.is_empty() {
             self.keys = None;
         }
@@ -206,7 +231,8 @@ impl Entry {
                 return false;
             }
         }
-        let full = self.room.get(slot).is_none_or(|room| *room == 0);
+        let full = self.room.get(slot).is_none_or(|room| *room == 0)
+            || (self.down.contains(&slot) && behind.was_tried(slot, row));
         let waits_for = if key.is_some_and(|key| self.left.contains(&key)) {
             self.only
         } else if full || (behind.has(slot) && self.only != Some(slot)) {
@@ -352,6 +378,19 @@ mod tests {
         assert!(main.admits(&mut behind, 1, &row(2, Some("a")), true), "the probe");
         assert!(!main.admits(&mut behind, 2, &row(3, Some("a")), true));
         assert!(main.admits(&mut behind, 2, &row(4, Some("b")), true));
+    }
+
+    #[test]
+    fn what_was_tried_in_vain_waits_until_all_others_were_and_its_key_waits_with_it() {
+        let mut behind = Behind::default();
+        behind.note_tried(1, 0, 5, Some(hash::of_key("a")));
+        let mut walk = entry([9, 9, 9], Some(1));
+        walk.down.insert(1);
+        assert!(!walk.admits(&mut behind, 1, &row(5, Some("a")), true));
+        assert!(!walk.admits(&mut behind, 1, &row(6, Some("a")), true), "it would overtake");
+        assert!(walk.admits(&mut behind, 1, &row(7, Some("b")), true));
+        behind.forget_tried(1);
+        assert!(entry([9, 9, 9], Some(1)).admits(&mut behind, 1, &row(5, Some("a")), true));
     }
 
     #[test]

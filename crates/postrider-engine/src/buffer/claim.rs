@@ -170,6 +170,10 @@ impl Buffer {
                 slot,
             });
         }
+        // Nobody is left who was not tried.
+        if let Some(slot) = plan.backlog.filter(|_| count == 0) {
+            lock(&self.behind).forget_tried(slot);
+        }
         self.end_claim();
         count
     }

@@ -93,17 +93,16 @@ impl Buffer {
         (ruling, back)
     }
 
-    /// The receiver is down. An event that it did not take stays in memory as a probe, behind the others, or in the table: either way
-    /// nothing is written.
+    /// The receiver is down. An event that it did not take goes back to the table, where nothing is written, and comes again after the
+    /// others: it may be what the receiver takes offence at.
     pub(crate) fn refused(&mut self, item: Item) {
         let Some(item) = self.back_from_sending(item) else { return };
-        if self.count_of_receiver(item.slot) > self.probes {
-            self.release(item);
-        } else if broken::is(Variant::ProbeStays) {
-            self.line_up_first(item);
-        } else {
-            self.line_up_probe(item);
+        if broken::is(Variant::ProbeStays) {
+            return self.line_up_first(item);
         }
+        let key = item.key.as_deref().map(hash::of_key);
+        lock(&self.behind).note_tried(item.slot, item.lease.lane, item.seq, key);
+        self.release(item);
     }
 
     /// An event that is sent to see whether its receiver is back.
