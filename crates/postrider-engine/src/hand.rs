@@ -17,6 +17,8 @@ pub(crate) struct InHand<'a> {
     verdicts: Verdicts,
     /// The attempt was written before it was made.
     pub(crate) counted: bool,
+    /// What the receiver's health check said since the last event was taken: a batch asks once, since one that hangs takes its time.
+    pub(crate) healthy: Option<bool>,
     ended: bool,
 }
 
@@ -27,6 +29,7 @@ impl<'a> InHand<'a> {
             verdicts: Verdicts::with_capacity(hand.items.len()),
             hand,
             counted: false,
+            healthy: None,
             ended: false,
         }
     }
@@ -49,6 +52,7 @@ impl<'a> InHand<'a> {
 
     /// The next event to send, as long as it may be sent.
     pub(crate) fn next(&mut self) -> Option<Item> {
+        self.healthy = None;
         // Handlers that block may have used up the lease on those before.
         let late = self.hand.until.is_some_and(|until| Instant::now() >= until);
         if late { None } else { self.hand.items.pop_front() }

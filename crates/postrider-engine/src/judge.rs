@@ -72,7 +72,10 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
     hand.flush();
     let (shared, key) = (hand.shared, item.key_hash());
     let ask = lock(&shared.buffer).has_to_ask(hand.hand(), outcome, key);
-    let healthy = ask && is_healthy(hand).await;
+    if ask && hand.healthy.is_none() {
+        hand.healthy = Some(is_healthy(hand).await);
+    }
+    let healthy = ask && hand.healthy == Some(true);
     let mut rng = lock(&shared.rng).fork();
     let (ruling, back) = lock(&shared.buffer).rule(hand.hand(), outcome, key, healthy, &mut rng);
     if back {
