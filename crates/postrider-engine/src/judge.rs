@@ -35,6 +35,11 @@ pub(crate) async fn judge(hand: &mut InHand<'_>, item: Item, end: End) {
         End::Outcome(Outcome::Delivered) => Change::Done,
         End::Outcome(outcome) => match rule(hand, &item, &outcome).await {
             Ruling::Down { .. } if !hand.counted => return hand.keep(item),
+            ruling @ Ruling::Down { .. } => {
+                // The attempt that was written before it was made has to be taken back.
+                lock(&hand.shared.buffer).tried(&item);
+                change(hand.shared, &item, outcome, ruling)
+            }
             ruling => change(hand.shared, &item, outcome, ruling),
         },
         End::Intercepted(outcome) => fail(hand.shared, attempts, outcome, block),

@@ -144,16 +144,21 @@ impl Behind {
             && !broken::is(Variant::PassedKeysForgotten)
     }
 
-    /// The slot, other than the given one, on whose account an earlier event of this key waits.
-    fn holder(&self, but: Option<usize>, row: &Glance<'_>, key: Option<u64>) -> Option<usize> {
+    /// The slot on whose account an earlier event of this key waits, among those that `counts`. What waits for a time of its own holds nobody
+    /// up here: if it is the head of its key, the table keeps the others back.
+    fn holder(&self, row: &Glance<'_>, key: Option<u64>, counts: impl Fn(usize) -> bool) -> Option<usize> {
         let key = key?;
-        let mut earlier = self.slots.iter().filter(|(slot, places)| {
-            but != Some(**slot)
-                && places
-                    .get(&row.lane)
-                    .is_some_and(|place| place.due.is_some() || place.seq.is_some_and(|seq| seq < row.seq))
-        });
-        earlier.find(|(slot, _)| self.may_hold(**slot, key)).map(|(slot, _)| *slot)
+        let earlier = |places: &Places| {
+            places.get(&row.lane).and_then(|place| place.seq).is_some_and(|seq| seq < row.seq)
+        };
+        let mut slots = self.slots.iter().filter(|(slot, places)| earlier(places) && counts(**slot));
+        slots.find(|(slot, _)| self.may_hold(**slot, key)).map(|(slot, _)| *slot)
+    }
+
+    /// Whether the backlog of a slot begins before this event of a lane; none is the end of it.
+    fn begins_before(&self, slot: usize, lane: Lane, seq: Option<Seq>) -> bool {
+        let place = self.slots.get(&slot).and_then(|places| places.get(&lane)?.seq);
+        place.is_some_and(|place| seq.is_none_or(|seq| place < seq))
     }
 
     /// A walk over what is behind in a slot has come so far; none if it has come to the end of a lane.
@@ -209,6 +214,8 @@ pub(super) struct Entry {
     pub(super) down: BTreeSet<usize>,
     /// The slot whose backlog is walked; none for the lanes' own positions.
     pub(super) only: Option<usize>,
+    /// Where the walk over a backlog began, in each lane.
+    pub(super) start: BTreeMap<Lane, Seq>,
     /// What a walk over a backlog had to leave once more.
     pub(super) refused: Places,
     /// Keys of events that a walk had to leave: for want of room, or because they committed late and the lanes' own claims have to
@@ -233,12 +240,23 @@ impl Entry {
         }
         let full = self.room.get(slot).is_none_or(|room| *room == 0)
             || (self.down.contains(&slot) && behind.was_tried(slot, row));
+        // What lies in a backlog that begins later is met by this walk too, in order: it need not be asked for. The walk that begins first is
+        // the one that decides, or two would leave events to each other for ever.
+        // But only keys that were passed over on its account are met whole.
+        let whole = |only: usize| key.is_none_or(|key| behind.may_hold(only, key));
+        let unseen = |other: usize| match self.only {
+            Some(only) if only == other => false,
+            Some(only) if whole(only) => {
+                behind.begins_before(other, row.lane, self.start.get(&row.lane).copied())
+            }
+            _ => behind.has(other),
+        };
         let waits_for = if key.is_some_and(|key| self.left.contains(&key)) {
             self.only
-        } else if full || (behind.has(slot) && self.only != Some(slot)) {
+        } else if full || unseen(slot) {
             Some(slot)
         } else {
-            behind.holder(self.only, row, key)
+            behind.holder(row, key, unseen)
         };
         let Some(holder) = waits_for else {
             self.room.get_mut(slot).into_iter().for_each(|room| *room = room.saturating_sub(1));
@@ -251,9 +269,11 @@ impl Entry {
             let place = self.refused.entry(row.lane).or_default();
             *place = place.or_before(Place::before(row));
             behind.remember(holder, key);
-            self.left.extend(key);
         } else {
             behind.pass(holder, row, key);
+        }
+        if self.only.is_some() {
+            self.left.extend(key);
         }
         false
     }
@@ -308,6 +328,7 @@ mod tests {
             room: room.to_vec(),
             down: BTreeSet::new(),
             only,
+            start: BTreeMap::new(),
             refused: Places::new(),
             left: BTreeSet::new(),
             met: [(0, 100)].into(),
@@ -391,6 +412,33 @@ mod tests {
         assert!(walk.admits(&mut behind, 1, &row(7, Some("b")), true));
         behind.forget_tried(1);
         assert!(entry([9, 9, 9], Some(1)).admits(&mut behind, 1, &row(5, Some("a")), true));
+    }
+
+    #[test]
+    fn two_backlogs_do_not_leave_an_event_to_each_other() {
+        let (mut behind, a) = (Behind::default(), hash::of_key("a"));
+        // Slot 1 begins first and once held "a" up; now only slot 2 has something of it.
+        behind.note(1, 0, Place::before_seq(5), Some(a));
+        behind.note(2, 0, Place::before_seq(9), Some(a));
+        let mut second = entry([9, 9, 9], Some(2));
+        assert!(
+            !second.admits(&mut behind, 2, &row(9, Some("a")), true),
+            "slot 1 may have something before it"
+        );
+        let mut first = entry([9, 9, 9], Some(1));
+        first.start.insert(0, 4);
+        assert!(first.admits(&mut behind, 2, &row(9, Some("a")), true), "it has seen all that slot 1 has");
+    }
+
+    #[test]
+    fn an_event_that_waits_on_another_slots_account_does_not_overtake_when_its_own_is_walked() {
+        let (mut behind, mut main) = (Behind::default(), entry([9, 0, 9], None));
+        main.admits(&mut behind, 1, &row(4, Some("a")), true);
+        main.admits(&mut behind, 2, &row(5, Some("a")), true);
+        behind.note(2, 0, Place::before_seq(3), Some(hash::of_key("b")));
+        let mut second = entry([9, 9, 9], Some(2));
+        assert!(!second.admits(&mut behind, 1, &row(4, Some("a")), true), "not on its account");
+        assert!(!second.admits(&mut behind, 2, &row(5, Some("a")), true));
     }
 
     #[test]

@@ -141,6 +141,7 @@ impl Buffer {
         settings: &Settings,
         routes: &Arc<RouteTable>,
     ) -> Plan {
+        let start = claim.lanes.iter().map(|lane| (lane.lease.lane, lane.from.seq)).collect();
         let except = self.has_exceptions().then(|| {
             let slots = 0..self.slot_counts.len();
             Arc::new(Except {
@@ -151,6 +152,7 @@ impl Buffer {
                         .filter(|slot| !self.receiver(*slot).is_some_and(Receiver::is_up))
                         .collect(),
                     only: backlog,
+                    start,
                     refused: BTreeMap::new(),
                     left: BTreeSet::new(),
                     met: self.lanes.iter().map(|(lane, owned)| (*lane, owned.position.seq)).collect(),

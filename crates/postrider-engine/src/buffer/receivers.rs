@@ -100,9 +100,14 @@ impl Buffer {
         if broken::is(Variant::ProbeStays) {
             return self.line_up_first(item);
         }
+        self.tried(&item);
+        self.release(item);
+    }
+
+    /// The receiver is down, and others have their turn before this one is tried again.
+    pub(crate) fn tried(&self, item: &Item) {
         let key = item.key.as_deref().map(hash::of_key);
         lock(&self.behind).note_tried(item.slot, item.lease.lane, item.seq, key);
-        self.release(item);
     }
 
     /// An event that is sent to see whether its receiver is back.

@@ -2,14 +2,14 @@
 
 use std::{
     sync::{
-        Arc, OnceLock,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
 
 use postrider_core::{BoxFuture, Delivery, Health, Outcome, Sink, SinkTraits};
-use postrider_engine::Outbox;
+use postrider_engine::{Engine, Outbox};
 use tokio::time::Instant;
 
 use super::{
@@ -24,7 +24,8 @@ pub(super) struct Killed(Arc<KilledInner>);
 
 #[derive(Default)]
 struct KilledInner {
-    victim: OnceLock<Outbox>,
+    /// Weak, because the engine holds its receivers, and they hold this.
+    victim: OnceLock<Weak<Engine>>,
     yes: AtomicBool,
     notify: tokio::sync::Notify,
 }
@@ -32,11 +33,12 @@ struct KilledInner {
 impl Killed {
     /// Whose life it is.
     pub(super) fn set_victim(&self, outbox: &Outbox) {
-        let _ = self.0.victim.set(outbox.clone());
+        let engine = outbox.engine().map(Arc::downgrade).unwrap_or_default();
+        let _ = self.0.victim.set(engine);
     }
 
     fn kill(&self) {
-        self.0.victim.get().and_then(Outbox::engine).into_iter().for_each(|engine| engine.abort());
+        self.0.victim.get().and_then(Weak::upgrade).into_iter().for_each(|engine| engine.abort());
         self.0.yes.store(true, Relaxed);
         self.0.notify.notify_one();
     }

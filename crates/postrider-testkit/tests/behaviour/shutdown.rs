@@ -266,3 +266,31 @@ async fn a_receipt_that_outlives_its_outbox_is_told_without_harm() {
     settle_down().await;
     assert_eq!(seen.count(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn nothing_of_an_engine_is_left_when_it_has_ended_however_it_ended() {
+    type End = fn(postrider::Outbox) -> postrider::BoxFuture<'static, ()>;
+    let ends: [(&str, End); 3] = [
+        ("shut down", |outbox| Box::pin(async move { _ = outbox.shutdown().await })),
+        ("dropped", |outbox| Box::pin(async move { drop(outbox) })),
+        ("stopped as by a crash", |outbox| Box::pin(async move { outbox.engine().unwrap().abort() })),
+    ];
+    for (name, end) in ends {
+        let site = Site::memory(2);
+        let outbox = site
+            .outbox()
+            .on("Hangs", async |_: postrider::Delivery| std::future::pending::<()>().await)
+            .on("A", async |_: postrider::Delivery| ())
+            .start()
+            .await
+            .unwrap();
+        site.write_hot(&outbox, plain("Hangs")).await;
+        site.write(&outbox, plain("A")).await;
+        crate::parts::pass(crate::parts::secs(1)).await;
+        end(outbox).await;
+        let store = std::sync::Arc::downgrade(&site.store);
+        drop(site);
+        crate::parts::pass(crate::parts::secs(60)).await;
+        assert_eq!(store.strong_count(), 0, "{name}");
+    }
+}
