@@ -320,7 +320,7 @@ impl Reading<'_> {
             let walked = if reading.fresh_ended { last_seq } else { reading.seq };
             let (seq, met) = (walked.min(ceiling), walked.max(reading.from.met));
             let (due_at, due_seq) = if waiting_ended { (Timestamp::EPOCH, 0) } else { reading.due };
-            (reading.lane, Position { seq: seq.max(reading.from.seq), met, due_at, due_seq })
+            (reading.lane, Position { seq: seq.max(reading.from.seq), met, due_at, due_seq, ..reading.from })
         };
         let next_due = self.lanes.iter().filter_map(|reading| {
             let later = self
