@@ -89,7 +89,11 @@ impl<W: Way> StoreHarness for PgHarness<W> {
         let (admin, door) = (server(W::SERVER)?, server(W::DOOR)?);
         let database = Database::new(admin).await?;
         let store = PgStore::builder().connections(4).connect(&with_database(&door, &database.name)).await?;
-        assert_eq!(store.is_pooled(), W::POOLED, "whether a pooler stands before the server was not found out");
+        assert_eq!(
+            store.is_pooled(),
+            W::POOLED,
+            "whether a pooler stands before the server was not found out"
+        );
         store.migrate().await?;
         sqlx::raw_sql("CREATE TABLE business (name text PRIMARY KEY)").execute(store.pool()).await?;
         Ok(Self { store, _database: database, _way: std::marker::PhantomData })

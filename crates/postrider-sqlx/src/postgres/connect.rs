@@ -90,7 +90,8 @@ pub(super) async fn is_pooled(options: &PgConnectOptions) -> Result<bool> {
         PgConnection::connect_with(options).await.map_err(fail)?,
     );
     let same = async {
-        Ok(process(&mut one).await? == process(&mut two).await? || process(&mut one).await? == process(&mut two).await?)
+        Ok(process(&mut one).await? == process(&mut two).await?
+            || process(&mut one).await? == process(&mut two).await?)
     };
     let same = same.await.map_err(fail)?;
     let _ = (one.close().await, two.close().await);
@@ -112,7 +113,10 @@ mod tests {
             assert!(error.contains("names no database that can be opened here: give postgres://"), "{error}");
             assert!(!error.contains("secret"));
         }
-        let error = parse("postgres://u:secret@h:notaport/d").err().map(|error| format!("{error} {error:?}")).unwrap();
+        let error = parse("postgres://u:secret@h:notaport/d")
+            .err()
+            .map(|error| format!("{error} {error:?}"))
+            .unwrap();
         assert!(!error.contains("secret"), "{error}");
     }
 

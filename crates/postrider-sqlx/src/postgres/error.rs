@@ -29,8 +29,8 @@ fn state(error: &sqlx::Error) -> Option<String> {
 fn kind(error: &sqlx::Error) -> StoreErrorKind {
     let Some(state) = state(error) else {
         return match error {
-            sqlx::Error::PoolTimedOut => StoreErrorKind::Busy,
             sqlx::Error::Io(_)
+            | sqlx::Error::PoolTimedOut
             | sqlx::Error::PoolClosed
             | sqlx::Error::WorkerCrashed
             | sqlx::Error::BeginFailed

@@ -79,7 +79,14 @@ pub(super) fn values(event: &Event) -> Result<Values<'_>> {
         Due::After(delay) => (None, delay),
     };
     let occurred_at = micros(event.occurred_at());
-    Ok(Values { headers: headers(event)?, payload, payload_bytes, occurred_at, available_at, delay: span(delay) })
+    Ok(Values {
+        headers: headers(event)?,
+        payload,
+        payload_bytes,
+        occurred_at,
+        available_at,
+        delay: span(delay),
+    })
 }
 
 fn headers(event: &Event) -> Result<Option<String>> {

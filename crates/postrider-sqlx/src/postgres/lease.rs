@@ -128,7 +128,8 @@ pub(super) async fn lease(
 ) -> sqlx::Result<Leased> {
     let most = request.most.min(lanes);
     let nonces: Vec<i64> = request.nonces().take(most).map(integer).collect();
-    let query = sql.lease.query().bind(&request.owner).bind(span(request.ttl)).bind(integer(most)).bind(nonces);
+    let query =
+        sql.lease.query().bind(&request.owner).bind(span(request.ttl)).bind(integer(most)).bind(nonces);
     let mut leased = Leased::default();
     for row in query.fetch_all(conn).await? {
         let Some(lane) = row.try_get::<Option<i32>, _>("lane")? else {

@@ -46,12 +46,12 @@ use std::{
 use postrider_core::{BoxFuture, ConfigError, Result, Target, tx::Prefix};
 use sqlx::{PgPool, postgres::PgConnectOptions};
 
+pub use self::write::PgTx;
 use self::{
     announce::Bell,
     session::{Session, patiently},
     statement::Shape,
 };
-pub use self::write::PgTx;
 pub use crate::Sqlx;
 
 /// How long a transaction of ours may take before anybody has asked for a lease; afterwards a third of that.

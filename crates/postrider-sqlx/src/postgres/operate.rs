@@ -115,20 +115,12 @@ fn dead_letter(row: &PgRow) -> sqlx::Result<DeadLetter> {
 }
 
 /// Makes dead events due again; their keys wait for them as before.
-pub(super) async fn redrive(
-    sql: &Statements,
-    conn: &mut PgConnection,
-    ids: &[EventId],
-) -> sqlx::Result<u64> {
+pub(super) async fn redrive(sql: &Statements, conn: &mut PgConnection, ids: &[EventId]) -> sqlx::Result<u64> {
     Ok(sql.redrive.query().bind(texts(ids)).execute(conn).await?.rows_affected())
 }
 
 /// Deletes dead events and lets those behind them come back.
-pub(super) async fn discard(
-    sql: &Statements,
-    conn: &mut PgConnection,
-    ids: &[EventId],
-) -> sqlx::Result<u64> {
+pub(super) async fn discard(sql: &Statements, conn: &mut PgConnection, ids: &[EventId]) -> sqlx::Result<u64> {
     Ok(sql.discard.query().bind(texts(ids)).execute(conn).await?.rows_affected())
 }
 

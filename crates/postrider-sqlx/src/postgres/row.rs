@@ -66,7 +66,8 @@ fn decode(row: &PgRow) -> Result<Event, Undecodable> {
 type Reason = Box<dyn std::error::Error>;
 
 fn fields(row: &PgRow) -> Result<Fields, Reason> {
-    let (available_at, created_at): (Timestamp, Timestamp) = (time(row, "available_at")?, time(row, "created_at")?);
+    let (available_at, created_at): (Timestamp, Timestamp) =
+        (time(row, "available_at")?, time(row, "created_at")?);
     // Once it has been tried, the column says when it is tried again and no longer what its writer asked for.
     let delayed = available_at > created_at && row.try_get::<i32, _>("attempts")? == 0;
     Ok(Fields {

@@ -97,7 +97,8 @@ async fn lanes(
     if in_use {
         return Ok(Err(SchemaError::Lanes { found, wanted }));
     }
-    let change = format!("{NO_LANES}\n{LANES}\nUPDATE {{p}}meta SET value = '{wanted}' WHERE name = 'lanes';");
+    let change =
+        format!("{NO_LANES}\n{LANES}\nUPDATE {{p}}meta SET value = '{wanted}' WHERE name = 'lanes';");
     sqlx::raw_sql(AssertSqlSafe(spell(&change, prefix, wanted))).execute(conn).await?;
     Ok(Ok(wanted))
 }
@@ -118,7 +119,8 @@ async fn version(conn: &mut PgConnection, prefix: &Prefix) -> sqlx::Result<Resul
          WHERE c.relname = $1 AND c.relnamespace = current_schema()::regnamespace AND a.attname IN ('name', 'value')
            AND a.atttypid = 'text'::regtype",
     );
-    let ours: bool = ours.bind(meta_table.clone()).persistent(false).fetch_one(&mut *conn).await?.try_get(0)?;
+    let ours: bool =
+        ours.bind(meta_table.clone()).persistent(false).fetch_one(&mut *conn).await?.try_get(0)?;
     let version = if ours { meta(conn, prefix, "schema_version").await? } else { None };
     // A version is at least 1, so anything else was not written by us.
     Ok(version.filter(|version| *version > 0).ok_or(SchemaError::Foreign { table: meta_table }))

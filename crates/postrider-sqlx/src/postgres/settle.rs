@@ -48,7 +48,8 @@ const REMOVED: &str = "
     WHERE (SELECT open FROM gate) AND e.seq = ANY ($4::bigint[]) AND e.lane = ANY ($1) AND e.status IN (0, 2)";
 
 /// The columns that a delivered event keeps.
-const KEPT: &str = "seq, available_at, created_at, occurred_at, attempts, lane, event_id, event_type, aggregate_type,
+const KEPT: &str =
+    "seq, available_at, created_at, occurred_at, attempts, lane, event_id, event_type, aggregate_type,
     aggregate_id, ordering_key, tenant_id, content_type, headers, last_error, payload, payload_bytes";
 
 /// Rows that wait or are dead, and the keys that wait for them. The last condition finds a repeated settle: a wait that has begun
@@ -185,12 +186,8 @@ async fn write(
         let query = query.bind(changes.after_us).bind(changes.error).bind(changes.counted);
         query.bind(changes.key).bind(changes.reason).fetch_one(conn).await?
     };
-    let changed: HashSet<Seq> = row
-        .try_get::<Option<Vec<i64>>, _>("changed")?
-        .into_iter()
-        .flatten()
-        .map(natural)
-        .collect();
+    let changed: HashSet<Seq> =
+        row.try_get::<Option<Vec<i64>>, _>("changed")?.into_iter().flatten().map(natural).collect();
     let lost = match row.try_get::<Option<Vec<i32>>, _>("held")? {
         Some(held) => leases.map(|lease| lease.lane).filter(|lane| !held.contains(&small(*lane))).collect(),
         None => Vec::new(),

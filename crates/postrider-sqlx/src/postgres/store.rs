@@ -69,7 +69,11 @@ impl Store for PgStore {
     }
 
     fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
-        verb!(self.run, "mark what is under way", lease, |session| lease::mark_sent(lease, &mut session, marks))
+        verb!(self.run, "mark what is under way", lease, |session| lease::mark_sent(
+            lease,
+            &mut session,
+            marks
+        ))
     }
 
     fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
@@ -100,7 +104,12 @@ impl Store for PgStore {
     }
 
     fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
-        verb!(self.run, "list dead letters", operate, |session| operate::dead(operate, &mut session, after, limit))
+        verb!(self.run, "list dead letters", operate, |session| operate::dead(
+            operate,
+            &mut session,
+            after,
+            limit
+        ))
     }
 
     fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
@@ -158,7 +167,7 @@ impl PgStore {
                 Ok(look)
             })
             .await?;
-        let claim::Chosen { mut claimed, unread, findings, sight } =
+        let claim::Chosen { mut claimed, unread, findings } =
             claim::choose(&mut self.looks(), claim, begun, look);
 
         if !unread.is_empty() {
@@ -180,7 +189,7 @@ impl PgStore {
                 Ok(written)
             });
             let written = write.await?;
-            self.looks().wrote(sight, written.xid);
+            self.looks().wrote(written.xid);
             claimed.more |= !written.missed.is_empty();
             claimed.again.extend(written.missed);
             claimed.lost.extend(written.lost);

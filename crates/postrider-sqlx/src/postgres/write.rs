@@ -110,7 +110,8 @@ impl OwnedTx for PgTx {
     ) -> BoxFuture<'a, Result<Vec<Placed>>> {
         Box::pin(async move {
             let read = read_back(&mut self.tx, target, ids).await;
-            let read = read.map_err(|error| of_sqlx(error, format!("cannot read from {}event", target.prefix)))?;
+            let read =
+                read.map_err(|error| of_sqlx(error, format!("cannot read from {}event", target.prefix)))?;
             self.proved = true;
             Ok(read)
         })
@@ -212,7 +213,8 @@ async fn insert_chunk(
     fn of<'e, T>(events: &'e [Event], value: impl Fn(&'e Event) -> T) -> Vec<T> {
         events.iter().map(value).collect()
     }
-    let query = sqlx::query(AssertSqlSafe(insert::statement(target, on_duplicate))).persistent(target.prepared);
+    let query =
+        sqlx::query(AssertSqlSafe(insert::statement(target, on_duplicate))).persistent(target.prepared);
     let query = query
         .bind(of(events, |event| event.id().as_str()))
         .bind(of(events, Event::event_type))
@@ -244,7 +246,10 @@ async fn take_back(conn: &mut PgConnection, target: &Target, ids: HashSet<String
 }
 
 async fn read_back(conn: &mut PgConnection, target: &Target, ids: &[EventId]) -> sqlx::Result<Vec<Placed>> {
-    let sql = splice("SELECT event_id, seq, lane FROM {p}event WHERE event_id = ANY ($1) ORDER BY seq", &target.prefix);
+    let sql = splice(
+        "SELECT event_id, seq, lane FROM {p}event WHERE event_id = ANY ($1) ORDER BY seq",
+        &target.prefix,
+    );
     let ids: Vec<&str> = ids.iter().map(EventId::as_str).collect();
     let query = sqlx::query(AssertSqlSafe(sql)).persistent(target.prepared).bind(ids);
     let placed = |row: &sqlx::postgres::PgRow| {

@@ -13,11 +13,6 @@ impl Budget {
         Self { events, bytes, untouched: true }
     }
 
-    /// How many more events fit.
-    pub(super) fn events(&self) -> usize {
-        self.events
-    }
-
     /// Whether an event of this weight fits. The first does whatever its size, or it would never come.
     pub(super) fn fits(&self, bytes: usize) -> bool {
         self.events > 0 && (self.untouched || bytes <= self.bytes)

@@ -4,7 +4,7 @@
 -- lane's read of waiting events begins (microseconds of the epoch; null for the start), $8 what is in flight, $9 to be looked
 -- at again, $10 most fresh rows, $11 how far over the first of them to look, $12 most waiting rows of a lane,
 -- $13 most bytes of payload, or null for none, $14 where each lane's forward read stands, $15 the snapshot of the last look
--- behind it, or null, $16 the transaction in which that claim wrote, or null.
+-- behind it, or null, $16 the transactions in which claims have written since.
 --
 -- Kinds of rows: 0 the clock and the snapshot, 1 a lane that is held, 2 again, 3 fresh, 4 waiting, 5 coming back.
 --

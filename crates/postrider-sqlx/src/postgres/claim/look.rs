@@ -12,9 +12,9 @@ use super::{
     super::{
         lease::with_tokens,
         row,
-        statement::{Shape, Statement, integer, natural, optional_time, small, time},
+        statement::{Shape, Statement, integer, natural, optional_time, time},
     },
-    trail::Sight,
+    trail::{Behind, Sight},
 };
 
 /// Most keys that come back in one claim, and most events of each.
@@ -27,7 +27,7 @@ const WAITING_OF_A_LANE_MIN: usize = 16;
 /// Whether a row behind the forward read is one that the last look could not see. Transactions are numbered with 32 bits in a row
 /// and with 64 in a snapshot; none in a row is later than the end of the present one.
 const LATE: &str = "(SELECT $15::pg_snapshot IS NULL
-        OR NOT pg_visible_in_snapshot(x.id::text::xid8, $15::pg_snapshot) AND x.id IS DISTINCT FROM $16::bigint
+        OR NOT pg_visible_in_snapshot(x.id::text::xid8, $15::pg_snapshot) AND x.id <> ALL ($16::bigint[])
     FROM (SELECT clock.xmax - ((clock.xmax - e.xmin::text::bigint) & 4294967295) AS id FROM clock) AS x)";
 
 pub(in super::super) fn statement(shape: &Shape) -> Statement {
@@ -88,7 +88,7 @@ pub(super) struct LaneSeen {
 
 /// What a look saw.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(in super::super) struct Look {
     pub(super) sight: Sight,
     pub(super) lanes: BTreeMap<Lane, LaneSeen>,
     /// Up to where all lanes were read.
@@ -140,7 +140,7 @@ pub(super) async fn look(
     conn: &mut PgConnection,
     claim: &Claim,
     cursors: &[Cursor<'_>],
-    behind: Option<&Sight>,
+    behind: Option<&Behind>,
     lanes_in_all: u32,
 ) -> sqlx::Result<Look> {
     let limits = Limits::of(claim, lanes_in_all);
@@ -162,8 +162,8 @@ pub(super) async fn look(
         .bind(integer(limits.waiting_of_a_lane))
         .bind(bytes)
         .bind(cursors.iter().map(|cursor| integer(cursor.front)).collect::<Vec<_>>())
-        .bind(behind.map(|sight| sight.snapshot.clone()))
-        .bind(behind.and_then(|sight| sight.wrote))
+        .bind(behind.map(|behind| behind.snapshot.as_str()))
+        .bind(behind.map(|behind| behind.wrote.as_slice()))
         .fetch_all(conn)
         .await?;
     let mut look = Look { limits, ..Look::default() };
@@ -270,9 +270,4 @@ fn seen(row: &PgRow, seq: Seq, state: State, available_at: Timestamp, held: bool
         event_type: row.try_get("event_type")?,
         aggregate_type: row.try_get("aggregate_type")?,
     })
-}
-
-/// Lanes as values.
-pub(super) fn lanes(lanes: impl Iterator<Item = Lane>) -> Vec<i32> {
-    lanes.map(small).collect()
 }

@@ -22,13 +22,13 @@ use postrider_core::{
 };
 use sqlx::{PgConnection, Row};
 
+pub(super) use self::write::Findings;
 use self::{
     choose::{Budget, Kind, Turns},
     look::{Cursor, Freed, Look, RETURNING_KEYS_MAX, RETURNING_OF_A_KEY_MAX, Seen, State},
     stream::Stream,
-    trail::{From, Looks, Sight},
+    trail::{Behind, From, Looks},
 };
-pub(super) use self::write::Findings;
 use super::{
     row,
     statement::{Shape, Statement, integer, natural},
@@ -62,14 +62,12 @@ pub(super) struct Chosen {
     /// What comes and was not read yet, and whether its key is held.
     pub(super) unread: BTreeMap<Seq, bool>,
     pub(super) findings: Vec<Findings>,
-    /// The number that the store knows this claim's sight by.
-    pub(super) sight: u64,
 }
 
 /// Where a claim begins, as the store's memory of earlier ones has it.
 pub(super) struct Begun {
     from: From,
-    behind: Option<Sight>,
+    behind: Option<Behind>,
     started: Instant,
 }
 
@@ -140,7 +138,9 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
     loop {
         let took = turns.order().into_iter().find(|kind| match kind {
             // What is looked at once more comes first, and what follows it must not overtake it.
-            Kind::Fresh => again.take(&mut budget, admission) || again.is_done() && fresh.take(&mut budget, admission),
+            Kind::Fresh => {
+                again.take(&mut budget, admission) || again.is_done() && fresh.take(&mut budget, admission)
+            }
             Kind::Waiting => waiting.take(&mut budget, admission),
             Kind::Returning => returning.take(&mut budget, admission),
         });
@@ -167,12 +167,13 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
     claimed.more = more;
 
     let until = streams.iter().flat_map(|stream| stream.met()).filter(|seen| seen.state == State::Delayed);
-    let until = until.map(|seen| seen.available_at).chain(look.lanes.values().filter_map(|lane| lane.next_due));
+    let until =
+        until.map(|seen| seen.available_at).chain(look.lanes.values().filter_map(|lane| lane.next_due));
     claimed.next_due = until.min().map(|due| due.since(look.sight.now));
 
-    let (sight, over_at) = looks.saw(&look.sight, begun.from, begun.started, fresh_full);
+    let saw = looks.saw(&look.sight, begun.from, begun.started, fresh_full);
     let ends = Ends { fresh: &fresh, waiting: &waiting, fresh_full, waiting_full };
-    claimed.positions = ends.positions(claim, begun.from, &look, (sight, over_at));
+    claimed.positions = ends.positions(claim, begun.from, &look, saw);
 
     let mut unread = BTreeMap::new();
     for seen in streams.iter().flat_map(|stream| stream.taken()).chain(returning.taken()) {
@@ -195,19 +196,27 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
                 followers: met().filter(to_park).map(|seen| seen.seq).collect(),
                 delayed: met().filter(|seen| seen.state == State::Delayed).map(|seen| seen.seq).collect(),
                 unwanted: returning.refused().filter(of_lane).map(|seen| seen.seq).collect(),
-                empty: empty.iter().filter(|freed| freed.lane == lane.lease.lane).map(|freed| freed.key.clone()).collect(),
+                empty: empty
+                    .iter()
+                    .filter(|freed| freed.lane == lane.lease.lane)
+                    .map(|freed| freed.key.clone())
+                    .collect(),
             }
         })
         .filter(|findings| !findings.is_empty())
         .collect();
-    Chosen { claimed, unread, findings, sight }
+    Chosen { claimed, unread, findings }
 }
 
 /// The lanes that had more waiting rows than were looked at, with the last of those.
 fn full_lanes(look: &Look) -> HashSet<Lane> {
     let mut counts: BTreeMap<Lane, usize> = BTreeMap::new();
     look.waiting.iter().for_each(|seen| *counts.entry(seen.lane).or_default() += 1);
-    counts.into_iter().filter(|(_, count)| *count >= look.limits.waiting_of_a_lane).map(|(lane, _)| lane).collect()
+    counts
+        .into_iter()
+        .filter(|(_, count)| *count >= look.limits.waiting_of_a_lane)
+        .map(|(lane, _)| lane)
+        .collect()
 }
 
 /// What comes back because its key is free again, the holds that nothing is left behind of, and whether more is behind them.
@@ -265,7 +274,8 @@ impl Ends<'_> {
             (_, Some(ceiling)) => ceiling,
             (_, None) => Seq::MAX,
         };
-        let last_of = |rows: &Stream| rows.met().map(|seen| (seen.lane, (seen.available_at, seen.seq))).collect();
+        let last_of =
+            |rows: &Stream| rows.met().map(|seen| (seen.lane, (seen.available_at, seen.seq))).collect();
         let last_fresh: BTreeMap<Lane, (Timestamp, Seq)> = last_of(self.fresh);
         let last_waiting: BTreeMap<Lane, (Timestamp, Seq)> = last_of(self.waiting);
         // Back to the start only when all lanes are through: a lane that went back alone would return its rows, which the

@@ -34,6 +34,7 @@ const LONG: Duration = Duration::from_millis(20);
 /// How many sights of near and of far looks are remembered, and how far apart those are that marks move by.
 const NEAR_SIGHTS_MAX: usize = 16;
 const FAR_SIGHTS_MAX: usize = 4;
+const WROTE_MAX: usize = 64;
 const HORIZONS_MAX: usize = 256;
 const HORIZON_EVERY: Duration = Duration::from_millis(500);
 
@@ -49,8 +50,6 @@ pub(super) struct Sight {
     /// No transaction has a number as large.
     xmax: i64,
     pub(super) snapshot: String,
-    /// The transaction in which the claim wrote; it knows what that changed.
-    pub(super) wrote: Option<i64>,
 }
 
 impl Sight {
@@ -61,9 +60,17 @@ impl Sight {
             xmin: row.try_get("seq")?,
             xmax: row.try_get("head")?,
             snapshot: row.try_get("key")?,
-            wrote: None,
         })
     }
+}
+
+/// What a look behind the forward read may leave out.
+#[derive(Debug, Clone)]
+pub(super) struct Behind {
+    /// What the last look could see.
+    pub(super) snapshot: String,
+    /// What claims have changed since then.
+    pub(super) wrote: Vec<i64>,
 }
 
 /// Where a claim reads from.
@@ -83,6 +90,8 @@ pub(in super::super) struct Looks {
     near: VecDeque<(u64, Sight)>,
     far: VecDeque<(u64, Sight)>,
     last_sight: u64,
+    /// The transactions in which claims wrote: what they changed they have met.
+    wrote: VecDeque<i64>,
     /// At these times no transaction had a number as large.
     horizons: VecDeque<(Timestamp, i64)>,
     last_near: Option<(Instant, Duration)>,
@@ -93,7 +102,11 @@ pub(in super::super) struct Looks {
 
 impl Looks {
     /// Where the next claim of these lanes reads from.
-    pub(super) fn begin<'a>(&self, positions: impl Iterator<Item = &'a Position> + Clone, now: Instant) -> From {
+    pub(super) fn begin<'a>(
+        &self,
+        positions: impl Iterator<Item = &'a Position> + Clone,
+        now: Instant,
+    ) -> From {
         let rested = |last: Option<(Instant, Duration)>, pause: Duration| {
             last.is_none_or(|(at, took)| {
                 let took = if took < LONG { Duration::ZERO } else { took * LOOKS_ARE_ONE_OF };
@@ -101,7 +114,9 @@ impl Looks {
             })
         };
         let near_pause = if self.full { NEAR_EVERY } else { Duration::ZERO };
-        if positions.clone().any(|position| far(position) < near(position)) && rested(self.last_far, FAR_EVERY) {
+        if positions.clone().any(|position| far(position) < near(position))
+            && rested(self.last_far, FAR_EVERY)
+        {
             From::Far
         } else if positions.into_iter().any(|position| near(position) < front(position))
             && rested(self.last_near, near_pause)
@@ -113,15 +128,30 @@ impl Looks {
     }
 
     /// What the last look from there saw, if all lanes have it in common and it is still known.
-    pub(super) fn behind<'a>(&self, positions: impl Iterator<Item = &'a Position>, from: From) -> Option<Sight> {
-        let sight = |position: &Position| if from == From::Far { position.trail.far_sight } else { position.trail.near_sight };
+    pub(super) fn behind<'a>(
+        &self,
+        positions: impl Iterator<Item = &'a Position>,
+        from: From,
+    ) -> Option<Behind> {
+        let sight = |position: &Position| {
+            if from == From::Far { position.trail.far_sight } else { position.trail.near_sight }
+        };
         let oldest = positions.filter(|position| front(position) > 0).map(sight).min()?;
-        self.near.iter().chain(&self.far).find(|(number, _)| *number == oldest).map(|(_, sight)| sight.clone())
+        self.near.iter().chain(&self.far).find(|(number, _)| *number == oldest).map(|(_, sight)| Behind {
+            snapshot: sight.snapshot.clone(),
+            wrote: self.wrote.iter().copied().collect(),
+        })
     }
 
     /// Notes what a claim saw. Gives it a number, and says at what time, at the latest, every transaction that then had a number
     /// is over in it.
-    pub(super) fn saw(&mut self, sight: &Sight, from: From, started: Instant, full: bool) -> (u64, Timestamp) {
+    pub(super) fn saw(
+        &mut self,
+        sight: &Sight,
+        from: From,
+        started: Instant,
+        full: bool,
+    ) -> (u64, Timestamp) {
         let over_at = self.over_at(sight);
         self.full = full;
         let look = Some((Instant::now(), started.elapsed()));
@@ -133,7 +163,8 @@ impl Looks {
         match self.horizons.back_mut() {
             // The last one is the newest there can be, so that marks are not kept waiting for the next.
             Some(last)
-                if sight.at.since(last.0) < HORIZON_EVERY && (last.1 == sight.xmax || last.1 <= sight.xmin) =>
+                if sight.at.since(last.0) < HORIZON_EVERY
+                    && (last.1 == sight.xmax || last.1 <= sight.xmin) =>
             {
                 *last = (sight.at, sight.xmax);
             }
@@ -197,9 +228,11 @@ impl Looks {
     }
 
     /// Notes in which transaction a claim wrote.
-    pub(in super::super) fn wrote(&mut self, number: u64, xid: i64) {
-        let all = self.near.iter_mut().chain(&mut self.far);
-        all.filter(|(known, _)| *known == number).for_each(|(_, sight)| sight.wrote = Some(xid));
+    pub(in super::super) fn wrote(&mut self, xid: i64) {
+        self.wrote.push_back(xid);
+        if self.wrote.len() > WROTE_MAX {
+            self.wrote.pop_front();
+        }
     }
 }
 

@@ -68,7 +68,10 @@ pub(in super::super) struct Findings {
 
 impl Findings {
     pub(super) fn is_empty(&self) -> bool {
-        self.followers.is_empty() && self.delayed.is_empty() && self.unwanted.is_empty() && self.empty.is_empty()
+        self.followers.is_empty()
+            && self.delayed.is_empty()
+            && self.unwanted.is_empty()
+            && self.empty.is_empty()
     }
 }
 
@@ -114,7 +117,8 @@ pub(super) async fn write(
             statement.query().bind(seqs).bind(lanes.clone()).execute(&mut *conn).await?;
         }
     }
-    let empty = || held().flat_map(|found| found.empty.iter().map(|key| (small(found.lease.lane), key.as_str())));
+    let empty =
+        || held().flat_map(|found| found.empty.iter().map(|key| (small(found.lease.lane), key.as_str())));
     if empty().next().is_some() {
         // After the parking, which may just have put somebody behind one of them.
         let free = sql.free.query().bind(empty().map(|(lane, _)| lane).collect::<Vec<i32>>());
