@@ -176,7 +176,7 @@ impl Writer {
     fn receipts(&self, engine: Option<&Arc<Engine>>, prepared: Prepared, new: &[bool]) -> Receipts {
         let mut notice = self.notice(Fate::Unknown);
         notice.ids.extend(prepared.new_ids(new));
-        Receipts { ids: prepared.ids, notice, engine: engine.map(Arc::downgrade) }
+        Receipts { ids: prepared.ids, notice, engine: engine.map(Arc::downgrade), store: self.store.clone() }
     }
 }
 
@@ -278,6 +278,7 @@ pub struct Receipts {
     notice: Notice,
     /// A receipt that somebody keeps does not keep the engine alive.
     engine: Option<Weak<Engine>>,
+    store: Arc<dyn Store>,
 }
 
 impl Receipts {
@@ -291,11 +292,12 @@ impl Receipts {
         self.notice.ids.len()
     }
 
-    /// The transaction was committed: wakes the engine. Never fails, also after a shutdown.
+    /// The transaction was committed: wakes the engine, or those of other processes. Never fails, also after a shutdown.
     pub fn committed(mut self) {
         self.notice.tell(Fate::Committed);
-        if let Some(engine) = self.engine.as_ref().and_then(Weak::upgrade) {
-            engine.wake();
+        match self.engine.as_ref().and_then(Weak::upgrade) {
+            Some(engine) => engine.wake(),
+            None => self.store.announce(),
         }
     }
 

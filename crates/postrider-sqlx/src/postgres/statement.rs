@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use postrider_core::{Timestamp, tx::Prefix};
 use sqlx::{
-    AssertSqlSafe, Postgres, Row,
+    AssertSqlSafe, ColumnIndex, Postgres, Row,
     postgres::{PgArguments, PgRow},
     query::Query,
 };
@@ -90,12 +90,15 @@ pub(super) fn span(span: Duration) -> i64 {
 }
 
 /// A `timestamptz`. Read as the number that it is, since neither of the crates for dates is wanted.
-pub(super) fn time(row: &PgRow, column: &str) -> sqlx::Result<Timestamp> {
+pub(super) fn time<I: ColumnIndex<PgRow>>(row: &PgRow, column: I) -> sqlx::Result<Timestamp> {
     Ok(optional_time(row, column)?.unwrap_or_default())
 }
 
 /// A `timestamptz` or null.
-pub(super) fn optional_time(row: &PgRow, column: &str) -> sqlx::Result<Option<Timestamp>> {
+pub(super) fn optional_time<I: ColumnIndex<PgRow>>(
+    row: &PgRow,
+    column: I,
+) -> sqlx::Result<Option<Timestamp>> {
     let since_2000 = row.try_get_unchecked::<Option<i64>, _>(column)?;
     Ok(since_2000.map(|micros| Timestamp::from_micros(micros.saturating_add(EPOCH_2000_US))))
 }

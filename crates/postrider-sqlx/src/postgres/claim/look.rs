@@ -11,7 +11,7 @@ use sqlx::{PgConnection, Row, postgres::PgRow};
 use super::{
     super::{
         lease::with_tokens,
-        row,
+        row::{self, column},
         statement::{Shape, Statement, integer, natural, optional_time, time},
     },
     trail::{Behind, Sight},
@@ -48,6 +48,13 @@ pub(super) struct Seen {
     pub(super) weight: usize,
     /// Whether its key is held because of it, or because others stand behind it.
     pub(super) held: bool,
+    /// What an admission wants to know.
+    pub(super) words: Option<Words>,
+}
+
+/// A row's key and types, as they stand in the table.
+#[derive(Debug, Default)]
+pub(super) struct Words {
     pub(super) key: Option<String>,
     pub(super) event_type: String,
     pub(super) aggregate_type: String,
@@ -120,10 +127,17 @@ impl Limits {
         };
         let lanes = claim.lanes.len().max(1);
         let waiting = (fresh.saturating_mul(2) / lanes).max(WAITING_OF_A_LANE_MIN);
-        // Numbers are dense, and this part of them falls into our lanes; a quarter more for those that are gone.
+        // Numbers are dense, and this part of them falls into our lanes.
         let width = fresh.saturating_mul(lanes_in_all as usize) / lanes;
-        let width = u64::try_from(width.saturating_add(width / 4)).unwrap_or(u64::MAX).min(1 << 40);
+        let width = u64::try_from(width).unwrap_or(u64::MAX).clamp(1, 1 << 40) - 1;
         Self { fresh, waiting_of_a_lane: waiting.min(fresh.saturating_add(1)), width }
+    }
+
+    /// The largest event that is read together with the look: all that the look can see must fit.
+    fn read_at_once(self, claim: &Claim) -> Option<i64> {
+        let rows =
+            integer(self.width.saturating_add(1)).min(integer(self.fresh.saturating_mul(claim.lanes.len())));
+        claim.admission.is_none().then(|| integer(claim.bytes) / rows.max(1))
     }
 }
 
@@ -147,9 +161,12 @@ pub(super) async fn look(
     let lanes = || cursors.iter().map(|cursor| cursor.lane);
     let at_start = |lane: &LaneClaim| (lane.from.due_at, lane.from.due_seq) == (Timestamp::EPOCH, 0);
     let due_at = lanes().map(|lane| (!at_start(lane)).then(|| lane.from.due_at.as_micros()));
-    let in_flight: Vec<i64> = claim.in_flight.iter().map(|seq| integer(*seq)).collect();
+    // What is in flight lies behind the forward reads, but for hot events at the tip. Naming all of it would cost a comparison
+    // for each pair; the few that are met all the same are told by whoever sorts the rows.
+    let tip = cursors.iter().map(|cursor| cursor.front).max().unwrap_or_default();
+    let in_flight: Vec<i64> =
+        claim.in_flight.iter().filter(|seq| **seq > tip).map(|seq| integer(*seq)).collect();
     let again: Vec<i64> = lanes().flat_map(|lane| &lane.again).map(|seq| integer(*seq)).collect();
-    let bytes = claim.admission.is_none().then(|| integer(claim.bytes));
     let rows = with_tokens(sql, lanes().map(|lane| lane.lease))
         .bind(cursors.iter().map(|cursor| integer(cursor.begins)).collect::<Vec<_>>())
         .bind(lanes().map(|lane| integer(lane.to)).collect::<Vec<_>>())
@@ -160,7 +177,7 @@ pub(super) async fn look(
         .bind(integer(limits.fresh))
         .bind(integer(limits.width))
         .bind(integer(limits.waiting_of_a_lane))
-        .bind(bytes)
+        .bind(limits.read_at_once(claim))
         .bind(cursors.iter().map(|cursor| integer(cursor.front)).collect::<Vec<_>>())
         .bind(behind.map(|behind| behind.snapshot.as_str()))
         .bind(behind.map(|behind| behind.wrote.as_slice()))
@@ -170,10 +187,10 @@ pub(super) async fn look(
     // What is due is judged by the clock, which comes in a row of its own.
     for row in rows.iter().filter(|row| kind(row) == 0) {
         look.sight = Sight::of(row)?;
-        look.ceiling = row.try_get::<Option<i64>, _>("weight")?.map(natural);
+        look.ceiling = row.try_get::<Option<i64>, _>(column::WEIGHT)?.map(natural);
     }
     for row in &rows {
-        look.take(row, &claim.in_flight)?;
+        look.take(row, claim)?;
     }
     look.again.sort_unstable_by_key(|seen| seen.seq);
     look.fresh.sort_unstable_by_key(|seen| seen.seq);
@@ -183,28 +200,46 @@ pub(super) async fn look(
 }
 
 fn kind(row: &PgRow) -> i32 {
-    row.try_get("kind").unwrap_or_default()
+    row.try_get(column::KIND).unwrap_or_default()
 }
 
 impl Look {
-    fn take(&mut self, row: &PgRow, in_flight: &[Seq]) -> sqlx::Result<()> {
+    /// Leaves as many fresh rows as a look may see, and none that lies over one of a lane that had more. Says whether there
+    /// were as many.
+    pub(super) fn cut_fresh(&mut self) -> bool {
+        let mut counts: BTreeMap<Lane, (usize, Seq)> = BTreeMap::new();
+        for seen in &self.fresh {
+            let (count, last) = counts.entry(seen.lane).or_default();
+            (*count, *last) = (*count + 1, seen.seq);
+        }
+        let full =
+            counts.values().filter(|(count, _)| *count >= self.limits.fresh).map(|(_, last)| *last).min();
+        if let Some(last) = full {
+            self.fresh.retain(|seen| seen.seq <= last);
+        }
+        let over = self.fresh.len() > self.limits.fresh;
+        self.fresh.truncate(self.limits.fresh);
+        over || full.is_some()
+    }
+
+    fn take(&mut self, row: &PgRow, claim: &Claim) -> sqlx::Result<()> {
         match kind(row) {
             0 => {}
             1 => {
                 let seen = LaneSeen {
-                    any: row.try_get::<Option<i64>, _>("seq")?.is_some(),
-                    beyond: row.try_get::<Option<bool>, _>("coming_back")?.unwrap_or(false),
-                    next_due: optional_time(row, "available_at")?,
+                    any: row.try_get::<Option<i64>, _>(column::SEQ)?.is_some(),
+                    beyond: row.try_get::<Option<i64>, _>(column::HEAD)?.is_some(),
+                    next_due: optional_time(row, column::AVAILABLE_AT)?,
                 };
                 self.lanes.insert(lane(row)?, seen);
             }
-            5 => self.take_returning(row, in_flight)?,
+            5 => self.take_returning(row, claim)?,
             kind => {
-                let seen = self.see(row, in_flight)?;
+                let seen = self.see(row, claim)?;
                 match kind {
                     2 => self.again.push(seen),
                     3 => {
-                        if row.try_get("read")? {
+                        if row.try_get(column::READ)? {
                             self.read.insert(seen.seq, row::claimed(row, seen.held)?);
                         }
                         self.fresh.push(seen);
@@ -216,58 +251,66 @@ impl Look {
         Ok(())
     }
 
-    fn see(&self, row: &PgRow, in_flight: &[Seq]) -> sqlx::Result<Seen> {
-        let seq: Seq = natural(row.try_get("seq")?);
-        let available_at = time(row, "available_at")?;
-        let head = row.try_get::<Option<i64>, _>("head")?.map(natural::<Seq>);
-        let is_new = row.try_get::<i16, _>("status")? == 0;
+    fn see(&self, row: &PgRow, claim: &Claim) -> sqlx::Result<Seen> {
+        let seq: Seq = natural(row.try_get(column::SEQ)?);
+        let available_at = time(row, column::AVAILABLE_AT)?;
+        let head = row.try_get::<Option<i64>, _>(column::HEAD)?.map(natural::<Seq>);
+        let is_new = row.try_get::<i16, _>(column::STATUS)? == 0;
         // One that was written to be delivered at once is never early, also if the clock was set back since: taken for a
         // delayed one, it would let later events of its key pass.
-        let early = available_at > self.sight.now && (!is_new || available_at > time(row, "created_at")?);
-        let state = if in_flight.binary_search(&seq).is_ok() {
+        let early =
+            available_at > self.sight.now && (!is_new || available_at > time(row, column::CREATED_AT)?);
+        let state = if claim.in_flight.binary_search(&seq).is_ok() {
             State::Elsewhere
         } else if early {
             // Time comes before the key: what is parked is due.
             if is_new { State::Delayed } else { State::Elsewhere }
         } else if head.is_some_and(|head| head != seq) {
-            State::Follower { returning: row.try_get::<Option<bool>, _>("coming_back")?.unwrap_or(false) }
+            State::Follower {
+                returning: row.try_get::<Option<bool>, _>(column::COMING_BACK)?.unwrap_or(false),
+            }
         } else {
             State::Due
         };
-        seen(row, seq, state, available_at, head.is_some())
+        seen(row, seq, (state, available_at, head.is_some()), claim)
     }
 
-    fn take_returning(&mut self, row: &PgRow, in_flight: &[Seq]) -> sqlx::Result<()> {
-        let (lane, key) = (lane(row)?, row.try_get::<String, _>("key")?);
+    fn take_returning(&mut self, row: &PgRow, claim: &Claim) -> sqlx::Result<()> {
+        let (lane, key) = (lane(row)?, row.try_get::<String, _>(column::KEY)?);
         // The rows of one key come one after the other.
         if self.returning.last().is_none_or(|freed| (freed.lane, &freed.key) != (lane, &key)) {
-            let head = natural(row.try_get("head")?);
+            let head = natural(row.try_get(column::HEAD)?);
             self.returning.push(Freed { lane, key, head, parked: Vec::new() });
         }
-        let parked = row.try_get::<Option<i64>, _>("seq")?.map(natural::<Seq>);
+        let parked = row.try_get::<Option<i64>, _>(column::SEQ)?.map(natural::<Seq>);
         if let (Some(seq), Some(freed)) = (parked, self.returning.last_mut()) {
-            let in_memory = in_flight.binary_search(&seq).is_ok();
+            let in_memory = claim.in_flight.binary_search(&seq).is_ok();
             let state = if in_memory { State::Elsewhere } else { State::Due };
-            freed.parked.push(seen(row, seq, state, Timestamp::EPOCH, true)?);
+            freed.parked.push(seen(row, seq, (state, Timestamp::EPOCH, true), claim)?);
         }
         Ok(())
     }
 }
 
 fn lane(row: &PgRow) -> sqlx::Result<Lane> {
-    Ok(natural(row.try_get::<i32, _>("lane")?.into()))
+    Ok(natural(row.try_get::<i32, _>(column::LANE)?.into()))
 }
 
-fn seen(row: &PgRow, seq: Seq, state: State, available_at: Timestamp, held: bool) -> sqlx::Result<Seen> {
-    Ok(Seen {
-        lane: lane(row)?,
-        seq,
-        state,
-        available_at,
-        weight: natural(row.try_get("weight")?),
-        held,
-        key: row.try_get("key")?,
-        event_type: row.try_get("event_type")?,
-        aggregate_type: row.try_get("aggregate_type")?,
-    })
+fn seen(
+    row: &PgRow,
+    seq: Seq,
+    (state, available_at, held): (State, Timestamp, bool),
+    claim: &Claim,
+) -> sqlx::Result<Seen> {
+    // Only an admission asks for these.
+    let words = match claim.admission {
+        Some(_) => Some(Words {
+            key: row.try_get(column::KEY)?,
+            event_type: row.try_get(column::EVENT_TYPE)?,
+            aggregate_type: row.try_get(column::AGGREGATE_TYPE)?,
+        }),
+        None => None,
+    };
+    let weight = natural(row.try_get(column::WEIGHT)?);
+    Ok(Seen { lane: lane(row)?, seq, state, available_at, weight, held, words })
 }

@@ -44,8 +44,9 @@ pub(super) struct Statements {
 
 impl Statements {
     pub(super) fn new(shape: &Shape) -> Self {
-        let read = "SELECT e.seq, e.lane, e.attempts, e.available_at, e.created_at, e.occurred_at, e.event_id, e.event_type,
-                           e.aggregate_type, e.aggregate_id, e.ordering_key, {key} AS key, e.tenant_id, e.content_type, {sizes},
+        let read = "SELECT NULL, e.lane, e.seq, e.status, e.available_at, e.created_at, NULL, NULL, NULL, {key} AS key,
+                           e.event_type, e.aggregate_type, NULL, e.attempts, e.event_id, e.aggregate_id, e.ordering_key,
+                           e.tenant_id, e.content_type, e.occurred_at, {sizes},
                            {headers} AS headers, {payload} AS payload, {payload_bytes} AS payload_bytes
                     FROM {p}event AS e WHERE e.seq = ANY ($1::bigint[]) AND e.status IN (0, 2)";
         Self {
@@ -121,7 +122,7 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
 
     let already: HashSet<Seq> = look.again.iter().map(|seen| seen.seq).collect();
     look.fresh.retain(|seen| !already.contains(&seen.seq));
-    let fresh_full = look.fresh.len() >= look.limits.fresh;
+    let fresh_full = look.cut_fresh();
     let waiting_full = full_lanes(&look);
     look.waiting.retain(|seen| !already.contains(&seen.seq));
     let (returning, empty, mut more) = returning(claim, &mut look);
@@ -171,7 +172,7 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
         until.map(|seen| seen.available_at).chain(look.lanes.values().filter_map(|lane| lane.next_due));
     claimed.next_due = until.min().map(|due| due.since(look.sight.now));
 
-    let saw = looks.saw(&look.sight, begun.from, begun.started, fresh_full);
+    let saw = looks.saw(&look.sight, begun.from, begun.started, more);
     let ends = Ends { fresh: &fresh, waiting: &waiting, fresh_full, waiting_full };
     claimed.positions = ends.positions(claim, begun.from, &look, saw);
 
@@ -310,7 +311,7 @@ pub(super) async fn read(
     let seqs: Vec<i64> = unread.keys().map(|seq| integer(*seq)).collect();
     let mut events = Vec::with_capacity(seqs.len());
     for row in sql.read.query().bind(seqs).fetch_all(conn).await? {
-        let held = unread.get(&natural(row.try_get("seq")?)).copied().unwrap_or_default();
+        let held = unread.get(&natural(row.try_get(row::column::SEQ)?)).copied().unwrap_or_default();
         events.push(row::claimed(&row, held)?);
     }
     Ok(events)

@@ -100,12 +100,13 @@ impl Stream {
 
 impl Seen {
     fn glance(&self, waiting: bool) -> Glance<'_> {
+        let words = self.words.as_ref();
         Glance {
             lane: self.lane,
             seq: self.seq,
-            event_type: &self.event_type,
-            aggregate_type: &self.aggregate_type,
-            key: self.key.as_deref(),
+            event_type: words.map_or("", |words| &words.event_type),
+            aggregate_type: words.map_or("", |words| &words.aggregate_type),
+            key: words.and_then(|words| words.key.as_deref()),
             due_at: waiting.then_some(self.available_at),
         }
     }

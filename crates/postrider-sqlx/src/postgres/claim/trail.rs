@@ -20,7 +20,7 @@ use postrider_core::{
 };
 use sqlx::{Row, postgres::PgRow};
 
-use super::super::statement::time;
+use super::super::{row::column, statement::time};
 
 /// How long a statement may take from the numbers of its events to that of its transaction.
 const GRACE: Duration = Duration::from_secs(60);
@@ -29,8 +29,8 @@ const FAR_EVERY: Duration = Duration::from_secs(10);
 /// How often to look from the near mark while claims come back full, and latency is the backlog's.
 const NEAR_EVERY: Duration = Duration::from_millis(50);
 /// A look may take this part of the time, if it takes long at all.
-const LOOKS_ARE_ONE_OF: u32 = 20;
-const LONG: Duration = Duration::from_millis(20);
+const LOOKS_ARE_ONE_OF: u32 = 10;
+const LONG: Duration = Duration::from_millis(250);
 /// How many sights of near and of far looks are remembered, and how far apart those are that marks move by.
 const NEAR_SIGHTS_MAX: usize = 16;
 const FAR_SIGHTS_MAX: usize = 4;
@@ -55,11 +55,11 @@ pub(super) struct Sight {
 impl Sight {
     pub(super) fn of(row: &PgRow) -> sqlx::Result<Self> {
         Ok(Self {
-            now: time(row, "created_at")?,
-            at: time(row, "available_at")?,
-            xmin: row.try_get("seq")?,
-            xmax: row.try_get("head")?,
-            snapshot: row.try_get("key")?,
+            now: time(row, column::CREATED_AT)?,
+            at: time(row, column::AVAILABLE_AT)?,
+            xmin: row.try_get(column::SEQ)?,
+            xmax: row.try_get(column::HEAD)?,
+            snapshot: row.try_get(column::KEY)?,
         })
     }
 }
@@ -96,7 +96,7 @@ pub(in super::super) struct Looks {
     horizons: VecDeque<(Timestamp, i64)>,
     last_near: Option<(Instant, Duration)>,
     last_far: Option<(Instant, Duration)>,
-    /// Whether the last claim brought as much as it could.
+    /// Whether the last claim left something.
     full: bool,
 }
 
