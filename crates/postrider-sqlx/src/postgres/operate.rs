@@ -33,11 +33,15 @@ impl Statements {
     pub(super) fn new(shape: &Shape) -> Self {
         let statement = |template: &str| Statement::new(template, shape);
         Self {
+            // The LIMIT keeps PostgreSQL from reading all holds for a page of letters.
             dead: statement(
                 "SELECT e.seq, e.event_id, e.event_type, {key} AS key, e.attempts, e.last_error, e.created_at,
-                        EXISTS (SELECT 1 FROM {p}hold AS h WHERE h.lane = e.lane AND h.effective_key = {key}
-                                AND h.seq = e.seq AND h.reason <> 'returning') AS blocks
-                 FROM {p}event AS e WHERE e.status = 3 AND e.seq > $1 ORDER BY e.seq LIMIT $2",
+                        h.seq IS NOT NULL AS blocks
+                 FROM {p}event AS e
+                 LEFT JOIN LATERAL (SELECT h.seq FROM {p}hold AS h
+                                    WHERE h.lane = e.lane AND h.effective_key = {key} AND h.seq = e.seq
+                                      AND h.reason <> 'returning' LIMIT 1) AS h ON true
+                 WHERE e.status = 3 AND e.seq > $1 ORDER BY e.seq LIMIT $2",
             ),
             redrive: statement(&format!(
                 "WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now), {DEAD}, holds AS (
@@ -59,7 +63,7 @@ impl Statements {
                 "DELETE FROM {p}done WHERE ctid = ANY (ARRAY (
                      SELECT d.ctid FROM {p}done AS d
                      WHERE d.done_at <= clock_timestamp() - $1::bigint * interval '1 microsecond'
-                     ORDER BY d.done_at LIMIT $2 FOR UPDATE SKIP LOCKED))",
+                     ORDER BY d.done_at LIMIT $2))",
             ),
             // Each line counts a partial index of its own.
             stats: statement(
