@@ -4,7 +4,12 @@
 //! of any drain alone; the serial bound is one after the other. `skip locked` is the design that claims rows one by one and writes
 //! each twice. Run it with
 //! `POSTRIDER_TEST_POSTGRES_URL=postgres://… cargo bench -p postrider-sqlx --features postgres --bench postgres_drain`.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a bench has nobody to return an error to"
+)]
 
 use std::{
     collections::BTreeMap,

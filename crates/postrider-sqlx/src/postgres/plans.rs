@@ -72,7 +72,8 @@ async fn every_verb_that_runs_often_walks_an_index() {
     let (row, parked, hold) = ("using postrider_event_pkey", "postrider_event_parked", "postrider_hold_pkey");
     let look = "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{9,9}', '{NULL,NULL}', '{0,0}', '{}', '{}', 500, 499, 16, 1000,
                  '{0,0}', NULL, '{}')";
-    check(&mut conn, &claim.look, look, &[fresh, waiting, row, parked, hold, "postrider_hold_returning"]).await;
+    check(&mut conn, &claim.look, look, &[fresh, waiting, row, parked, hold, "postrider_hold_returning"])
+        .await;
     check(&mut conn, &claim.read, "('{1,2}')", &[row]).await;
     check(&mut conn, &claim.write.park, "('{1,2}', '{1}')", &[row]).await;
     check(&mut conn, &claim.write.turn, "('{1,2}', '{1}')", &[row]).await;
@@ -82,7 +83,8 @@ async fn every_verb_that_runs_often_walks_an_index() {
     let done = "('{1}', '{1}', '{1}', '{1,2}')";
     check(&mut conn, &settle.delete, done, &[row]).await;
     check(&mut conn, &settle.keep, done, &[row]).await;
-    let change = "('{1}', '{1}', '{1}', '{1,2}', '{3}', '{1}', '{2}', '{1}', '{1}', '{e}', '{t}', '{k}', '{retry}')";
+    let change =
+        "('{1}', '{1}', '{1}', '{1,2}', '{3}', '{1}', '{2}', '{1}', '{1}', '{e}', '{t}', '{k}', '{retry}')";
     check(&mut conn, &settle.delete_and_change, change, &[row]).await;
     check(&mut conn, &settle.keep_and_change, change, &[row]).await;
     check(&mut conn, &settle.free, "('{1}', '{a}', '{1}', '{t}')", &[parked, hold, row]).await;

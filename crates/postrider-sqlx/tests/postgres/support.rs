@@ -1,4 +1,9 @@
 //! A database for each test, and an owner of its lanes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "clippy takes functions beside the tests for no tests"
+)]
 
 use std::{
     collections::BTreeMap,

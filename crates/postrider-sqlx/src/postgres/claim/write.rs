@@ -97,7 +97,7 @@ pub(super) async fn write(
     let held = || findings.iter().filter(|found| !lost.contains(&found.lease.lane));
     let lanes: Vec<i32> = held().map(|found| small(found.lease.lane)).collect();
     let seqs = |of: fn(&Findings) -> &Vec<Seq>| -> Vec<i64> {
-        held().flat_map(|found| of(found)).map(|seq| integer(*seq)).collect()
+        held().flat_map(of).map(|seq| integer(*seq)).collect()
     };
     let mut missed = Vec::new();
     let followers = seqs(|found| &found.followers);
