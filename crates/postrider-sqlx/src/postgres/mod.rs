@@ -279,10 +279,11 @@ impl PgStore {
     /// What a verb runs on. Behind a pooler even a single statement is a transaction: the driver sends it in two parts, and
     /// another connection would not know the first of them.
     async fn session(&self, whole: bool) -> sqlx::Result<Session> {
-        if whole || self.is_pooled() {
-            Session::whole(&self.0.pool, self.transaction_max()).await
-        } else {
-            Session::plain(&self.0.pool).await
+        let Inner { pool, .. } = &*self.0;
+        match whole {
+            true => Session::whole(pool, self.transaction_max()).await,
+            false if self.is_pooled() => Session::single(pool, self.transaction_max()).await,
+            false => Session::plain(pool).await,
         }
     }
 

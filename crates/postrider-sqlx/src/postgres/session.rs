@@ -24,13 +24,27 @@ impl Session {
         Ok(Self::Plain(pool.acquire().await?))
     }
 
-    /// One transaction, which the server ends if it takes longer than this: it may hold lanes that another is to take over.
+    /// One transaction of several statements. The server ends it if one of them, or the client between them, takes longer than
+    /// this: it may hold lanes that another is to take over.
     pub(super) async fn whole(pool: &PgPool, limit: Duration) -> sqlx::Result<Self> {
         let limit_ms = limit.as_millis().max(1);
-        let begin = format!(
-            "BEGIN; SET LOCAL statement_timeout = {limit_ms}; \
-             SET LOCAL idle_in_transaction_session_timeout = {limit_ms}"
-        );
+        Self::begin(
+            pool,
+            format!(
+                "BEGIN; SET LOCAL statement_timeout = {limit_ms}; \
+                 SET LOCAL idle_in_transaction_session_timeout = {limit_ms}"
+            ),
+        )
+        .await
+    }
+
+    /// A transaction around a single statement, which may take its time.
+    pub(super) async fn single(pool: &PgPool, limit: Duration) -> sqlx::Result<Self> {
+        let limit_ms = limit.as_millis().max(1);
+        Self::begin(pool, format!("BEGIN; SET LOCAL idle_in_transaction_session_timeout = {limit_ms}")).await
+    }
+
+    async fn begin(pool: &PgPool, begin: String) -> sqlx::Result<Self> {
         // Safe because nothing but a number goes in.
         let begin = AssertSqlSafe(begin).into_sql_str();
         Ok(Self::Whole(Transaction::begin(pool.acquire().await?, Some(begin)).await?))
