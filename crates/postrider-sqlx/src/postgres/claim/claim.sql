@@ -12,6 +12,9 @@
 -- would give as many rows as the whole claim wants. The ceiling lies over the first row that any lane has, so a hole in the
 -- numbers is one step. Nothing is sorted here: the rows of all lanes together are few, and whoever asked for them sorts them.
 --
+-- What is in flight is left out by a hashed subquery: compared with an array, which a kept plan does one by one, a thousand of them
+-- would cost more than the claim.
+--
 -- What lies behind the forward read and was seen by the last look was met then. The transaction that wrote a row says which of
 -- them were not: one that committed late.
 WITH clock AS MATERIALIZED (
@@ -29,7 +32,7 @@ WITH clock AS MATERIALIZED (
     FROM lane LEFT JOIN LATERAL (
         SELECT e.seq FROM {p}event AS e
         WHERE e.lane = lane.lane AND e.status = 0 AND NOT e.parked
-          AND e.seq > lane.begins AND e.seq <= lane.ends AND e.seq <> ALL ($8::bigint[])
+          AND e.seq > lane.begins AND e.seq <= lane.ends AND {not_in_flight}
           AND (e.seq > lane.front OR {late})
         ORDER BY e.seq LIMIT 1) AS e ON true
 ), ceiling AS MATERIALIZED (
@@ -42,7 +45,7 @@ WITH clock AS MATERIALIZED (
     FROM first CROSS JOIN LATERAL (
         SELECT e.* FROM {p}event AS e
         WHERE e.lane = first.lane AND e.status = 0 AND NOT e.parked
-          AND e.seq >= first.seq AND e.seq <= least(first.ends, (SELECT seq FROM ceiling)) AND e.seq <> ALL ($8)
+          AND e.seq >= first.seq AND e.seq <= least(first.ends, (SELECT seq FROM ceiling)) AND {not_in_flight}
           AND (e.seq > first.front OR {late})
         ORDER BY e.seq LIMIT $10::bigint) AS e
     UNION ALL
@@ -51,7 +54,7 @@ WITH clock AS MATERIALIZED (
         SELECT e.* FROM {p}event AS e
         WHERE e.lane = lane.lane AND e.status = 2 AND NOT e.parked
           AND (e.available_at, e.seq) > (lane.due_at, lane.due_seq) AND e.available_at <= (SELECT now FROM clock)
-          AND e.seq <> ALL ($8)
+          AND {not_in_flight}
         ORDER BY e.available_at, e.seq LIMIT $12::bigint) AS e
 ), judged AS (
     SELECT e.*, h.seq AS head, h.reason = 'returning' AS coming_back, {weight} AS weight,
@@ -81,7 +84,7 @@ FROM first AS lane LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT e.seq FROM {p}event AS e
     WHERE e.lane = lane.lane AND e.status = 0 AND NOT e.parked
-      AND e.seq > (SELECT seq FROM ceiling) AND e.seq <= lane.ends AND e.seq <> ALL ($8) AND (e.seq > lane.front OR {late})
+      AND e.seq > (SELECT seq FROM ceiling) AND e.seq <= lane.ends AND {not_in_flight} AND (e.seq > lane.front OR {late})
     ORDER BY e.seq LIMIT 1) AS beyond ON true
 UNION ALL
 SELECT 5, h.lane, e.seq, NULL, NULL, NULL, h.seq, NULL, {weight}, h.effective_key, e.event_type, e.aggregate_type,

@@ -33,6 +33,7 @@ const LATE: &str = "(SELECT $15::pg_snapshot IS NULL
 pub(in super::super) fn statement(shape: &Shape) -> Statement {
     let sql = row::spell(include_str!("claim.sql"))
         .replace("{late}", LATE)
+        .replace("{not_in_flight}", "e.seq NOT IN (SELECT unnest($8::bigint[]))")
         .replace("{keys}", &RETURNING_KEYS_MAX.to_string())
         .replace("{of_a_key}", &RETURNING_OF_A_KEY_MAX.to_string());
     Statement::new(&sql, shape)
@@ -161,11 +162,7 @@ pub(super) async fn look(
     let lanes = || cursors.iter().map(|cursor| cursor.lane);
     let at_start = |lane: &LaneClaim| (lane.from.due_at, lane.from.due_seq) == (Timestamp::EPOCH, 0);
     let due_at = lanes().map(|lane| (!at_start(lane)).then(|| lane.from.due_at.as_micros()));
-    // What is in flight lies behind the forward reads, but for hot events at the tip. Naming all of it would cost a comparison
-    // for each pair; the few that are met all the same are told by whoever sorts the rows.
-    let tip = cursors.iter().map(|cursor| cursor.front).max().unwrap_or_default();
-    let in_flight: Vec<i64> =
-        claim.in_flight.iter().filter(|seq| **seq > tip).map(|seq| integer(*seq)).collect();
+    let in_flight: Vec<i64> = claim.in_flight.iter().map(|seq| integer(*seq)).collect();
     let again: Vec<i64> = lanes().flat_map(|lane| &lane.again).map(|seq| integer(*seq)).collect();
     let rows = with_tokens(sql, lanes().map(|lane| lane.lease))
         .bind(cursors.iter().map(|cursor| integer(cursor.begins)).collect::<Vec<_>>())
