@@ -30,7 +30,9 @@ const FAR_EVERY: Duration = Duration::from_secs(10);
 const NEAR_EVERY: Duration = Duration::from_millis(50);
 /// A look may take this part of the time, if it takes long at all.
 const LOOKS_ARE_ONE_OF: u32 = 10;
-const LONG: Duration = Duration::from_millis(250);
+const LONG: Duration = Duration::from_millis(100);
+/// So many numbers are looked through in no time.
+const NARROW: Seq = 10_000;
 /// How many sights of near and of far looks are remembered, and how far apart those are that marks move by.
 const NEAR_SIGHTS_MAX: usize = 16;
 const FAR_SIGHTS_MAX: usize = 4;
@@ -107,9 +109,11 @@ impl Looks {
         positions: impl Iterator<Item = &'a Position> + Clone,
         now: Instant,
     ) -> From {
+        // A narrow look that took long was held up by something else.
+        let wide = positions.clone().any(|position| front(position) - near(position) > NARROW);
         let rested = |last: Option<(Instant, Duration)>, pause: Duration| {
             last.is_none_or(|(at, took)| {
-                let took = if took < LONG { Duration::ZERO } else { took * LOOKS_ARE_ONE_OF };
+                let took = if took < LONG || !wide { Duration::ZERO } else { took * LOOKS_ARE_ONE_OF };
                 now.saturating_duration_since(at) >= pause.max(took)
             })
         };
