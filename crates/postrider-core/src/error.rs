@@ -213,6 +213,13 @@ pub enum SchemaError {
         /// The table.
         table: String,
     },
+    /// The tables were made for another number of lanes, and there are events in them.
+    Lanes {
+        /// The number that they were made for.
+        found: u32,
+        /// The number that is wanted.
+        wanted: u32,
+    },
 }
 
 impl fmt::Display for SchemaError {
@@ -229,6 +236,11 @@ impl fmt::Display for SchemaError {
             Self::Missing { table } => write!(
                 f,
                 "the table {table} does not exist: call migrate(), or apply the printed schema by hand"
+            ),
+            Self::Lanes { found, wanted } => write!(
+                f,
+                "the outbox has {found} lanes and {wanted} are wanted: the number can be changed only while the outbox is empty and \
+                 nobody delivers from it; nothing was changed"
             ),
         }
     }
@@ -248,6 +260,8 @@ pub enum StoreErrorKind {
     ReadOnly,
     /// It is not a database, or a damaged one.
     Corrupt,
+    /// It let us not in, or not do that: a wrong password, or a right that is missing.
+    Denied,
     /// Anything else.
     Other,
 }
@@ -287,7 +301,10 @@ impl fmt::Display for StoreError {
             StoreErrorKind::Busy => ": the database is locked by somebody else",
             StoreErrorKind::Unreachable => ": the database cannot be reached",
             StoreErrorKind::ReadOnly => {
-                ": the database is read-only; check the rights of the file and its folder"
+                ": the database is read-only; check the rights of the file and its folder, or whether the server is a standby"
+            }
+            StoreErrorKind::Denied => {
+                ": the database refused it; check the user, the password and what was granted"
             }
             StoreErrorKind::Corrupt => ": the file is not a database, or is damaged",
             StoreErrorKind::Other => "",

@@ -86,6 +86,9 @@ pub struct Target {
     pub prefix: Prefix,
     /// The statement that inserts one event; written out once, because it is the hot one.
     pub insert_one: String,
+    /// Whether a statement may be prepared for longer than a transaction: not where a pooler hands each transaction to another
+    /// connection.
+    pub prepared: bool,
 }
 
 impl Target {

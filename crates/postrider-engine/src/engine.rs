@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::{
-    Settings,
+    Settings, announce,
     buffer::{Buffer, HandOver},
     catch::catch,
     claim, deliver, lease, lock, purge,
@@ -136,6 +136,7 @@ impl Engine {
         tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "purge", purge::run)));
         if shared.settings.poller {
             tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "claim", claim::run)));
+            tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "announce", announce::run)));
         }
         info!(instance = %shared.settings.instance, lanes = lock(&shared.buffer).lanes_owned(), "engine started");
         Ok(Self { shared, tasks: tokio::sync::Mutex::new(tasks), stop })
@@ -183,9 +184,13 @@ impl Engine {
         buffer.is_empty() && buffer.lanes_owned() > 0 && !buffer.is_expired(Instant::now())
     }
 
-    /// There may be something to deliver: a hint that follows a commit.
+    /// There may be something to deliver: a hint that follows a commit. Others hear of it if they may have to deliver it.
     pub fn wake(&self) {
         self.shared.wake.notify_one();
+        let owned = lock(&self.shared.buffer).lanes_owned();
+        if owned < self.shared.store.features().lanes as usize {
+            self.shared.store.announce();
+        }
     }
 
     /// Reserves places in the hot queue for events that are about to commit.
@@ -351,7 +356,7 @@ impl Reservation {
         }
         self.wake |= self.dropped > 0;
         if self.wake {
-            shared.wake.notify_one();
+            self.engine.wake();
         }
     }
 }

@@ -13,6 +13,7 @@
 //! from one that is down, `purge` ends the retention of what was delivered. [`Outbox`] is all of it in one piece;
 //! [`Engine`] and [`Writer`] are its halves for those who wire by hand. [`memory`] is a store without a database.
 
+mod announce;
 mod breaker;
 #[doc(hidden)]
 pub mod broken;

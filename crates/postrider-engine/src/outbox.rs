@@ -150,8 +150,9 @@ impl Outbox {
 
     /// There may be something to deliver: a hint, for commits that no receipt knows of.
     pub fn wake(&self) {
-        if let Some(engine) = &self.engine {
-            engine.wake();
+        match &self.engine {
+            Some(engine) => engine.wake(),
+            None => self.store().announce(),
         }
     }
 

@@ -180,6 +180,7 @@ impl Writer {
             ids: prepared.ids,
             notice,
             engine: engine.map(Arc::downgrade),
+            store: self.store.clone(),
             #[cfg(feature = "broken-variants")]
             events: prepared.events,
         }
@@ -284,6 +285,7 @@ pub struct Receipts {
     notice: Notice,
     /// A receipt that somebody keeps does not keep the engine alive.
     engine: Option<Weak<Engine>>,
+    store: Arc<dyn Store>,
     #[cfg(feature = "broken-variants")]
     events: Vec<Event>,
 }
@@ -299,15 +301,18 @@ impl Receipts {
         self.notice.ids.len()
     }
 
-    /// The transaction was committed: wakes the engine. Never fails, also after a shutdown.
+    /// The transaction was committed: wakes the engine, or those of other processes. Never fails, also after a shutdown.
     pub fn committed(mut self) {
         self.notice.tell(Fate::Committed);
-        if let Some(engine) = self.engine.as_ref().and_then(Weak::upgrade) {
-            #[cfg(feature = "broken-variants")]
-            if crate::broken::is(crate::broken::Variant::ReceiptDelivers) {
-                engine.deliver_unproved(&self.events);
+        match self.engine.as_ref().and_then(Weak::upgrade) {
+            Some(engine) => {
+                #[cfg(feature = "broken-variants")]
+                if crate::broken::is(crate::broken::Variant::ReceiptDelivers) {
+                    engine.deliver_unproved(&self.events);
+                }
+                engine.wake();
             }
-            engine.wake();
+            None => self.store.announce(),
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! # Layout
 //!
+//! * [`postgres`]: the outbox in a PostgreSQL database, and the writers for the transactions of `sqlx`
 //! * [`sqlite`]: the outbox in a SQLite database, and the writers for the transactions of `sqlx` and `rusqlite`
 //!
 //! ```
@@ -23,10 +24,18 @@
 //! # }
 //! ```
 
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+#[cfg(feature = "postgres")]
+pub use postgres::{PgStore, PgTx};
 #[cfg(feature = "rusqlite")]
 pub use sqlite::Rusqlite;
 #[cfg(feature = "sqlite")]
-pub use sqlite::{SqliteStore, SqliteTx, Sqlx};
+pub use sqlite::{SqliteStore, SqliteTx};
+
+/// What the adapters of sqlx are known by to [`CallerTx`](postrider_core::CallerTx). Callers never name it.
+#[derive(Debug, Clone, Copy)]
+pub struct Sqlx;

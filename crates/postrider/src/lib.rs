@@ -96,3 +96,9 @@ pub use postrider_macros::publish;
 pub mod sqlite {
     pub use postrider_sqlx::sqlite::*;
 }
+
+/// The PostgreSQL store and its writers.
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    pub use postrider_sqlx::postgres::*;
+}

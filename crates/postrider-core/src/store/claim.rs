@@ -19,16 +19,64 @@ pub struct Position {
     pub due_at: Timestamp,
     /// ...and this `seq` within it. Both go back to the start when the end was reached, unless rows were passed over.
     pub due_seq: Seq,
+    /// What a store in which transactions can commit late keeps beside; others leave it alone.
+    pub trail: Trail,
 }
 
 impl Position {
     /// Before everything.
-    pub const START: Self = Self { seq: 0, met: 0, due_at: Timestamp::EPOCH, due_seq: 0 };
+    pub const START: Self =
+        Self { seq: 0, met: 0, due_at: Timestamp::EPOCH, due_seq: 0, trail: Trail::START };
+
+    /// Behind this event, and behind what waits for this time. Nothing comes back from parking there: it was not met on the way.
+    pub const fn at(seq: Seq, due_at: Timestamp, due_seq: Seq) -> Self {
+        let trail = Trail { front: seq, near: seq, near_next: seq, far_next: seq, ..Trail::START };
+        Self { seq, met: 0, due_at, due_seq, trail }
+    }
 
     /// How far fresh events were read.
-    pub const fn front(&self) -> Seq {
-        if self.met == Seq::MAX || self.met < self.seq { self.seq } else { self.met }
+    pub fn front(&self) -> Seq {
+        let met = if self.met == Seq::MAX { 0 } else { self.met };
+        self.seq.max(met).max(self.trail.front)
     }
+}
+
+/// How a store that cannot know what may still commit goes forward without reading again and again what it has met.
+///
+/// The forward read goes on from the `front`. What commits behind it is found by a look from one of two marks: a `near` one,
+/// which is behind only by what was open a moment ago, and [`Position::seq`] itself, far behind, which is certain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Trail {
+    /// The last event that the forward read has met.
+    pub front: Seq,
+    /// Up to here all is met, unless a transaction was slow between taking its number and saying that it is there.
+    pub near: Seq,
+    /// Where the near mark goes once nothing that was open at a certain time is open any more...
+    pub near_next: Seq,
+    /// ...which is this time.
+    pub near_at: Timestamp,
+    /// The same for [`Position::seq`].
+    pub far_next: Seq,
+    /// The same for [`Position::seq`].
+    pub far_at: Timestamp,
+    /// The store's own number for the last look from the near mark: what that could see was met.
+    pub near_sight: u64,
+    /// The same for the last look from [`Position::seq`].
+    pub far_sight: u64,
+}
+
+impl Trail {
+    /// Before everything.
+    pub const START: Self = Self {
+        front: 0,
+        near: 0,
+        near_next: 0,
+        near_at: Timestamp::EPOCH,
+        far_next: 0,
+        far_at: Timestamp::EPOCH,
+        near_sight: 0,
+        far_sight: 0,
+    };
 }
 
 /// One lane of a claim.

@@ -13,7 +13,7 @@ mod lane;
 mod operate;
 mod settle;
 
-pub use claim::{Admission, Claim, Claimed, ClaimedEvent, Glance, LaneClaim, Position, Undecodable};
+pub use claim::{Admission, Claim, Claimed, ClaimedEvent, Glance, LaneClaim, Position, Trail, Undecodable};
 pub use lane::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Taken, Token};
 pub use operate::{DeadLetter, EventStatus, Hold, HoldReason, Stats};
 pub use settle::{Change, Settled, Settlement};
@@ -105,4 +105,14 @@ pub trait Store: Send + Sync + 'static {
 
     /// What a key waits for; none if it is not held.
     fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>>;
+
+    /// Tells other instances that something was committed. A hint: it returns at once, many become one, and whether any
+    /// of them arrives is open. Stores that cannot reach others do nothing.
+    fn announce(&self) {}
+
+    /// Waits until another instance [announces](Store::announce) something. For ever where nobody can; an error if the way is
+    /// cut, after which it is worth asking again.
+    fn announced(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(std::future::pending())
+    }
 }

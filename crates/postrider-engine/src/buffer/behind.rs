@@ -46,7 +46,7 @@ impl Place {
     }
 
     fn at(position: Position) -> Self {
-        Self { seq: Some(position.seq), due: Some((position.due_at, position.due_seq)) }
+        Self { seq: Some(position.front()), due: Some((position.due_at, position.due_seq)) }
     }
 
     /// The earlier of both, fresh and waiting events apart.
@@ -62,8 +62,7 @@ impl Place {
         let (due_at, due_seq) = self.due.unwrap_or((END_OF_TIME, 0));
         // Where transactions may still be open, everything is looked at: what commits late may stand before what was passed over.
         let seq = self.seq.map_or(lane.front(), |seq| seq.min(lane.seq));
-        // Nothing comes back from parking here: the lane's own position sees to that.
-        Position { seq, met: 0, due_at, due_seq }
+        Position::at(seq, due_at, due_seq)
     }
 }
 

@@ -32,10 +32,10 @@ impl Plan {
     pub(crate) fn got_on(&self, claimed: &Claimed) -> bool {
         self.claim.lanes.iter().any(|lane| {
             let reached = claimed.positions.iter().find(|(number, _)| *number == lane.lease.lane);
-            reached.is_some_and(|(number, reached)| match self.backlog {
-                None => lane.from.front() < reached.front(),
-                // What had to be left is where it begins again.
-                Some(_) => lane.from.seq < reached.seq && self.refused(*number).is_none(),
+            reached.is_some_and(|(number, reached)| {
+                // What had to be left is where a walk over a backlog begins again.
+                let left = self.backlog.is_some() && self.refused(*number).is_some();
+                lane.from.front() < reached.front() && !left
             })
         })
     }

@@ -92,8 +92,12 @@ impl Shared {
 impl MemoryStore {
     /// An empty outbox with so many lanes, at least one.
     pub fn new(lanes: u32) -> Self {
-        let target =
-            Target { dialect: Dialect::Memory, prefix: Prefix::default(), insert_one: String::new() };
+        let target = Target {
+            dialect: Dialect::Memory,
+            prefix: Prefix::default(),
+            insert_one: String::new(),
+            prepared: true,
+        };
         let tables = Mutex::new(Tables::new(lanes.max(1)));
         Self { shared: Arc::new(Shared { clock: Clock::default(), target, tables }) }
     }

@@ -103,6 +103,7 @@ impl Fresh {
             met: met.max(claim.from.met),
             due_at,
             due_seq,
+            ..claim.from
         }
     }
 

@@ -31,7 +31,7 @@ pub(super) fn target(prefix: &Prefix) -> Target {
          content_type, headers, payload, payload_bytes, occurred_at, available_at, created_at) VALUES {ROW}"
     );
     let insert_one = splice(&insert_one, prefix);
-    Target { dialect: Dialect::Sqlite, prefix: prefix.clone(), insert_one }
+    Target { dialect: Dialect::Sqlite, prefix: prefix.clone(), insert_one, prepared: true }
 }
 
 /// The statement that inserts `rows` events and, where duplicates are kept, gives the ids of the new ones.

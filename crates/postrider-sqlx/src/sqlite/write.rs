@@ -17,16 +17,14 @@ use sqlx::{
     sqlite::SqliteArguments,
 };
 
+use crate::Sqlx;
+
 use super::{
     SqliteStore, connect,
     error::{is_nested_begin, of_sqlx, of_sqlx_insert},
     insert::{self, Value},
     statement::{json, natural, splice},
 };
-
-/// What the adapters of sqlx are known by to [`CallerTx`]. Callers never name it.
-#[derive(Debug, Clone, Copy)]
-pub struct Sqlx;
 
 /// The driver's name in messages.
 const DRIVER: &str = "sqlx (SQLite)";

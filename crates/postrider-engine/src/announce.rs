@@ -1,0 +1,20 @@
+//! Announce: other processes tell that something was committed. State: none. When it fails: polling delivers, as always.
+
+use std::sync::Arc;
+
+use tracing::debug;
+
+use crate::engine::Shared;
+
+/// Wakes the poller whenever another process announces something.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    loop {
+        match shared.store.announced().await {
+            Ok(()) => shared.wake.notify_one(),
+            Err(error) => {
+                debug!(%error, "cannot hear of other processes: polling goes on");
+                tokio::time::sleep(shared.settings.poll_max).await;
+            }
+        }
+    }
+}

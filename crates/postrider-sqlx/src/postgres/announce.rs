@@ -1,0 +1,93 @@
+//! Wake-ups between processes: `NOTIFY` from a connection of our own, after the commit, many as one; and `LISTEN`.
+//!
+//! Never inside of the business transaction: PostgreSQL lets those that notify commit one after the other.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU8, Ordering::SeqCst},
+};
+
+use postrider_core::{rng::Rng, tx::Prefix};
+use sqlx::{
+    AssertSqlSafe, PgPool,
+    postgres::{PgConnectOptions, PgListener, PgPoolOptions},
+};
+use tokio::sync::Mutex;
+
+/// Nothing is to be sent; something is being sent; something is to be sent after that.
+const IDLE: u8 = 0;
+const SENDING: u8 = 1;
+const AGAIN: u8 = 2;
+
+/// Rings for others, and hears them.
+pub(super) struct Bell {
+    channel: String,
+    /// Who rings: one's own ringing is no news.
+    ringer: String,
+    state: AtomicU8,
+    /// Where to listen; none behind a pooler, whose connections nobody keeps.
+    options: Option<PgConnectOptions>,
+    listener: Mutex<Option<PgListener>>,
+}
+
+impl Bell {
+    pub(super) fn new(prefix: &Prefix, options: Option<PgConnectOptions>) -> Self {
+        let ringer = format!("{:016x}", Rng::from_entropy().next_u64());
+        let channel = format!("{prefix}wake").to_ascii_lowercase();
+        Self { channel, ringer, state: AtomicU8::new(IDLE), options, listener: Mutex::new(None) }
+    }
+
+    /// Rings soon. While one ring is under way, any number of others become one.
+    pub(super) fn ring(self: &Arc<Self>, pool: &PgPool) {
+        if self.state.swap(AGAIN, SeqCst) != IDLE {
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            self.state.store(IDLE, SeqCst);
+            return;
+        };
+        let (bell, pool) = (Arc::clone(self), pool.clone());
+        runtime.spawn(async move {
+            loop {
+                bell.state.store(SENDING, SeqCst);
+                // Safe because the channel is made of a plain identifier and the ringer of digits.
+                let notify = AssertSqlSafe(format!("NOTIFY {}, '{}'", bell.channel, bell.ringer));
+                if let Err(error) = sqlx::raw_sql(notify).execute(&pool).await {
+                    tracing::debug!(%error, "could not wake others: they will poll");
+                }
+                if bell.state.compare_exchange(SENDING, IDLE, SeqCst, SeqCst).is_ok() {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Waits until somebody else rings. A connection that was made anew counts: nobody knows what was missed.
+    pub(super) async fn heard(&self) -> sqlx::Result<()> {
+        let Some(options) = &self.options else {
+            return std::future::pending().await;
+        };
+        let mut place = self.listener.lock().await;
+        let Some(listener) = place.as_mut() else {
+            *place = Some(self.listen(options.clone()).await?);
+            return Ok(());
+        };
+        loop {
+            match listener.try_recv().await {
+                Ok(Some(ring)) if ring.payload() == self.ringer => {}
+                Ok(_) => return Ok(()),
+                Err(error) => {
+                    *place = None;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    async fn listen(&self, options: PgConnectOptions) -> sqlx::Result<PgListener> {
+        let pool = PgPoolOptions::new().max_connections(1).max_lifetime(None).idle_timeout(None);
+        let mut listener = PgListener::connect_with(&pool.connect_with(options).await?).await?;
+        listener.listen(&self.channel).await?;
+        Ok(listener)
+    }
+}

@@ -1,0 +1,313 @@
+//! One look at the lanes of a claim, as rows that are sorted by what can become of them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use postrider_core::{
+    Timestamp,
+    store::{Claim, ClaimedEvent, Lane, LaneClaim, Seq},
+};
+use sqlx::{PgConnection, Row, postgres::PgRow};
+
+use super::{
+    super::{
+        lease::with_tokens,
+        row::{self, column},
+        statement::{Shape, Statement, integer, natural, optional_time, time},
+    },
+    trail::{Behind, Sight},
+};
+
+/// Most keys that come back in one claim, and most events of each.
+pub(super) const RETURNING_KEYS_MAX: usize = 256;
+pub(super) const RETURNING_OF_A_KEY_MAX: usize = 16;
+
+/// Fewest waiting rows that are looked at in a lane. Few are enough: no lane has to fill a claim alone, and the next claim goes on.
+const WAITING_OF_A_LANE_MIN: usize = 16;
+
+/// Whether a row behind the forward read is one that the last look could not see. Transactions are numbered with 32 bits in a row
+/// and with 64 in a snapshot; none in a row is later than the end of the present one.
+const LATE: &str = "(SELECT $15::pg_snapshot IS NULL
+        OR NOT pg_visible_in_snapshot(x.id::text::xid8, $15::pg_snapshot) AND x.id <> ALL ($16::bigint[])
+    FROM (SELECT clock.xmax - ((clock.xmax - e.xmin::text::bigint) & 4294967295) AS id FROM clock) AS x)";
+
+pub(in super::super) fn statement(shape: &Shape) -> Statement {
+    let sql = row::spell(include_str!("claim.sql"))
+        .replace("{late}", LATE)
+        .replace("{not_in_flight}", "e.seq NOT IN (SELECT unnest($8::bigint[]))")
+        .replace("{keys}", &RETURNING_KEYS_MAX.to_string())
+        .replace("{of_a_key}", &RETURNING_OF_A_KEY_MAX.to_string());
+    Statement::new(&sql, shape)
+}
+
+/// What a row that was met says for itself.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) lane: Lane,
+    pub(super) seq: Seq,
+    pub(super) state: State,
+    pub(super) available_at: Timestamp,
+    pub(super) weight: usize,
+    /// Whether its key is held because of it, or because others stand behind it.
+    pub(super) held: bool,
+    /// What an admission wants to know.
+    pub(super) words: Option<Words>,
+}
+
+/// A row's key and types, as they stand in the table.
+#[derive(Debug, Default)]
+pub(super) struct Words {
+    pub(super) key: Option<String>,
+    pub(super) event_type: String,
+    pub(super) aggregate_type: String,
+}
+
+/// What can become of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// It is due and nothing is in front of it.
+    Due,
+    /// Its key waits for another event, or for those that are coming back.
+    Follower { returning: bool },
+    /// It is not due and was never tried: it waits for its time, without holding its key.
+    Delayed,
+    /// It waits already, or the engine has it.
+    Elsewhere,
+}
+
+/// A key that is free again, and what is parked behind it.
+#[derive(Debug)]
+pub(super) struct Freed {
+    pub(super) lane: Lane,
+    pub(super) key: String,
+    /// The event that it waited for.
+    pub(super) head: Seq,
+    pub(super) parked: Vec<Seen>,
+}
+
+/// What a lane says for itself.
+#[derive(Debug, Default)]
+pub(super) struct LaneSeen {
+    /// Whether it has a fresh row at all.
+    pub(super) any: bool,
+    /// Whether it has fresh rows over the ceiling.
+    pub(super) beyond: bool,
+    pub(super) next_due: Option<Timestamp>,
+}
+
+/// What a look saw.
+#[derive(Debug, Default)]
+pub(in super::super) struct Look {
+    pub(super) sight: Sight,
+    pub(super) lanes: BTreeMap<Lane, LaneSeen>,
+    /// Up to where all lanes were read.
+    pub(super) ceiling: Option<Seq>,
+    pub(super) again: Vec<Seen>,
+    pub(super) fresh: Vec<Seen>,
+    pub(super) waiting: Vec<Seen>,
+    pub(super) returning: Vec<Freed>,
+    /// Fresh rows that were read whole.
+    pub(super) read: HashMap<Seq, ClaimedEvent>,
+    pub(super) limits: Limits,
+}
+
+/// How much a look may see.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Limits {
+    pub(super) fresh: usize,
+    pub(super) waiting_of_a_lane: usize,
+    /// How far over the first row to look.
+    width: u64,
+}
+
+impl Limits {
+    /// Rows that are passed over are no candidates, so with an admission more are looked at than can come.
+    fn of(claim: &Claim, lanes_in_all: u32) -> Self {
+        let fresh = match claim.admission {
+            Some(_) => claim.limit.saturating_mul(4).max(1024),
+            None => claim.limit.max(1),
+        };
+        let lanes = claim.lanes.len().max(1);
+        let waiting = (fresh.saturating_mul(2) / lanes).max(WAITING_OF_A_LANE_MIN);
+        // Numbers are dense, and this part of them falls into our lanes.
+        let width = fresh.saturating_mul(lanes_in_all as usize) / lanes;
+        let width = u64::try_from(width).unwrap_or(u64::MAX).clamp(1, 1 << 40) - 1;
+        Self { fresh, waiting_of_a_lane: waiting.min(fresh.saturating_add(1)), width }
+    }
+
+    /// The largest event that is read together with the look: all that the look can see must fit.
+    fn read_at_once(self, claim: &Claim) -> Option<i64> {
+        let rows =
+            integer(self.width.saturating_add(1)).min(integer(self.fresh.saturating_mul(claim.lanes.len())));
+        claim.admission.is_none().then(|| integer(claim.bytes) / rows.max(1))
+    }
+}
+
+/// Where a lane is read from, and what is known of what lies behind its forward read.
+pub(super) struct Cursor<'a> {
+    pub(super) lane: &'a LaneClaim,
+    pub(super) begins: Seq,
+    pub(super) front: Seq,
+}
+
+/// Looks at all lanes of a claim.
+pub(super) async fn look(
+    sql: &Statement,
+    conn: &mut PgConnection,
+    claim: &Claim,
+    cursors: &[Cursor<'_>],
+    behind: Option<&Behind>,
+    lanes_in_all: u32,
+) -> sqlx::Result<Look> {
+    let limits = Limits::of(claim, lanes_in_all);
+    let lanes = || cursors.iter().map(|cursor| cursor.lane);
+    let at_start = |lane: &LaneClaim| (lane.from.due_at, lane.from.due_seq) == (Timestamp::EPOCH, 0);
+    let due_at = lanes().map(|lane| (!at_start(lane)).then(|| lane.from.due_at.as_micros()));
+    let in_flight: Vec<i64> = claim.in_flight.iter().map(|seq| integer(*seq)).collect();
+    let again: Vec<i64> = lanes().flat_map(|lane| &lane.again).map(|seq| integer(*seq)).collect();
+    let rows = with_tokens(sql, lanes().map(|lane| lane.lease))
+        .bind(cursors.iter().map(|cursor| integer(cursor.begins)).collect::<Vec<_>>())
+        .bind(lanes().map(|lane| integer(lane.to)).collect::<Vec<_>>())
+        .bind(due_at.collect::<Vec<_>>())
+        .bind(lanes().map(|lane| integer(lane.from.due_seq)).collect::<Vec<_>>())
+        .bind(in_flight)
+        .bind(again)
+        .bind(integer(limits.fresh))
+        .bind(integer(limits.width))
+        .bind(integer(limits.waiting_of_a_lane))
+        .bind(limits.read_at_once(claim))
+        .bind(cursors.iter().map(|cursor| integer(cursor.front)).collect::<Vec<_>>())
+        .bind(behind.map(|behind| behind.snapshot.as_str()))
+        .bind(behind.map(|behind| behind.wrote.as_slice()))
+        .fetch_all(conn)
+        .await?;
+    let mut look = Look { limits, ..Look::default() };
+    // What is due is judged by the clock, which comes in a row of its own.
+    for row in rows.iter().filter(|row| kind(row) == 0) {
+        look.sight = Sight::of(row)?;
+        look.ceiling = row.try_get::<Option<i64>, _>(column::WEIGHT)?.map(natural);
+    }
+    for row in &rows {
+        look.take(row, claim)?;
+    }
+    look.again.sort_unstable_by_key(|seen| seen.seq);
+    look.fresh.sort_unstable_by_key(|seen| seen.seq);
+    look.waiting.sort_unstable_by_key(|seen| (seen.available_at, seen.seq));
+    look.returning.sort_by_key(|freed| freed.head);
+    Ok(look)
+}
+
+fn kind(row: &PgRow) -> i32 {
+    row.try_get(column::KIND).unwrap_or_default()
+}
+
+impl Look {
+    /// Leaves as many fresh rows as a look may see, and none that lies over one of a lane that had more. Says whether there
+    /// were as many.
+    pub(super) fn cut_fresh(&mut self) -> bool {
+        let mut counts: BTreeMap<Lane, (usize, Seq)> = BTreeMap::new();
+        for seen in &self.fresh {
+            let (count, last) = counts.entry(seen.lane).or_default();
+            (*count, *last) = (*count + 1, seen.seq);
+        }
+        let full =
+            counts.values().filter(|(count, _)| *count >= self.limits.fresh).map(|(_, last)| *last).min();
+        if let Some(last) = full {
+            self.fresh.retain(|seen| seen.seq <= last);
+        }
+        let over = self.fresh.len() > self.limits.fresh;
+        self.fresh.truncate(self.limits.fresh);
+        over || full.is_some()
+    }
+
+    fn take(&mut self, row: &PgRow, claim: &Claim) -> sqlx::Result<()> {
+        match kind(row) {
+            0 => {}
+            1 => {
+                let seen = LaneSeen {
+                    any: row.try_get::<Option<i64>, _>(column::SEQ)?.is_some(),
+                    beyond: row.try_get::<Option<i64>, _>(column::HEAD)?.is_some(),
+                    next_due: optional_time(row, column::AVAILABLE_AT)?,
+                };
+                self.lanes.insert(lane(row)?, seen);
+            }
+            5 => self.take_returning(row, claim)?,
+            kind => {
+                let seen = self.see(row, claim)?;
+                match kind {
+                    2 => self.again.push(seen),
+                    3 => {
+                        if row.try_get(column::READ)? {
+                            self.read.insert(seen.seq, row::claimed(row, seen.held)?);
+                        }
+                        self.fresh.push(seen);
+                    }
+                    _ => self.waiting.push(seen),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn see(&self, row: &PgRow, claim: &Claim) -> sqlx::Result<Seen> {
+        let seq: Seq = natural(row.try_get(column::SEQ)?);
+        let available_at = time(row, column::AVAILABLE_AT)?;
+        let head = row.try_get::<Option<i64>, _>(column::HEAD)?.map(natural::<Seq>);
+        let is_new = row.try_get::<i16, _>(column::STATUS)? == 0;
+        // One that was written to be delivered at once is never early, also if the clock was set back since: taken for a
+        // delayed one, it would let later events of its key pass.
+        let early =
+            available_at > self.sight.now && (!is_new || available_at > time(row, column::CREATED_AT)?);
+        let state = if claim.in_flight.binary_search(&seq).is_ok() {
+            State::Elsewhere
+        } else if early {
+            // Time comes before the key: what is parked is due.
+            if is_new { State::Delayed } else { State::Elsewhere }
+        } else if head.is_some_and(|head| head != seq) {
+            State::Follower {
+                returning: row.try_get::<Option<bool>, _>(column::COMING_BACK)?.unwrap_or(false),
+            }
+        } else {
+            State::Due
+        };
+        seen(row, seq, (state, available_at, head.is_some()), claim)
+    }
+
+    fn take_returning(&mut self, row: &PgRow, claim: &Claim) -> sqlx::Result<()> {
+        let (lane, key) = (lane(row)?, row.try_get::<String, _>(column::KEY)?);
+        // The rows of one key come one after the other.
+        if self.returning.last().is_none_or(|freed| (freed.lane, &freed.key) != (lane, &key)) {
+            let head = natural(row.try_get(column::HEAD)?);
+            self.returning.push(Freed { lane, key, head, parked: Vec::new() });
+        }
+        let parked = row.try_get::<Option<i64>, _>(column::SEQ)?.map(natural::<Seq>);
+        if let (Some(seq), Some(freed)) = (parked, self.returning.last_mut()) {
+            let in_memory = claim.in_flight.binary_search(&seq).is_ok();
+            let state = if in_memory { State::Elsewhere } else { State::Due };
+            freed.parked.push(seen(row, seq, (state, Timestamp::EPOCH, true), claim)?);
+        }
+        Ok(())
+    }
+}
+
+fn lane(row: &PgRow) -> sqlx::Result<Lane> {
+    Ok(natural(row.try_get::<i32, _>(column::LANE)?.into()))
+}
+
+fn seen(
+    row: &PgRow,
+    seq: Seq,
+    (state, available_at, held): (State, Timestamp, bool),
+    claim: &Claim,
+) -> sqlx::Result<Seen> {
+    // Only an admission asks for these.
+    let words = match claim.admission {
+        Some(_) => Some(Words {
+            key: row.try_get(column::KEY)?,
+            event_type: row.try_get(column::EVENT_TYPE)?,
+            aggregate_type: row.try_get(column::AGGREGATE_TYPE)?,
+        }),
+        None => None,
+    };
+    let weight = natural(row.try_get(column::WEIGHT)?);
+    Ok(Seen { lane: lane(row)?, seq, state, available_at, weight, held, words })
+}

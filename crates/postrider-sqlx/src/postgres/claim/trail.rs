@@ -1,0 +1,254 @@
+//! Late commits: what may still appear behind the forward read, and when to look for it.
+//!
+//! A transaction takes the numbers of its events when it inserts them and shows them when it commits. So behind the last row that
+//! a lane's forward read has met others may appear. They are found by a look from a mark behind it, which the forward read then goes
+//! on from: from a *near* mark in nearly every claim, from a *far* one now and then.
+//!
+//! A mark moves up to where the forward read stood once every transaction that had a number of its own at a later time is over,
+//! and a look has been made since. The far mark demands that this time lies a minute later, because a statement takes the numbers of
+//! its events before its transaction gets one. Below the far mark nothing can appear any more. Both cost little: a look returns only
+//! what the look before it could not see.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use postrider_core::{
+    Timestamp,
+    store::{Position, Seq, Trail},
+};
+use sqlx::{Row, postgres::PgRow};
+
+use super::super::{row::column, statement::time};
+
+/// How long a statement may take from the numbers of its events to that of its transaction.
+const GRACE: Duration = Duration::from_secs(60);
+/// How often to look from the far mark.
+const FAR_EVERY: Duration = Duration::from_secs(10);
+/// How often to look from the near mark while claims come back full, and latency is the backlog's.
+const NEAR_EVERY: Duration = Duration::from_millis(50);
+/// A look may take this part of the time, if it takes long at all.
+const LOOKS_ARE_ONE_OF: u32 = 10;
+const LONG: Duration = Duration::from_millis(100);
+/// So many numbers are looked through in no time.
+const NARROW: Seq = 10_000;
+/// How many sights of near and of far looks are remembered, and how far apart those are that marks move by.
+const NEAR_SIGHTS_MAX: usize = 16;
+const FAR_SIGHTS_MAX: usize = 4;
+const WROTE_MAX: usize = 64;
+const HORIZONS_MAX: usize = 256;
+const HORIZON_EVERY: Duration = Duration::from_millis(500);
+
+/// What a claim knows of the moment that it read at.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sight {
+    /// The database's clock.
+    pub(super) now: Timestamp,
+    /// A time that is not later than the snapshot.
+    at: Timestamp,
+    /// Every transaction with a smaller number is over.
+    xmin: i64,
+    /// No transaction has a number as large.
+    xmax: i64,
+    pub(super) snapshot: String,
+}
+
+impl Sight {
+    pub(super) fn of(row: &PgRow) -> sqlx::Result<Self> {
+        Ok(Self {
+            now: time(row, column::CREATED_AT)?,
+            at: time(row, column::AVAILABLE_AT)?,
+            xmin: row.try_get(column::SEQ)?,
+            xmax: row.try_get(column::HEAD)?,
+            snapshot: row.try_get(column::KEY)?,
+        })
+    }
+}
+
+/// What a look behind the forward read may leave out.
+#[derive(Debug, Clone)]
+pub(super) struct Behind {
+    /// What the last look could see.
+    pub(super) snapshot: String,
+    /// What claims have changed since then.
+    pub(super) wrote: Vec<i64>,
+}
+
+/// Where a claim reads from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum From {
+    /// Where the last one stood.
+    Front,
+    /// The near mark.
+    Near,
+    /// The far mark.
+    Far,
+}
+
+/// What a store remembers of its claims. None of it decides what is met, only when to look and what to leave out of it.
+#[derive(Debug, Default)]
+pub(in super::super) struct Looks {
+    near: VecDeque<(u64, Sight)>,
+    far: VecDeque<(u64, Sight)>,
+    last_sight: u64,
+    /// The transactions in which claims wrote: what they changed they have met.
+    wrote: VecDeque<i64>,
+    /// At these times no transaction had a number as large.
+    horizons: VecDeque<(Timestamp, i64)>,
+    last_near: Option<(Instant, Duration)>,
+    last_far: Option<(Instant, Duration)>,
+    /// Whether the last claim left something.
+    full: bool,
+}
+
+impl Looks {
+    /// Where the next claim of these lanes reads from.
+    pub(super) fn begin<'a>(
+        &self,
+        positions: impl Iterator<Item = &'a Position> + Clone,
+        now: Instant,
+    ) -> From {
+        // A narrow look that took long was held up by something else.
+        let wide = positions.clone().any(|position| front(position) - near(position) > NARROW);
+        let rested = |last: Option<(Instant, Duration)>, pause: Duration| {
+            last.is_none_or(|(at, took)| {
+                let took = if took < LONG || !wide { Duration::ZERO } else { took * LOOKS_ARE_ONE_OF };
+                now.saturating_duration_since(at) >= pause.max(took)
+            })
+        };
+        let near_pause = if self.full { NEAR_EVERY } else { Duration::ZERO };
+        if positions.clone().any(|position| far(position) < near(position))
+            && rested(self.last_far, FAR_EVERY)
+        {
+            From::Far
+        } else if positions.into_iter().any(|position| near(position) < front(position))
+            && rested(self.last_near, near_pause)
+        {
+            From::Near
+        } else {
+            From::Front
+        }
+    }
+
+    /// What the last look from there saw, if all lanes have it in common and it is still known.
+    pub(super) fn behind<'a>(
+        &self,
+        positions: impl Iterator<Item = &'a Position>,
+        from: From,
+    ) -> Option<Behind> {
+        let sight = |position: &Position| {
+            if from == From::Far { position.trail.far_sight } else { position.trail.near_sight }
+        };
+        let oldest = positions.filter(|position| front(position) > 0).map(sight).min()?;
+        self.near.iter().chain(&self.far).find(|(number, _)| *number == oldest).map(|(_, sight)| Behind {
+            snapshot: sight.snapshot.clone(),
+            wrote: self.wrote.iter().copied().collect(),
+        })
+    }
+
+    /// Notes what a claim saw. Gives it a number, and says at what time, at the latest, every transaction that then had a number
+    /// is over in it.
+    pub(super) fn saw(
+        &mut self,
+        sight: &Sight,
+        from: From,
+        started: Instant,
+        full: bool,
+    ) -> (u64, Timestamp) {
+        let over_at = self.over_at(sight);
+        self.full = full;
+        let look = Some((Instant::now(), started.elapsed()));
+        match from {
+            From::Front => {}
+            From::Near => self.last_near = look,
+            From::Far => (self.last_near, self.last_far) = (look, look),
+        }
+        match self.horizons.back_mut() {
+            // The last one is the newest there can be, so that marks are not kept waiting for the next.
+            Some(last)
+                if sight.at.since(last.0) < HORIZON_EVERY
+                    && (last.1 == sight.xmax || last.1 <= sight.xmin) =>
+            {
+                *last = (sight.at, sight.xmax);
+            }
+            Some(last) if sight.at.since(last.0) < HORIZON_EVERY => {}
+            _ => self.horizons.push_back((sight.at, sight.xmax)),
+        }
+        if self.horizons.len() > HORIZONS_MAX {
+            self.horizons.pop_front();
+        }
+        self.last_sight += 1;
+        if from == From::Far || self.far.is_empty() {
+            self.far.push_back((self.last_sight, sight.clone()));
+        }
+        self.near.push_back((self.last_sight, sight.clone()));
+        if self.near.len() > NEAR_SIGHTS_MAX {
+            self.near.pop_front();
+        }
+        if self.far.len() > FAR_SIGHTS_MAX {
+            self.far.pop_front();
+        }
+        (self.last_sight, over_at)
+    }
+
+    /// The latest time at which every transaction that then had a number is over in this sight.
+    fn over_at(&self, sight: &Sight) -> Timestamp {
+        let over = self.horizons.iter().rev().find(|(_, xmax)| *xmax <= sight.xmin);
+        over.map_or(Timestamp::EPOCH, |(at, _)| *at)
+    }
+
+    /// Where a lane stands after a claim: `front_now` is the last row that it has met, and `looked` says whether everything
+    /// behind the forward read was.
+    pub(super) fn next(
+        was: &Position,
+        (front_now, looked, from): (Seq, bool, From),
+        now: Timestamp,
+        (number, over_at): (u64, Timestamp),
+    ) -> (Seq, Trail) {
+        let (mut seq, mut trail) = (far(was), was.trail);
+        (trail.front, trail.near) = (front_now.max(front(was)), near(was));
+        let empty = near(was) >= front(was);
+        if (looked && from != From::Front) || empty {
+            trail.near_sight = number;
+            if trail.near_at < over_at {
+                trail.near = trail.near.max(trail.near_next);
+            }
+        }
+        if looked && from == From::Far || far(was) >= front(was) {
+            trail.far_sight = number;
+            if trail.far_at.plus(GRACE) < over_at {
+                seq = seq.max(trail.far_next);
+                (trail.far_next, trail.far_at) = (trail.front, now);
+            }
+        }
+        if trail.near >= trail.near_next {
+            (trail.near_next, trail.near_at) = (trail.front, now);
+        }
+        if trail.far_next == 0 {
+            (trail.far_next, trail.far_at) = (trail.front, now);
+        }
+        (seq, trail)
+    }
+
+    /// Notes in which transaction a claim wrote.
+    pub(in super::super) fn wrote(&mut self, xid: i64) {
+        self.wrote.push_back(xid);
+        if self.wrote.len() > WROTE_MAX {
+            self.wrote.pop_front();
+        }
+    }
+}
+
+/// Everything up to here was met, for ever.
+pub(super) fn far(position: &Position) -> Seq {
+    position.seq
+}
+
+pub(super) fn near(position: &Position) -> Seq {
+    position.trail.near.max(position.seq)
+}
+
+pub(super) fn front(position: &Position) -> Seq {
+    position.trail.front.max(near(position))
+}

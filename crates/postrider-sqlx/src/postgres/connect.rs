@@ -1,0 +1,130 @@
+//! From the name of a database to a pool of connections.
+
+use std::{str::FromStr, time::Duration};
+
+use postrider_core::{ConfigError, Result};
+use sqlx::{
+    ConnectOptions, Connection, PgConnection, PgPool, Row,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+
+use super::error::of_sqlx;
+
+/// What a database can be named by.
+const KNOWN: &str = "postgres://user:password@host:port/database";
+
+/// How long to wait for a connection. Verbs are tried again by whoever calls them, so this is short.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection that was idle for as long as this is asked whether it still is one before it is used.
+const IDLE_IS_DOUBTFUL: Duration = Duration::from_secs(1);
+
+/// What a name stands for.
+pub(super) struct Named {
+    pub(super) options: PgConnectOptions,
+    /// Whether a pooler stands before the server, where the name says it.
+    pub(super) pooled: Option<bool>,
+}
+
+/// Reads a name. Its password appears in no message.
+pub(super) fn parse(url: &str) -> Result<Named> {
+    let refused = |given: &str| ConfigError::Database { given: given.to_owned(), known: KNOWN };
+    let (scheme, rest) = url.split_once("://").ok_or_else(|| refused("a name without a scheme"))?;
+    if !matches!(scheme, "postgres" | "postgresql") {
+        return Err(refused(scheme).into());
+    }
+    let (place, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+    let mut pooled = None;
+    let others: Vec<&str> = parameters
+        .split('&')
+        .filter(|parameter| match parameter.split_once('=') {
+            Some(("pgbouncer", value)) => {
+                pooled = Some(value == "true");
+                false
+            }
+            _ => !parameter.is_empty(),
+        })
+        .collect();
+    let url = format!("{scheme}://{place}?{}", others.join("&"));
+    let options = PgConnectOptions::from_str(&url)
+        .map_err(|error| of_sqlx(error, "the name of the PostgreSQL database cannot be read"))?;
+    // No number of ours has a fraction, and PgBouncer refuses whoever asks for digits of them.
+    let options = options.extra_float_digits(None).disable_statement_logging();
+    Ok(Named { options, pooled })
+}
+
+/// A pool of so many connections, the first of them open.
+pub(super) async fn connect(options: PgConnectOptions, connections: u32) -> Result<PgPool> {
+    let name = place(&options);
+    // Asking a connection before each use costs a round trip. One that was used a moment ago is trusted: a verb that fails is
+    // tried again.
+    let pool = PgPoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .test_before_acquire(false)
+        .before_acquire(|conn, meta| {
+            Box::pin(async move {
+                if meta.idle_for >= IDLE_IS_DOUBTFUL {
+                    conn.ping().await?;
+                }
+                Ok(true)
+            })
+        });
+    pool.connect_with(options).await.map_err(|error| of_sqlx(error, format!("cannot connect to {name}")))
+}
+
+/// Where a database is, without its password.
+pub(super) fn place(options: &PgConnectOptions) -> String {
+    let (user, port) = (options.get_username(), options.get_port());
+    let host = options.get_socket().map_or(options.get_host().into(), |socket| socket.to_string_lossy());
+    format!("postgres://{user}@{host}:{port}/{}", options.get_database().unwrap_or(user))
+}
+
+/// Whether a pooler hands each transaction to another connection of its own. Two connections that are open at the same time have
+/// a server process each, unless somebody stands between who has one for both. A pooler that is busy may give them two; say so in
+/// the name of the database then.
+pub(super) async fn is_pooled(options: &PgConnectOptions) -> Result<bool> {
+    let fail = |error| of_sqlx(error, format!("cannot connect to {}", place(options)));
+    let (mut one, mut two) = (
+        PgConnection::connect_with(options).await.map_err(fail)?,
+        PgConnection::connect_with(options).await.map_err(fail)?,
+    );
+    let same = async {
+        Ok(process(&mut one).await? == process(&mut two).await?
+            || process(&mut one).await? == process(&mut two).await?)
+    };
+    let same = same.await.map_err(fail)?;
+    let _ = (one.close().await, two.close().await);
+    Ok(same)
+}
+
+async fn process(conn: &mut PgConnection) -> sqlx::Result<i32> {
+    sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(conn).await?.try_get(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_scheme_is_refused_with_what_can_be_given_and_without_the_password() {
+        for url in ["", "shop.db", "mysql://u:secret@h/d", "sqlite://x"] {
+            let error = parse(url).err().map(|error| format!("{error} {error:?}")).unwrap();
+            assert!(error.contains("names no database that can be opened here: give postgres://"), "{error}");
+            assert!(!error.contains("secret"));
+        }
+        let error = parse("postgres://u:secret@h:notaport/d")
+            .err()
+            .map(|error| format!("{error} {error:?}"))
+            .unwrap();
+        assert!(!error.contains("secret"), "{error}");
+    }
+
+    #[test]
+    fn a_pooler_can_be_named_and_other_parameters_stay() {
+        let named = parse("postgres://u:secret@h:1234/d?pgbouncer=true&application_name=x").unwrap();
+        assert_eq!((named.pooled, named.options.get_application_name()), (Some(true), Some("x")));
+        assert_eq!(place(&named.options), "postgres://u@h:1234/d");
+        assert_eq!(parse("postgresql://h/d").unwrap().pooled, None);
+    }
+}

@@ -1,0 +1,307 @@
+//! The outbox in a PostgreSQL database, 15 or later.
+//!
+//! A claim is one plain read over all lanes that one holds, a settle one statement under a share lock of their rows, and nothing
+//! else is locked on the way of an event. It works through PgBouncer in transaction mode: nothing outlives a transaction then,
+//! neither a prepared statement nor a setting, and only waking others up is left to polling.
+//!
+//! # Layout
+//!
+//! * `connect` and `session`: from a name to a pool, and from a pool to what a verb runs on
+//! * `schema` and `migrations/`: creating, upgrading and printing the tables, and who may do what with them
+//! * `insert`: what an insert says and binds; `write` says it through sqlx
+//! * `lease`: who may deliver
+//! * `claim/`: what is due, and what may still commit; `row` decodes it
+//! * `settle`: what became of it
+//! * `operate`: what operators see and do
+//! * `announce`: waking up other processes
+//! * `error`: what PostgreSQL's states mean, and which of them are worth another try
+
+mod announce;
+mod claim;
+mod connect;
+mod error;
+mod insert;
+mod lease;
+mod operate;
+#[cfg(test)]
+mod plans;
+mod row;
+mod schema;
+mod session;
+mod settle;
+mod statement;
+mod store;
+mod write;
+
+use std::{
+    fmt,
+    future::Future,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use postrider_core::{BoxFuture, ConfigError, Result, Target, tx::Prefix};
+use sqlx::{PgPool, postgres::PgConnectOptions};
+
+pub use self::write::PgTx;
+use self::{
+    announce::Bell,
+    session::{Session, patiently},
+    statement::Shape,
+};
+pub use crate::Sqlx;
+
+/// How long a transaction of ours may take before anybody has asked for a lease; afterwards a third of that.
+const TRANSACTION_MAX: Duration = Duration::from_secs(5);
+
+/// How many connections a store has at most: a claim, a settle, a renewal, an operator.
+const CONNECTIONS: u32 = 8;
+
+/// An outbox in a PostgreSQL database. Cloning it copies a pointer.
+#[derive(Clone)]
+pub struct PgStore(Arc<Inner>);
+
+struct Inner {
+    pool: PgPool,
+    /// For messages; without the password.
+    place: String,
+    shape: Shape,
+    target: Target,
+    lanes_wanted: Option<u32>,
+    lanes: AtomicU32,
+    /// The last lease that was asked for.
+    lease_ms: AtomicU64,
+    looks: Mutex<claim::trail::Looks>,
+    bell: Arc<Bell>,
+    lease: lease::Statements,
+    claim: claim::Statements,
+    settle: settle::Statements,
+    operate: operate::Statements,
+}
+
+/// How a [`PgStore`] is put together.
+///
+/// ```no_run
+/// # async fn open() -> postrider_core::Result<()> {
+/// use postrider_sqlx::PgStore;
+/// let store = PgStore::builder().lanes(128).connections(4).connect("postgres://app@localhost/shop").await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct PgStoreBuilder {
+    prefix: Prefix,
+    lanes: Option<u32>,
+    pooled: Option<bool>,
+    connections: Option<u32>,
+}
+
+impl PgStoreBuilder {
+    /// A prefix for the tables other than `postrider_`. They lie in the first schema of the connection's `search_path`.
+    #[must_use]
+    pub fn prefix(mut self, prefix: Prefix) -> Self {
+        self.prefix = prefix;
+        self
+    }
+
+    /// How many lanes `migrate` makes: at most so many instances deliver at once. 64 if nothing is said and there are no tables
+    /// yet; otherwise what is there. A number that differs from what is there is an error, unless the outbox is empty.
+    #[must_use]
+    pub fn lanes(mut self, lanes: u32) -> Self {
+        self.lanes = Some(lanes);
+        self
+    }
+
+    /// Whether a pooler such as PgBouncer hands each transaction to another connection. Found out by
+    /// [`connect`](PgStoreBuilder::connect) if nothing is said; a name can say it with `pgbouncer=true` or `false`.
+    #[must_use]
+    pub fn pooled(mut self, pooled: bool) -> Self {
+        self.pooled = Some(pooled);
+        self
+    }
+
+    /// Most connections of the pool; 8 if nothing is said. One more listens.
+    #[must_use]
+    pub fn connections(mut self, connections: u32) -> Self {
+        self.connections = Some(connections);
+        self
+    }
+
+    /// Connects to `postgres://user:password@host:port/database`, with the parameters that sqlx knows. Call
+    /// [`migrate`](postrider_core::Store::migrate) next.
+    pub async fn connect(self, url: &str) -> Result<PgStore> {
+        self.check()?;
+        let named = connect::parse(url)?;
+        let pooled = match self.pooled.or(named.pooled) {
+            Some(pooled) => pooled,
+            None => connect::is_pooled(&named.options).await?,
+        };
+        let pool = connect::connect(named.options, self.connections.unwrap_or(CONNECTIONS)).await?;
+        self.pooled(pooled).with_pool(pool)
+    }
+
+    /// An outbox in a database that the program has a pool for already. The pool's settings stay as they are; behind a
+    /// pooler, say so with [`pooled`](PgStoreBuilder::pooled).
+    pub fn with_pool(self, pool: PgPool) -> Result<PgStore> {
+        self.check()?;
+        let options = PgConnectOptions::clone(&pool.connect_options());
+        let place = connect::place(&options);
+        let pooled = self.pooled.unwrap_or(false);
+        let shape = Shape { prefix: self.prefix, prepared: !pooled };
+        Ok(PgStore(Arc::new(Inner {
+            pool,
+            place,
+            target: insert::target(&shape),
+            lanes_wanted: self.lanes,
+            lanes: AtomicU32::new(self.lanes.unwrap_or(schema::LANES_DEFAULT)),
+            lease_ms: AtomicU64::new(0),
+            looks: Mutex::default(),
+            bell: Arc::new(Bell::new(&shape.prefix, (!pooled).then_some(options))),
+            lease: lease::Statements::new(&shape),
+            claim: claim::Statements::new(&shape),
+            settle: settle::Statements::new(&shape),
+            operate: operate::Statements::new(&shape),
+            shape,
+        })))
+    }
+
+    fn check(&self) -> Result<()> {
+        let between = |setting, value: Option<u32>, most: u32| match value.filter(|v| *v == 0 || *v > most) {
+            Some(value) => {
+                let allowed = format!("between 1 and {most}");
+                Err(ConfigError::OutOfRange { setting, value: value.to_string(), allowed })
+            }
+            None => Ok(()),
+        };
+        between("lanes", self.lanes, schema::LANES_MAX)?;
+        Ok(between("connections", self.connections, u32::MAX)?)
+    }
+}
+
+impl PgStore {
+    /// How to open one with more than a name.
+    pub fn builder() -> PgStoreBuilder {
+        PgStoreBuilder::default()
+    }
+
+    /// Connects to `postgres://user:password@host:port/database`. Call [`migrate`](postrider_core::Store::migrate) next.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::builder().connect(url).await
+    }
+
+    /// An outbox in a database that the program has a pool for already, with no pooler before it.
+    pub fn new(pool: PgPool) -> Result<Self> {
+        Self::builder().with_pool(pool)
+    }
+
+    /// Closes all connections. Call it when the engine has shut down.
+    pub async fn close(&self) {
+        self.0.pool.close().await;
+    }
+
+    /// The pool that the verbs run on.
+    pub fn pool(&self) -> &PgPool {
+        &self.0.pool
+    }
+
+    /// Whether statements are kept from outliving a transaction because a pooler stands before the server.
+    pub fn is_pooled(&self) -> bool {
+        !self.0.shape.prepared
+    }
+
+    /// The SQL that [`migrate`](postrider_core::Store::migrate) would run on an empty database, to be read or applied by hand.
+    ///
+    /// ```
+    /// use postrider_core::tx::Prefix;
+    /// let sql = postrider_sqlx::PgStore::schema_sql(&Prefix::default(), 64);
+    /// assert!(sql.contains("CREATE TABLE postrider_event"));
+    /// ```
+    pub fn schema_sql(prefix: &Prefix, lanes: u32) -> String {
+        schema::schema_sql(prefix, lanes)
+    }
+
+    /// The rights of a role that writes events, of one that delivers them, and of one that operators use.
+    ///
+    /// ```
+    /// use postrider_core::tx::Prefix;
+    /// let sql = postrider_sqlx::PgStore::grants_sql(&Prefix::default(), "shop", "relay", "operator");
+    /// assert!(sql.contains("ON postrider_done TO \"relay\""));
+    /// ```
+    pub fn grants_sql(prefix: &Prefix, writer: &str, relay: &str, operator: &str) -> String {
+        schema::grants_sql(prefix, writer, relay, operator)
+    }
+
+    /// Runs a verb of one statement, and again if the database could not do it. `what` says what the verb cannot do if it fails.
+    fn run<'a, T, F>(
+        &'a self,
+        what: &'static str,
+        verb: impl Fn(Session) -> F + Send + Sync + 'a,
+    ) -> BoxFuture<'a, Result<T>>
+    where
+        T: Send + 'a,
+        F: Future<Output = sqlx::Result<T>> + Send + 'a,
+    {
+        self.run_in(false, what, verb)
+    }
+
+    /// Runs a verb of several statements, as one transaction.
+    fn run_whole<'a, T, F>(
+        &'a self,
+        what: &'static str,
+        verb: impl Fn(Session) -> F + Send + Sync + 'a,
+    ) -> BoxFuture<'a, Result<T>>
+    where
+        T: Send + 'a,
+        F: Future<Output = sqlx::Result<T>> + Send + 'a,
+    {
+        self.run_in(true, what, verb)
+    }
+
+    fn run_in<'a, T, F>(
+        &'a self,
+        whole: bool,
+        what: &'static str,
+        verb: impl Fn(Session) -> F + Send + Sync + 'a,
+    ) -> BoxFuture<'a, Result<T>>
+    where
+        T: Send + 'a,
+        F: Future<Output = sqlx::Result<T>> + Send + 'a,
+    {
+        Box::pin(async move {
+            let verb = &verb;
+            let done = patiently(move || async move { verb(self.session(whole).await?).await }).await;
+            done.map_err(|error| error::of_sqlx(error, format!("cannot {what} in {}", self.0.place)))
+        })
+    }
+
+    /// What a verb runs on. Behind a pooler even a single statement is a transaction: the driver sends it in two parts, and
+    /// another connection would not know the first of them.
+    async fn session(&self, whole: bool) -> sqlx::Result<Session> {
+        let Inner { pool, .. } = &*self.0;
+        match whole {
+            true => Session::whole(pool, self.transaction_max()).await,
+            false if self.is_pooled() => Session::single(pool, self.transaction_max()).await,
+            false => Session::plain(pool).await,
+        }
+    }
+
+    /// Shorter than a lease: a transaction may keep somebody from taking lanes over.
+    fn transaction_max(&self) -> Duration {
+        match self.0.lease_ms.load(Relaxed) {
+            0 => TRANSACTION_MAX,
+            lease_ms => Duration::from_millis(lease_ms / 3).min(TRANSACTION_MAX),
+        }
+    }
+}
+
+impl fmt::Debug for PgStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PgStore")
+            .field("place", &self.0.place)
+            .field("prefix", &self.0.shape.prefix)
+            .field("pooled", &self.is_pooled())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,271 @@
+//! Settling: the fence, the rows, then the keys.
+//!
+//! One statement does all of it, unless a key becomes free. Then whether something is parked behind it has to be asked after the
+//! lanes were locked: a claim parks under the same lock, and a statement that waited for it still sees what was there before.
+
+use std::{collections::HashSet, time::Duration};
+
+use postrider_core::{
+    event::limits::clean_error,
+    store::{Change, HoldReason, Lane, Lease, Seq, Settled, Settlement},
+};
+use sqlx::{PgConnection, Row};
+
+use super::{
+    lease::{self, with_tokens},
+    statement::{Shape, Statement, integer, natural, small, span},
+};
+
+/// The statements of this file.
+#[derive(Debug)]
+pub(super) struct Statements {
+    /// Only deliveries, without and with a retention.
+    pub(super) delete: Statement,
+    pub(super) keep: Statement,
+    /// Outcomes of all kinds, without and with a retention.
+    pub(super) delete_and_change: Statement,
+    pub(super) keep_and_change: Statement,
+    pub(super) free: Statement,
+    pub(super) release: Statement,
+}
+
+/// The fence: all lanes are held by these tokens, or nothing is written. The share lock lets other settles pass and stops whoever
+/// wants to take a lane over. A gate in front of everything costs nothing; a join with the lanes that were locked is planned as a
+/// nested loop and halves the speed.
+const FENCE: &str = "
+    locked AS MATERIALIZED (
+        SELECT l.lane FROM {p}lane AS l
+        JOIN unnest($1::integer[], $2::bigint[], $3::bigint[]) AS t (lane, epoch, nonce)
+          ON l.lane = t.lane AND l.epoch = t.epoch AND l.nonce = t.nonce
+        ORDER BY l.lane FOR SHARE OF l
+    ), gate AS MATERIALIZED (
+        SELECT count(*) = cardinality($1) AS open FROM locked
+    )";
+
+/// Delivered rows: only those that are neither dead nor of another lane.
+const REMOVED: &str = "
+    DELETE FROM {p}event AS e
+    WHERE (SELECT open FROM gate) AND e.seq = ANY ($4::bigint[]) AND e.lane = ANY ($1) AND e.status IN (0, 2)";
+
+/// The columns that a delivered event keeps.
+const KEPT: &str =
+    "seq, available_at, created_at, occurred_at, attempts, lane, event_id, event_type, aggregate_type,
+    aggregate_id, ordering_key, tenant_id, content_type, headers, last_error, payload, payload_bytes";
+
+/// Rows that wait or are dead, and the keys that wait for them. The last condition finds a repeated settle: a wait that has begun
+/// is not begun anew. An attempt is counted once, and what was put off cannot be put off again before it was due.
+const CHANGED: &str = "
+    clock AS MATERIALIZED (
+        SELECT clock_timestamp() AS now
+    ), change AS MATERIALIZED (
+        SELECT c.*, (SELECT now FROM clock) + c.after_us * interval '1 microsecond' AS until
+        FROM unnest($5::bigint[], $6::integer[], $7::smallint[], $8::integer[], $9::bigint[], $10::text[], $11::boolean[],
+                    $12::text[], $13::text[]) WITH ORDINALITY
+             AS c (seq, lane, status, attempts, after_us, error, counted, key, reason, place)
+    ), changed AS (
+        UPDATE {p}event AS e
+        SET status = c.status, attempts = c.attempts, parked = e.parked AND c.status = 0,
+            available_at = coalesce(c.until, e.available_at), last_error = coalesce(c.error, e.last_error)
+        FROM change AS c
+        WHERE (SELECT open FROM gate) AND e.seq = c.seq AND e.lane = c.lane AND e.status IN (0, 2)
+          AND NOT (c.status = 0 AND e.status = 0 AND e.attempts = c.attempts)
+          AND NOT (c.status = 2 AND e.status = 2 AND NOT e.parked AND e.attempts = c.attempts
+                   AND (c.counted OR e.available_at > (SELECT now FROM clock)))
+        RETURNING e.seq
+    ), held AS (
+        INSERT INTO {p}hold (lane, effective_key, seq, until, reason)
+        SELECT DISTINCT ON (c.lane, c.key) c.lane, c.key, c.seq, c.until, c.reason
+        FROM change AS c JOIN changed ON changed.seq = c.seq
+        WHERE c.key IS NOT NULL AND c.reason IS NOT NULL
+        ORDER BY c.lane, c.key, c.place DESC
+        ON CONFLICT (lane, effective_key)
+        DO UPDATE SET seq = excluded.seq, until = excluded.until, reason = excluded.reason
+    )";
+
+/// Holds that an event `f` frees: its own, and those that are on their way out. Not if it was delivered and its row is still
+/// there: then it was dead before, and its key waits for a person.
+const FREED: &str = "
+    FROM unnest($1::integer[], $2::text[], $3::bigint[], $4::boolean[]) AS f (lane, key, seq, delivered)
+    WHERE h.lane = f.lane AND h.effective_key = f.key AND (h.seq = f.seq OR h.reason = 'returning')
+      AND NOT (f.delivered AND EXISTS (SELECT 1 FROM {p}event AS e WHERE e.seq = f.seq))";
+
+impl Statements {
+    pub(super) fn new(shape: &Shape) -> Self {
+        let statement = |template: &str| Statement::new(template, shape);
+        let delete = format!("removed AS ({REMOVED} RETURNING 1)");
+        let keep = format!(
+            "gone AS ({REMOVED} RETURNING {}), removed AS (
+                 INSERT INTO {{p}}done ({KEPT}, done_at) SELECT {KEPT}, clock_timestamp() FROM gone RETURNING 1)",
+            // Both tables have these columns, and only one of them is meant.
+            KEPT.split(',').map(|column| format!("e.{}", column.trim())).collect::<Vec<_>>().join(", ")
+        );
+        let answer = |changed: &str| {
+            format!(
+                "SELECT (SELECT count(*) FROM removed) AS removed, {changed} AS changed,
+                        CASE WHEN NOT gate.open THEN ARRAY (SELECT lane FROM locked) END AS held FROM gate"
+            )
+        };
+        let (nothing, changed) = (answer("NULL::bigint[]"), answer("ARRAY (SELECT seq FROM changed)"));
+        Self {
+            delete: statement(&format!("WITH {FENCE}, {delete} {nothing}")),
+            keep: statement(&format!("WITH {FENCE}, {keep} {nothing}")),
+            delete_and_change: statement(&format!("WITH {FENCE}, {delete}, {CHANGED} {changed}")),
+            keep_and_change: statement(&format!("WITH {FENCE}, {keep}, {CHANGED} {changed}")),
+            free: statement(&format!(
+                "DELETE FROM {{p}}hold AS h USING {} AND NOT EXISTS (
+                     SELECT 1 FROM {{p}}event AS e WHERE e.lane = h.lane AND {{key}} = h.effective_key AND e.parked)",
+                FREED.trim_start().trim_start_matches("FROM")
+            )),
+            release: statement(&format!(
+                "UPDATE {{p}}hold AS h SET reason = 'returning', until = NULL {FREED} AND h.reason <> 'returning'"
+            )),
+        }
+    }
+}
+
+/// Whether these outcomes may free a key, so that a settle of them is more than one statement.
+pub(super) fn frees(settlements: &[Settlement]) -> bool {
+    settlements.iter().any(|settlement| free(settlement).is_some())
+}
+
+/// The key that an outcome frees, if it is written.
+fn free(settlement: &Settlement) -> Option<&str> {
+    let frees = matches!(settlement.change, Change::Done | Change::Dead { block: false, .. });
+    settlement.key.as_deref().filter(|_| settlement.held && frees)
+}
+
+/// Writes outcomes under the fence, all of them or none.
+pub(super) async fn settle(
+    sql: &Statements,
+    lease_sql: &lease::Statements,
+    conn: &mut PgConnection,
+    leases: &[Lease],
+    settlements: &[Settlement],
+    retention: Duration,
+) -> sqlx::Result<Settled> {
+    // An outcome of a lane that nobody proved to hold is as lost as one that was taken away.
+    let unproved = |lane: &Lane| !leases.iter().any(|lease| lease.lane == *lane);
+    let mut lost: Vec<Lane> = settlements.iter().map(|settlement| settlement.lane).filter(unproved).collect();
+    let frees = frees(settlements);
+    if frees || !lost.is_empty() {
+        lost.extend(lease::lock(lease_sql, conn, leases.iter().copied()).await?);
+    }
+    if !lost.is_empty() {
+        lost.sort_unstable();
+        lost.dedup();
+        return Ok(Settled { applied: 0, lost });
+    }
+    let (settled, changed) = write(sql, conn, leases, settlements, retention).await?;
+    if frees && settled.lost.is_empty() {
+        free_keys(sql, conn, settlements, &changed).await?;
+    }
+    Ok(settled)
+}
+
+/// The rows, and the keys that are held; says which rows were changed.
+async fn write(
+    sql: &Statements,
+    conn: &mut PgConnection,
+    leases: &[Lease],
+    settlements: &[Settlement],
+    retention: Duration,
+) -> sqlx::Result<(Settled, HashSet<Seq>)> {
+    let done: Vec<i64> =
+        settlements.iter().filter(|s| s.change == Change::Done).map(|s| integer(s.seq)).collect();
+    let changes = Changes::of(settlements);
+    let (simple, full) = match retention.is_zero() {
+        true => (&sql.delete, &sql.delete_and_change),
+        false => (&sql.keep, &sql.keep_and_change),
+    };
+    let leases = leases.iter().copied();
+    let row = if changes.seq.is_empty() {
+        with_tokens(simple, leases.clone()).bind(done).fetch_one(conn).await?
+    } else {
+        let query = with_tokens(full, leases.clone()).bind(done);
+        let query = query.bind(changes.seq).bind(changes.lane).bind(changes.status).bind(changes.attempts);
+        let query = query.bind(changes.after_us).bind(changes.error).bind(changes.counted);
+        query.bind(changes.key).bind(changes.reason).fetch_one(conn).await?
+    };
+    let changed: HashSet<Seq> =
+        row.try_get::<Option<Vec<i64>>, _>("changed")?.into_iter().flatten().map(natural).collect();
+    let lost = match row.try_get::<Option<Vec<i32>>, _>("held")? {
+        Some(held) => leases.map(|lease| lease.lane).filter(|lane| !held.contains(&small(*lane))).collect(),
+        None => Vec::new(),
+    };
+    let applied = natural::<u64>(row.try_get("removed")?) + changed.len() as u64;
+    Ok((Settled { applied, lost }, changed))
+}
+
+/// Rows that wait or are dead, column by column.
+#[derive(Default)]
+struct Changes {
+    seq: Vec<i64>,
+    lane: Vec<i32>,
+    status: Vec<i16>,
+    attempts: Vec<i32>,
+    after_us: Vec<Option<i64>>,
+    error: Vec<Option<String>>,
+    counted: Vec<bool>,
+    key: Vec<Option<String>>,
+    /// Why its key waits; none if it does not.
+    reason: Vec<Option<&'static str>>,
+}
+
+impl Changes {
+    fn of(settlements: &[Settlement]) -> Self {
+        let mut all = Self::default();
+        for settlement in settlements {
+            let (status, attempts, after, error, counted, reason) = match &settlement.change {
+                Change::Done => continue,
+                Change::Wait { after, attempts, error, reason } => {
+                    let counted = *reason == HoldReason::Retry;
+                    (2, *attempts, Some(span(*after)), error.as_deref(), counted, Some(reason.as_str()))
+                }
+                // New again, so that the wait which may follow is told from one that was settled before.
+                Change::Attempt { attempts } => (0, *attempts, None, None, true, None),
+                Change::Dead { attempts, error, block } => {
+                    let reason = block.then_some(HoldReason::Dead.as_str());
+                    (3, *attempts, None, Some(error.as_str()), true, reason)
+                }
+            };
+            all.seq.push(integer(settlement.seq));
+            all.lane.push(small(settlement.lane));
+            all.status.push(status);
+            all.attempts.push(small(attempts));
+            all.after_us.push(after);
+            all.error.push(error.map(clean_error));
+            all.counted.push(counted);
+            all.key.push(settlement.key.as_deref().map(str::to_owned));
+            all.reason.push(reason);
+        }
+        all
+    }
+}
+
+/// Frees the keys of what was settled. A key that a later event of the same batch holds is not freed: its hold names that one.
+async fn free_keys(
+    sql: &Statements,
+    conn: &mut PgConnection,
+    settlements: &[Settlement],
+    changed: &HashSet<Seq>,
+) -> sqlx::Result<()> {
+    let freed: Vec<(&Settlement, &str)> = settlements
+        .iter()
+        .filter(|settlement| settlement.change == Change::Done || changed.contains(&settlement.seq))
+        .filter_map(|settlement| Some((settlement, free(settlement)?)))
+        .collect();
+    if freed.is_empty() {
+        return Ok(());
+    }
+    for statement in [&sql.free, &sql.release] {
+        statement
+            .query()
+            .bind(freed.iter().map(|(settlement, _)| small(settlement.lane)).collect::<Vec<_>>())
+            .bind(freed.iter().map(|(_, key)| *key).collect::<Vec<_>>())
+            .bind(freed.iter().map(|(settlement, _)| integer(settlement.seq)).collect::<Vec<_>>())
+            .bind(freed.iter().map(|(settlement, _)| settlement.change == Change::Done).collect::<Vec<_>>())
+            .execute(&mut *conn)
+            .await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! The verbs.
+
+use std::{sync::PoisonError, sync::atomic::Ordering::Relaxed, time::Duration};
+
+use postrider_core::{
+    BoxFuture, EventId, Result, Store, Target,
+    store::{
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
+        Settled, Settlement, Stats,
+    },
+};
+
+use super::{Inner, PgStore, claim, error, lease, operate, schema, session::Session, settle};
+
+/// A verb of one statement: runs it on the session and ends that.
+macro_rules! verb {
+    ($store:ident.$run:ident, $what:literal, $sql:ident, |$session:ident| $verb:expr) => {{
+        let Inner { $sql: sql, .. } = &*$store.0;
+        let $sql = sql;
+        $store.$run($what, move |mut $session: Session| async move {
+            let done = $verb.await?;
+            $session.commit().await?;
+            Ok(done)
+        })
+    }};
+}
+
+impl Store for PgStore {
+    fn features(&self) -> Features {
+        Features { lanes: self.0.lanes.load(Relaxed), shared_clock: true, late_commits: true }
+    }
+
+    fn target(&self) -> &Target {
+        &self.0.target
+    }
+
+    fn migrate(&self) -> BoxFuture<'_, Result<()>> {
+        let Inner { shape, lanes_wanted, lanes, .. } = &*self.0;
+        Box::pin(async move {
+            let migrate = move |mut session: Session| async move {
+                let migrated = schema::migrate(&mut session, &shape.prefix, *lanes_wanted).await?;
+                if migrated.is_ok() {
+                    session.commit().await?;
+                }
+                Ok(migrated)
+            };
+            lanes.store(self.run_whole("create the tables", migrate).await??, Relaxed);
+            Ok(())
+        })
+    }
+
+    fn join<'a>(&'a self, instance: &'a str, ttl: Duration) -> BoxFuture<'a, Result<u32>> {
+        verb!(self.run, "join", lease, |session| lease::join(lease, &mut session, instance, ttl))
+    }
+
+    fn leave<'a>(&'a self, instance: &'a str) -> BoxFuture<'a, Result<()>> {
+        verb!(self.run, "leave", lease, |session| lease::leave(lease, &mut session, instance))
+    }
+
+    fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
+        let lease_ms = u64::try_from(request.ttl.as_millis()).unwrap_or(u64::MAX);
+        self.0.lease_ms.store(lease_ms.max(1), Relaxed);
+        let lanes = self.0.lanes.load(Relaxed) as usize;
+        verb!(self.run, "take lanes", lease, |session| lease::lease(lease, &mut session, request, lanes))
+    }
+
+    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Vec<Lane>>> {
+        verb!(self.run, "renew leases", lease, |session| lease::renew(lease, &mut session, leases, ttl))
+    }
+
+    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
+        verb!(self.run, "mark what is under way", lease, |session| lease::mark_sent(
+            lease,
+            &mut session,
+            marks
+        ))
+    }
+
+    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
+        verb!(self.run, "release lanes", lease, |session| lease::release(lease, &mut session, lanes))
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
+        Box::pin(self.claim_all(claim))
+    }
+
+    fn settle<'a>(
+        &'a self,
+        leases: &'a [Lease],
+        settlements: &'a [Settlement],
+        retention: Duration,
+    ) -> BoxFuture<'a, Result<Settled>> {
+        let Inner { settle: sql, lease, .. } = &*self.0;
+        let settle = move |mut session: Session| async move {
+            let settled = settle::settle(sql, lease, &mut session, leases, settlements, retention).await?;
+            session.commit().await?;
+            Ok(settled)
+        };
+        if settle::frees(settlements) {
+            self.run_whole("settle events", settle)
+        } else {
+            self.run("settle events", settle)
+        }
+    }
+
+    fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
+        verb!(self.run, "list dead letters", operate, |session| operate::dead(
+            operate,
+            &mut session,
+            after,
+            limit
+        ))
+    }
+
+    fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
+        verb!(self.run, "redrive events", operate, |session| operate::redrive(operate, &mut session, ids))
+    }
+
+    fn discard<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
+        verb!(self.run, "discard events", operate, |session| operate::discard(operate, &mut session, ids))
+    }
+
+    fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>> {
+        verb!(self.run, "purge delivered events", operate, |session| operate::purge(
+            operate,
+            &mut session,
+            retention,
+            limit
+        ))
+    }
+
+    fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
+        verb!(self.run, "count events", operate, |session| operate::stats(operate, &mut session))
+    }
+
+    fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {
+        verb!(self.run, "look for an event", operate, |session| operate::status(operate, &mut session, id))
+    }
+
+    fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
+        verb!(self.run, "look for a hold", operate, |session| operate::why(operate, &mut session, key))
+    }
+
+    fn announce(&self) {
+        self.0.bell.ring(&self.0.pool);
+    }
+
+    fn announced(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let heard = self.0.bell.heard().await;
+            heard.map_err(|error| error::of_sqlx(error, format!("cannot listen to {}", self.0.place)))
+        })
+    }
+}
+
+impl PgStore {
+    /// Looks, chooses, reads what was not read yet, and writes down what was met. Only the look is always there.
+    async fn claim_all(&self, claim: &Claim) -> Result<Claimed> {
+        let Inner { claim: sql, lease, lanes, .. } = &*self.0;
+        let lanes = lanes.load(Relaxed);
+        let begun = claim::begin(&self.looks(), claim);
+        let begun = &begun;
+        let look = self
+            .run("claim events", move |mut session| async move {
+                let look = claim::look(sql, &mut session, claim, begun, lanes).await?;
+                session.commit().await?;
+                Ok(look)
+            })
+            .await?;
+        let claim::Chosen { mut claimed, unread, findings } =
+            claim::choose(&mut self.looks(), claim, begun, look);
+
+        if !unread.is_empty() {
+            let unread = &unread;
+            let read = self.run("read events", move |mut session| async move {
+                let read = claim::read(sql, &mut session, unread).await?;
+                session.commit().await?;
+                Ok(read)
+            });
+            claimed.events.extend(read.await?);
+        }
+        claimed.events.sort_unstable_by_key(|event| event.seq);
+
+        if !findings.is_empty() {
+            let findings = &findings;
+            let write = self.run_whole("write down what a claim met", move |mut session| async move {
+                let written = claim::write(sql, lease, &mut session, findings).await?;
+                session.commit().await?;
+                Ok(written)
+            });
+            let written = write.await?;
+            self.looks().wrote(written.xid);
+            claimed.more |= !written.missed.is_empty();
+            claimed.again.extend(written.missed);
+            claimed.lost.extend(written.lost);
+        }
+        let lost = &claimed.lost;
+        claimed.events.retain(|event| !lost.contains(&event.lane));
+        claimed.positions.retain(|(lane, _)| !lost.contains(lane));
+        claimed.again.retain(|(lane, _)| !lost.contains(lane));
+        Ok(claimed)
+    }
+
+    fn looks(&self) -> std::sync::MutexGuard<'_, claim::trail::Looks> {
+        // A panic of somebody who held the lock was not in the middle of a change that others could not read.
+        self.0.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,177 @@
+//! A database for each test, and an owner of its lanes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "clippy takes functions beside the tests for no tests"
+)]
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+use postrider_core::{
+    Event, OwnedTx, Store, TxSource,
+    rng::Rng,
+    store::{
+        Change, Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Lease, LeaseRequest, Position, Seq, Settlement,
+    },
+    tx::OnDuplicate,
+};
+use postrider_sqlx::PgStore;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
+
+pub(crate) fn server() -> String {
+    std::env::var("POSTRIDER_TEST_POSTGRES_URL").expect(
+        "POSTRIDER_TEST_POSTGRES_URL is not set: start the servers with `cargo xtask services up` and name them to this \
+         shell with `eval $(cargo xtask services env)`",
+    )
+}
+
+pub(crate) fn with_database(url: &str, database: &str) -> String {
+    let (base, _) = url.rsplit_once('/').unwrap();
+    format!("{base}/{database}")
+}
+
+pub(crate) struct Database {
+    pub(crate) name: String,
+}
+
+impl Database {
+    pub(crate) async fn new() -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let name = format!("sqlx_{}_{}", std::process::id(), NUMBERS.fetch_add(1, Relaxed));
+        run(&server(), &format!("CREATE DATABASE {name}")).await;
+        Self { name }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        with_database(&server(), &self.name)
+    }
+
+    pub(crate) fn url_of(&self, user: &str, password: &str) -> String {
+        let url = self.url();
+        let (_, place) = url.rsplit_once('@').unwrap();
+        format!("postgres://{user}:{password}@{place}")
+    }
+
+    pub(crate) async fn connect(&self) -> PgStore {
+        PgStore::builder().pooled(false).connections(4).connect(&self.url()).await.unwrap()
+    }
+
+    pub(crate) async fn migrated(&self) -> PgStore {
+        let store = self.connect().await;
+        store.migrate().await.unwrap();
+        store
+    }
+
+    pub(crate) async fn raw(&self) -> PgConnection {
+        PgConnection::connect(&self.url()).await.unwrap()
+    }
+
+    pub(crate) async fn run(&self, sql: &str) {
+        run(&self.url(), sql).await;
+    }
+
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
+        let mut conn = self.raw().await;
+        sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).fetch_one(&mut conn).await.unwrap().get(0)
+    }
+
+    /// Returns when a session waits for a lock.
+    pub(crate) async fn until_somebody_waits(&self) {
+        let waiting = "SELECT count(*) FROM pg_stat_activity
+                       WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        while self.number(waiting).await == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let name = self.name.clone();
+        // The test's own runtime is about to end, so this one is.
+        let _ = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(run(&server(), &format!("DROP DATABASE {name} WITH (FORCE)")));
+        })
+        .join();
+    }
+}
+
+async fn run(url: &str, sql: &str) {
+    let mut conn = PgConnection::connect(url).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut conn).await.unwrap();
+    let _ = conn.close().await;
+}
+
+pub(crate) fn event(key: &str) -> Event {
+    Event::json_text("Tested", "{}").key(key).build().unwrap()
+}
+
+pub(crate) async fn write(store: &PgStore, events: &[Event]) {
+    let mut tx = TxSource::begin(store).await.unwrap();
+    tx.insert(store.target(), events, OnDuplicate::Fail).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+pub(crate) fn settlement(event: &ClaimedEvent, change: Change) -> Settlement {
+    let key = event.event.as_ref().ok().and_then(|event| event.shared_key().cloned());
+    Settlement { lane: event.lane, seq: event.seq, key, held: event.held, change }
+}
+
+/// One instance that holds all lanes, and keeps between claims what an engine keeps.
+pub(crate) struct Owner {
+    leases: Vec<Lease>,
+    positions: BTreeMap<Lane, Position>,
+    again: Vec<(Lane, Seq)>,
+}
+
+impl Owner {
+    pub(crate) async fn lease(store: &PgStore) -> Self {
+        let request = LeaseRequest {
+            owner: "test".to_owned(),
+            ttl: Duration::from_secs(600),
+            nonces: Rng::from_entropy(),
+            most: usize::MAX,
+        };
+        let leases = store.lease(&request).await.unwrap().leases();
+        Self { leases, positions: BTreeMap::new(), again: Vec::new() }
+    }
+
+    pub(crate) fn leases(&self) -> &[Lease] {
+        &self.leases
+    }
+
+    pub(crate) fn lease_of(&self, lane: Lane) -> Lease {
+        *self.leases.iter().find(|lease| lease.lane == lane).unwrap()
+    }
+
+    pub(crate) fn again(&mut self, events: &[ClaimedEvent]) {
+        self.again.extend(events.iter().map(|event| (event.lane, event.seq)));
+    }
+
+    /// The highest of the marks that looks begin from.
+    pub(crate) fn nearest(&self) -> Seq {
+        self.positions
+            .values()
+            .map(|position| position.trail.near.max(position.seq))
+            .max()
+            .unwrap_or_default()
+    }
+
+    pub(crate) async fn claim(&mut self, store: &PgStore) -> Claimed {
+        let again = std::mem::take(&mut self.again);
+        let lane = |lease: &Lease| LaneClaim {
+            again: again.iter().filter(|(lane, _)| *lane == lease.lane).map(|(_, seq)| *seq).collect(),
+            ..LaneClaim::after(*lease, self.positions.get(&lease.lane).copied().unwrap_or(Position::START))
+        };
+        let claim = Claim::new(self.leases.iter().map(lane).collect(), 500);
+        let claimed = store.claim(&claim).await.unwrap();
+        self.positions.extend(claimed.positions.iter().copied());
+        self.again.extend(claimed.again.iter().copied());
+        claimed
+    }
+}
