@@ -213,6 +213,13 @@ pub enum SchemaError {
         /// The table.
         table: String,
     },
+    /// The tables have another number of lanes, which cannot be changed while there is something in them.
+    Lanes {
+        /// How many there are.
+        found: u32,
+        /// How many were asked for.
+        wanted: u32,
+    },
 }
 
 impl fmt::Display for SchemaError {
@@ -229,6 +236,11 @@ impl fmt::Display for SchemaError {
             Self::Missing { table } => write!(
                 f,
                 "the table {table} does not exist: call migrate(), or apply the printed schema by hand"
+            ),
+            Self::Lanes { found, wanted } => write!(
+                f,
+                "the outbox has {found} lanes and {wanted} were asked for: the number is changed only while the outbox is empty \
+                 and no instance runs; nothing was changed"
             ),
         }
     }

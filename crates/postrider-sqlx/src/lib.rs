@@ -3,8 +3,11 @@
 //! # Layout
 //!
 //! * [`sqlite`]: the outbox in a SQLite database, and the writers for the transactions of `sqlx` and `rusqlite`
+//! * [`mysql`]: the outbox in a MySQL or MariaDB database, and the writers for the transactions of `sqlx`
+//! * `choose`: which of the events that are due go into a claim, for all of them
 //!
-//! ```
+#![cfg_attr(feature = "sqlite", doc = "```")]
+#![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
 //! use postrider_core::{CallerTx, Event, Store, tx::OnDuplicate};
 //! use postrider_sqlx::SqliteStore;
 //!
@@ -23,10 +26,20 @@
 //! # }
 //! ```
 
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+mod choose;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+#[cfg(feature = "mysql")]
+pub use mysql::{MysqlStore, MysqlTx};
 #[cfg(feature = "rusqlite")]
 pub use sqlite::Rusqlite;
 #[cfg(feature = "sqlite")]
-pub use sqlite::{SqliteStore, SqliteTx, Sqlx};
+pub use sqlite::{SqliteStore, SqliteTx};
+
+/// What the adapters of sqlx are known by to [`CallerTx`](postrider_core::CallerTx). Callers never name it.
+#[derive(Debug, Clone, Copy)]
+pub struct Sqlx;

@@ -46,7 +46,8 @@ use sqlx::{Sqlite, SqlitePool, pool::PoolConnection};
 use self::patience::{VERB_TRIES, patiently};
 #[cfg(feature = "rusqlite")]
 pub use self::rusqlite::Rusqlite;
-pub use self::write::{SqliteTx, Sqlx};
+pub use self::write::SqliteTx;
+pub use crate::Sqlx;
 
 /// An outbox in a SQLite database. Cloning it copies a pointer.
 #[derive(Clone)]

@@ -23,10 +23,7 @@ use super::{
     insert::{self, Value},
     statement::{json, natural, splice},
 };
-
-/// What the adapters of sqlx are known by to [`CallerTx`]. Callers never name it.
-#[derive(Debug, Clone, Copy)]
-pub struct Sqlx;
+use crate::Sqlx;
 
 /// The driver's name in messages.
 const DRIVER: &str = "sqlx (SQLite)";

@@ -4,7 +4,6 @@
 //! were chosen, so that memory is bounded by what the claim asked for. The writing is a transaction of its own, under
 //! the lane's token, and asks again whether its reasons still hold.
 
-mod choose;
 mod scan;
 mod write;
 
@@ -19,7 +18,6 @@ use postrider_core::{
 use sqlx::{Connection, Row, SqliteConnection};
 
 use self::{
-    choose::{Budget, Candidate, choose},
     scan::{Met, Returning, Scanner, Verdict},
     write::Findings,
 };
@@ -27,6 +25,7 @@ use super::{
     lease, row,
     statement::{Statement, json, natural},
 };
+use crate::choose::{Budget, Candidate, choose};
 
 /// The statements of this folder.
 #[derive(Debug)]

@@ -4,29 +4,29 @@ use postrider_core::store::Seq;
 
 /// An event that could be returned.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Candidate {
-    pub(super) seq: Seq,
+pub(crate) struct Candidate {
+    pub(crate) seq: Seq,
     /// The size of its payload.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
     /// Whether its key is held because of it, or because others stand behind it.
-    pub(super) held: bool,
+    pub(crate) held: bool,
 }
 
 /// What is left of a claim's limits.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     events: usize,
     bytes: usize,
     untouched: bool,
 }
 
 impl Budget {
-    pub(super) fn new(events: usize, bytes: usize) -> Self {
+    pub(crate) fn new(events: usize, bytes: usize) -> Self {
         Self { events, bytes, untouched: true }
     }
 
     /// How many more events fit.
-    pub(super) fn events(&self) -> usize {
+    pub(crate) fn events(&self) -> usize {
         self.events
     }
 
@@ -44,10 +44,10 @@ impl Budget {
 
 /// How many were taken from the front of each list.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Taken {
-    pub(super) fresh: usize,
-    pub(super) waiting: usize,
-    pub(super) returning: usize,
+pub(crate) struct Taken {
+    pub(crate) fresh: usize,
+    pub(crate) waiting: usize,
+    pub(crate) returning: usize,
 }
 
 /// A list and how much of it was taken. Only ever from the front: the lists are in the order of their keys.
@@ -74,7 +74,7 @@ impl<'a> Queue<'a> {
 
 /// Takes from the fresh ones and from the others by turns, so that neither keeps the other out: each has half of the
 /// limit, and what it does not use goes to the other.
-pub(super) fn choose(
+pub(crate) fn choose(
     fresh: &[Candidate],
     waiting: &[Candidate],
     returning: &[Candidate],

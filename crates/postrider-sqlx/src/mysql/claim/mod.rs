@@ -1,0 +1,291 @@
+//! Claiming: look at what is due, choose, read what is heavy, and write down what was met on the way.
+//!
+//! The reads are statements of their own, without locks, in an order that makes them add up: what comes back is read before
+//! what is new, so that nothing which was parked meanwhile is overtaken. Whatever the engine settles while a claim runs, it
+//! knows; and nobody else changes the events of a lane. The writing is a transaction under the lane's token, and asks
+//! again whether its reasons still hold.
+
+mod forward;
+mod memory;
+mod read;
+mod returning;
+mod scan;
+mod waiting;
+mod write;
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Instant,
+};
+
+use postrider_core::{
+    store::{Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Position, Seq},
+    tx::Prefix,
+};
+use sqlx::MySqlConnection;
+
+pub(super) use self::memory::Memory;
+use self::{
+    forward::{Fresh, Stretch, Wanted},
+    read::{Gate, Reader},
+    returning::Returning,
+    scan::{Judge, Met, Verdict, cut_after},
+    waiting::Waiting,
+    write::{Findings, Writer},
+};
+use super::{hold, lease};
+use crate::choose::{Budget, Candidate, choose};
+
+/// Least number of rows that one statement may read.
+const ROWS_MIN: usize = 128;
+
+/// Most rows that a look back reads, of the index alone.
+const LOOK_BACK_MAX: usize = 50_000;
+
+/// The statements of this folder.
+#[derive(Debug)]
+pub(super) struct Statements {
+    pub(super) read: read::Statements,
+    pub(super) write: write::Statements,
+}
+
+impl Statements {
+    pub(super) fn new(prefix: &Prefix) -> Self {
+        Self { read: read::Statements::new(prefix), write: write::Statements::new(prefix) }
+    }
+}
+
+/// What a claim works with.
+pub(super) struct Claiming<'a> {
+    pub(super) sql: &'a Statements,
+    pub(super) lease: &'a lease::Statements,
+    pub(super) hold: &'a hold::Statements,
+    pub(super) memory: &'a Memory,
+    /// How many lanes the outbox has.
+    pub(super) lanes: u32,
+}
+
+/// What was met, list by list.
+struct Lists {
+    again: Vec<Met>,
+    fresh: Fresh,
+    waiting: Waiting,
+    returning: Returning,
+}
+
+impl Claiming<'_> {
+    /// Reads due events of the lanes that one holds.
+    pub(super) async fn claim(&self, conn: &mut MySqlConnection, claim: &Claim) -> sqlx::Result<Claimed> {
+        let rows_max = claim.limit.saturating_mul(2).max(ROWS_MIN);
+        // With an admission most of what is met may not be wanted: look first, and read what was chosen.
+        let inline_bytes_max = if claim.admission.is_some() { 0 } else { claim.bytes / rows_max };
+        let reader = Reader { sql: &self.sql.read, inline_bytes_max };
+        let all: Vec<Lane> = claim.lanes.iter().map(|lane| lane.lease.lane).collect();
+        let gate = reader.gate(conn, &all).await?;
+        let mut claimed = Claimed { now: gate.now, ..Claimed::default() };
+        let (lanes, lost): (Vec<&LaneClaim>, Vec<_>) =
+            claim.lanes.iter().partition(|lane| gate.held.contains(&lane.lease));
+        claimed.lost = lost.iter().map(|lane| lane.lease.lane).collect();
+        if lanes.is_empty() {
+            return Ok(claimed);
+        }
+        let judge =
+            Judge { now: gate.now, in_flight: &claim.in_flight, admission: claim.admission.as_deref() };
+
+        let mut lists = self.read(&reader, &judge, conn, &lanes, &gate, claim.limit).await?;
+        let seqs = |met: &[Met]| -> Vec<Seq> { met.iter().map(|met| met.row.seq).collect() };
+        let (again_met, fresh_met) = (seqs(&lists.again), seqs(&lists.fresh.met));
+        let (chosen, findings) = self.choose(&mut lists, &lanes, &gate, claim, &mut claimed);
+        read_heavy(&reader, conn, chosen, &mut claimed.events).await?;
+        let writer = Writer { sql: &self.sql.write, lease: self.lease, hold: self.hold };
+        writer.write(conn, &findings, lanes.iter().map(|lane| lane.lease), &mut claimed).await?;
+
+        let lost = &claimed.lost;
+        claimed.events.retain(|event| !lost.contains(&event.lane));
+        claimed.positions.retain(|(lane, _)| !lost.contains(lane));
+        claimed.again.retain(|(lane, _)| !lost.contains(lane));
+        // At the very end: a claim that failed has met nothing.
+        let reached = lists.fresh.reached;
+        let fresh_met = fresh_met.into_iter().filter(|seq| *seq <= reached);
+        self.memory.met(again_met.into_iter().chain(fresh_met));
+        Ok(claimed)
+    }
+
+    async fn read(
+        &self,
+        reader: &Reader<'_>,
+        judge: &Judge<'_>,
+        conn: &mut MySqlConnection,
+        lanes: &[&LaneClaim],
+        gate: &Gate,
+        limit: usize,
+    ) -> sqlx::Result<Lists> {
+        let returning = match gate.returning {
+            true => returning::read(reader, judge, conn, lanes, limit).await?,
+            false => Returning::default(),
+        };
+        let mut again: Vec<Seq> = lanes.iter().flat_map(|lane| lane.again.iter().copied()).collect();
+        again.extend(self.look_back(reader, judge, conn, lanes, gate, limit).await?);
+        again.sort_unstable();
+        again.dedup();
+        let stretches: Vec<Stretch> = lanes.iter().map(|lane| Stretch::of(lane)).collect();
+        // All of them, or those beyond the limit would be forgotten.
+        let again = reader.again(conn, &again).await?.into_iter().filter(|row| is_ours(lanes, row.lane));
+        let again: Vec<Met> = again.map(|row| judge.judge(row, None, &HashSet::new())).collect();
+        let spread = u64::from(self.lanes).div_ceil(lanes.len() as u64).max(1);
+        let wanted = Wanted { candidates_max: limit, rows_max: limit.saturating_mul(2).max(ROWS_MIN), spread };
+        let fresh = forward::read(reader, judge, conn, &stretches, (gate.bottom, gate.tip), wanted).await?;
+        let already: HashSet<Seq> = again.iter().map(|met| met.row.seq).collect();
+        let waiting = match gate.waiting {
+            true => waiting::read(reader, judge, conn, lanes, &already, limit).await?,
+            false => Waiting { ended: true, ..Waiting::default() },
+        };
+        Ok(Lists { again, fresh, waiting, returning })
+    }
+
+    /// The rows that no claim has met though claims have passed by: their transactions have committed since.
+    async fn look_back(
+        &self,
+        reader: &Reader<'_>,
+        judge: &Judge<'_>,
+        conn: &mut MySqlConnection,
+        lanes: &[&LaneClaim],
+        gate: &Gate,
+        limit: usize,
+    ) -> sqlx::Result<Vec<Seq>> {
+        let began = Instant::now();
+        let passed: Vec<&&LaneClaim> = lanes.iter().filter(|lane| lane.from.seq < lane.from.met).collect();
+        let quiet = lanes.iter().all(|lane| lane.from.met >= gate.tip);
+        if passed.is_empty() || !self.memory.wants_look(quiet, began) {
+            return Ok(Vec::new());
+        }
+        let numbers: Vec<Lane> = passed.iter().map(|lane| lane.lease.lane).collect();
+        let after = passed.iter().map(|lane| lane.from.seq).min().unwrap_or_default();
+        let to = passed.iter().map(|lane| lane.from.met).max().unwrap_or_default();
+        let rows = reader.look_back(conn, &numbers, (after, to), LOOK_BACK_MAX).await?;
+        let was_passed = |&(lane, seq): &(Lane, Seq)| {
+            let of_lane = passed.iter().find(|passed| passed.lease.lane == lane);
+            of_lane.is_some_and(|lane| seq > lane.from.seq && seq <= lane.from.met) && !judge.is_in_flight(seq)
+        };
+        let rows = rows.into_iter().filter(was_passed).collect();
+        let mut late: Vec<Seq> =
+            self.memory.looked(rows, began, Instant::now()).into_iter().map(|(_, seq)| seq).collect();
+        late.sort_unstable();
+        // Those beyond are still unmet at the next look.
+        late.truncate(limit);
+        Ok(late)
+    }
+
+    /// Chooses what is returned, cuts the lists where the limits are, and notes where the next claim begins.
+    fn choose(
+        &self,
+        lists: &mut Lists,
+        lanes: &[&LaneClaim],
+        gate: &Gate,
+        claim: &Claim,
+        claimed: &mut Claimed,
+    ) -> (Vec<Met>, Findings) {
+        let Lists { again, fresh, waiting, returning } = lists;
+        // What is about to be parked behind a key that comes back may be the first of what does: the next claim sees it.
+        if again.iter().any(|met| matches!(met.verdict, Verdict::Park { returning: true })) {
+            returning.more |= !returning.met.is_empty();
+            returning.met.clear();
+            returning.unwanted.clear();
+        }
+        // Those that are looked at once more lie below the fresh ones, so one after the other they are in order.
+        let again_due = candidates(again);
+        let fresh_due = [again_due.clone(), candidates(&fresh.met)].concat();
+        let (waiting_due, returning_due) = (candidates(&waiting.met), candidates(&returning.met));
+        let mut budget = Budget::new(claim.limit, claim.bytes);
+        let taken = choose(&fresh_due, &waiting_due, &returning_due, &mut budget);
+
+        let passed_over = cut_after(again, taken.fresh.min(again_due.len()));
+        claimed.again.extend(passed_over.iter().map(|met| (met.row.lane, met.row.seq)));
+        let beyond = cut_after(&mut fresh.met, taken.fresh.saturating_sub(again_due.len()));
+        if let Some(first) = beyond.first() {
+            fresh.reached = first.row.seq.saturating_sub(1);
+        }
+        waiting.ended &= cut_after(&mut waiting.met, taken.waiting).is_empty();
+        let returning_left = !cut_after(&mut returning.met, taken.returning).is_empty();
+
+        let low = self.memory.low(gate.tip, Instant::now());
+        let to_the_start = waiting.ended && claim.admission.is_none();
+        for lane in lanes {
+            let Stretch { from, to, .. } = Stretch::of(lane);
+            let met = from.max(fresh.reached.min(to));
+            let seq = lane.from.seq.max(met.min(low));
+            let due = waiting.reached(lane.lease.lane, lane.from);
+            let (due_at, due_seq) = if to_the_start { (Position::START.due_at, 0) } else { due };
+            claimed.positions.push((lane.lease.lane, Position { seq, met, due_at, due_seq }));
+        }
+
+        let mut findings = Findings::default();
+        let met = || again.iter().chain(&fresh.met).chain(&waiting.met);
+        met().for_each(|met| findings.add(met));
+        findings.unwanted = std::mem::take(&mut returning.unwanted);
+        findings.empty = std::mem::take(&mut returning.empty);
+        let is_stopped = !passed_over.is_empty() || fresh.reached < gate.tip.min(furthest(lanes));
+        claimed.more = is_stopped || !waiting.ended || returning_left || returning.more;
+        // What is parked behind a key that is free already is due as soon as it is parked.
+        claimed.more |= met().any(|met| matches!(met.verdict, Verdict::Park { returning: true }));
+        let turned = met().filter(|met| met.verdict == Verdict::Turn).map(|met| met.row.available_at);
+        claimed.next_due = turned.chain(waiting.next_due).min().map(|due| due.since(gate.now));
+
+        let lists = [again, &mut fresh.met, &mut waiting.met, &mut returning.met];
+        let chosen = lists.into_iter().flat_map(std::mem::take).filter(Met::is_candidate);
+        (chosen.collect(), findings)
+    }
+}
+
+fn is_ours(lanes: &[&LaneClaim], lane: Lane) -> bool {
+    lanes.iter().any(|ours| ours.lease.lane == lane)
+}
+
+/// The furthest place that any lane is to be read to.
+fn furthest(lanes: &[&LaneClaim]) -> Seq {
+    lanes.iter().map(|lane| lane.to).max().unwrap_or_default()
+}
+
+fn candidates(met: &[Met]) -> Vec<Candidate> {
+    met.iter()
+        .filter_map(|met| match met.verdict {
+            Verdict::Return { held } => {
+                Some(Candidate { seq: met.row.seq, bytes: met.row.stored.bytes, held })
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+/// Makes events of what was chosen, in order, and reads what is heavy of those that came without it.
+async fn read_heavy(
+    reader: &Reader<'_>,
+    conn: &mut MySqlConnection,
+    mut chosen: Vec<Met>,
+    events: &mut Vec<ClaimedEvent>,
+) -> sqlx::Result<()> {
+    chosen.sort_unstable_by_key(|met| met.row.seq);
+    chosen.dedup_by_key(|met| met.row.seq);
+    let is_light = |met: &Met| met.row.stored.came_whole(reader.inline_bytes_max);
+    let heavy: Vec<Seq> = chosen.iter().filter(|met| !is_light(met)).map(|met| met.row.seq).collect();
+    let mut cargo: HashMap<Seq, _> = reader.cargo(conn, &heavy).await?.into_iter().collect();
+    for met in chosen {
+        let light = is_light(&met);
+        let Met { row, verdict } = met;
+        let cargo = match light {
+            true => Some(row.cargo),
+            // Gone meanwhile: somebody else delivered it, so the lane was lost.
+            false => cargo.remove(&row.seq),
+        };
+        let Some(cargo) = cargo else { continue };
+        events.push(ClaimedEvent {
+            lane: row.lane,
+            seq: row.seq,
+            attempts: row.stored.attempts,
+            held: matches!(verdict, Verdict::Return { held: true }),
+            created_at: row.stored.created_at,
+            event: row.stored.event(cargo),
+        });
+    }
+    Ok(())
+}
