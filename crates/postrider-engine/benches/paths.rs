@@ -4,6 +4,7 @@
 //! * `queue/cold`: a table of events, from the start of the engine until the last was handled and settled
 //! * `settle/one_key`: events of one key, where each waits for the settle of the one before: the way there and back
 //! * `settle/retry`: a table of events of which each fails and is settled to wait, with its key held
+//! * `memory store`: the store alone, one claim and one settle of a batch, with many more pending
 
 #![allow(clippy::unwrap_used, reason = "what goes wrong ends the benchmark")]
 
@@ -16,7 +17,12 @@ use std::{
 };
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use postrider_core::{Backoff, Delivery, Event, Metrics, Outcome};
+use postrider_core::{
+    Backoff, Delivery, Event, Metrics, Outcome, Store,
+    rng::Rng,
+    store::{Change, Claim, ClaimedEvent, LaneClaim, Lease, LeaseRequest, Position, Settlement},
+    tx::OnDuplicate,
+};
 use postrider_engine::{Outbox, OutboxBuilder, memory::MemoryStore};
 use tokio::{runtime::Runtime, sync::Notify};
 
@@ -25,6 +31,10 @@ const TABLE: u64 = 2000;
 
 /// Events of one key.
 const CHAIN: u64 = 100;
+
+/// Events that are pending in the store, and how many of them one claim takes.
+const PENDING: usize = 100_000;
+const BATCH: usize = 200;
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -37,6 +47,7 @@ fn main() {
     let runtime = Runtime::new().unwrap();
     queue(&mut criterion, &runtime);
     settle(&mut criterion, &runtime);
+    store(&mut criterion, &runtime);
     criterion.final_summary();
 }
 
@@ -72,6 +83,79 @@ fn settle(criterion: &mut Criterion, runtime: &Runtime) {
         });
     });
     group.finish();
+}
+
+fn store(criterion: &mut Criterion, runtime: &Runtime) {
+    let mut group = criterion.benchmark_group("memory store");
+    group.throughput(Throughput::Elements(BATCH as u64));
+    for (lanes, keys) in [(1, 0), (1, PENDING as u64), (64, PENDING as u64)] {
+        let mut backlog = runtime.block_on(Backlog::new(lanes, keys));
+        let name = format!("claim and settle 200 of 100,000/{lanes} lanes, {keys} keys");
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|times| runtime.block_on(backlog.claim_and_settle(times)));
+        });
+    }
+    group.finish();
+}
+
+/// A store with many events pending.
+struct Backlog {
+    store: MemoryStore,
+    keys: u64,
+    leases: Vec<Lease>,
+    claim: Claim,
+    pending: usize,
+}
+
+impl Backlog {
+    async fn new(lanes: u32, keys: u64) -> Self {
+        let store = MemoryStore::new(lanes);
+        let request =
+            LeaseRequest { owner: "bench".into(), ttl: LONG, nonces: Rng::seeded(1), most: usize::MAX };
+        let leases = store.lease(&request).await.unwrap().leases();
+        let start = |lease: &Lease| LaneClaim::after(*lease, Position::START);
+        let claim = Claim::new(leases.iter().map(start).collect(), BATCH);
+        Self { store, keys, leases, claim, pending: 0 }
+    }
+
+    /// The time that it takes to claim and to settle a batch, so many times. Writing new events is not counted, nor is dropping
+    /// those that were claimed.
+    async fn claim_and_settle(&mut self, times: u64) -> Duration {
+        let mut took = Duration::ZERO;
+        for _ in 0..times {
+            self.fill().await;
+            let started = Instant::now();
+            let claimed = self.store.claim(&self.claim).await.unwrap();
+            took += started.elapsed();
+            let settlements: Vec<Settlement> = claimed.events.iter().map(done).collect();
+            let started = Instant::now();
+            let settled = self.store.settle(&self.leases, &settlements, Duration::ZERO).await.unwrap();
+            took += started.elapsed();
+            assert_eq!(settled.applied, BATCH as u64);
+            self.pending -= BATCH;
+            for (lane, (_, position)) in self.claim.lanes.iter_mut().zip(claimed.positions) {
+                lane.from = position;
+            }
+        }
+        took
+    }
+
+    /// Writes what is missing, when a tenth is.
+    async fn fill(&mut self) {
+        let missing = PENDING - self.pending;
+        if missing >= PENDING / 10 {
+            let mut tx = self.store.begin();
+            let events = events(missing as u64, self.keys);
+            tx.insert(self.store.target(), &events, OnDuplicate::Fail).await.unwrap();
+            tx.commit().await.unwrap();
+            self.pending = PENDING;
+        }
+    }
+}
+
+fn done(event: &ClaimedEvent) -> Settlement {
+    let key = event.event.as_ref().unwrap().shared_key().cloned();
+    Settlement { lane: event.lane, seq: event.seq, key, held: event.held, change: Change::Done }
 }
 
 /// So many events of so many keys; without a key if there are none.

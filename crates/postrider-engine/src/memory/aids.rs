@@ -7,8 +7,7 @@ use postrider_core::{
 
 use super::{
     MemoryStore,
-    hash::lane_of,
-    row::{Broken, Row, Status},
+    row::{Broken, Row},
 };
 
 /// One row of the event table, as a SQL store would keep it.
@@ -40,16 +39,8 @@ impl MemoryStore {
         let tx = self.begin();
         let mut tables = self.shared.lock();
         let undecodable = Undecodable { id: id.clone(), key: None, reason: reason.to_owned() };
-        let row = Row {
-            content: Err(Box::new(Broken { event_type: event_type.to_owned(), undecodable })),
-            lane: lane_of(id.as_str(), tables.lane_count()),
-            status: Status::New,
-            parked: false,
-            attempts: 0,
-            available_at: now,
-            created_at: now,
-            last_error: None,
-        };
+        let broken = Broken { event_type: event_type.to_owned(), undecodable };
+        let row = Row::new(Err(Box::new(broken)), tables.lane_count(), now);
         let seq = tables.draw_seq(tx.number());
         tables.add(seq, row);
         drop(tables);
@@ -58,15 +49,15 @@ impl MemoryStore {
 
     /// Every row that is not delivered, in order.
     pub fn rows(&self) -> Vec<RawRow> {
-        let raw = |(seq, row): (&Seq, &Row)| RawRow {
-            seq: *seq,
+        let raw = |(seq, row): (Seq, &Row)| RawRow {
+            seq,
             id: row.id().clone(),
             lane: row.lane,
             status: row.status.number(),
             attempts: row.attempts,
             parked: row.parked,
             available_at: row.available_at,
-            last_error: row.last_error.clone(),
+            last_error: row.last_error.as_deref().map(str::to_owned),
         };
         self.shared.lock().rows.iter().map(raw).collect()
     }

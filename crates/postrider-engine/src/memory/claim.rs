@@ -1,25 +1,25 @@
 //! Claiming: what is due, in order, and what is met on the way.
 //!
 //! A claim reads three streams: returning rows, waiting rows that are due, and fresh ones. Each is merged over the lanes,
-//! the oldest first, so that no lane waits for another's backlog. The first two together have half of the limit, fresh
-//! rows the rest of it, and whatever one of them leaves goes to the others.
+//! the oldest first, so that no lane waits for another's backlog. The first two together have half of what a claim may
+//! return and walk over, fresh rows the rest of it, and whatever one of them leaves goes to the others.
 
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, VecDeque},
-    ops::Bound::{Excluded, Included, Unbounded},
     sync::Arc,
 };
 
 use postrider_core::{
     Timestamp,
-    store::{Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Position, Seq},
+    store::{Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Seq},
 };
 
 use super::{
     hash::FixedSet,
-    lane::LaneTable,
     row::{Row, Status},
+    seqs::seqs_of,
+    streams::{Fresh, Waiting},
     tables::Tables,
 };
 
@@ -27,87 +27,50 @@ use super::{
 const RETURNING_KEYS_MAX: usize = 256;
 /// Most events of one of them.
 const RETURNING_OF_A_KEY_MAX: usize = 16;
+/// What room is made for from the start.
+const BATCH_USUAL: usize = 512;
 /// Most rows that one claim walks over: parking a hundred thousand followers must not keep the lock for long.
 const MET_ROWS_MAX: usize = 10_000;
 
 pub(super) fn claim(tables: &mut Tables, claim: &Claim, now: Timestamp) -> Claimed {
-    let (held, lost): (Vec<_>, Vec<_>) = claim.lanes.iter().partition(|lane| tables.is_held(&lane.lease));
+    let (lanes, lost): (Vec<_>, Vec<_>) = claim.lanes.iter().partition(|lane| tables.is_held(&lane.lease));
+    let mut fresh = Fresh::new(&lanes);
     let mut reading = Reading {
-        lanes: held.into_iter().map(LaneReading::new).collect(),
+        waiting: lanes.iter().map(|lane| Waiting::new(lane, now)).collect(),
+        lanes,
         tables,
         claim,
         now,
-        events: Vec::new(),
-        taken: FixedSet::default(),
+        events: Vec::with_capacity(claim.limit.min(BATCH_USUAL)),
+        asked: FixedSet::default(),
+        asks_twice: !fresh.again().is_empty(),
         bytes: 0,
         met: 0,
     };
-    reading.park_again();
+    reading.park_again(&fresh);
     let (mut returning, mut more) = reading.returning();
 
-    let (half, half_bytes) = (claim.limit.div_ceil(2), claim.bytes / 2);
-    reading.take_returning(&mut returning, half.div_ceil(2), half_bytes);
-    reading.take_waiting(half, half_bytes);
-    reading.take_returning(&mut returning, half, half_bytes);
-    more |= reading.take_fresh();
-    more |= reading.take_waiting(claim.limit, claim.bytes);
-    reading.take_returning(&mut returning, claim.limit, claim.bytes);
+    let whole = Share { events: claim.limit, bytes: claim.bytes, met: MET_ROWS_MAX };
+    let half = Share { events: whole.events.div_ceil(2), bytes: whole.bytes / 2, met: whole.met / 2 };
+    let quarter = Share { events: half.events.div_ceil(2), ..half };
+    reading.take_returning(&mut returning, quarter);
+    reading.take_waiting(half);
+    reading.take_returning(&mut returning, half);
+    more |= reading.take_fresh(&mut fresh, whole);
+    more |= reading.take_waiting(whole);
+    reading.take_returning(&mut returning, whole);
     more |= !returning.is_empty();
 
-    reading.finish(more, lost.into_iter().map(|lane| lane.lease.lane).collect())
+    let lost = lost.into_iter().map(|lane| lane.lease.lane).collect();
+    reading.finish(&fresh, more, lost)
 }
 
-/// How far a claim has come in one lane.
-struct LaneReading {
-    lane: Lane,
-    from: Position,
-    again: VecDeque<Seq>,
-    /// The last fresh row that was met.
-    seq: Seq,
-    /// The last waiting row that was met.
-    due: (Timestamp, Seq),
-    fresh_ended: bool,
-    waiting_ended: bool,
-}
-
-impl LaneReading {
-    fn new(claim: &LaneClaim) -> Self {
-        let mut again = claim.again.clone();
-        again.sort_unstable();
-        again.dedup();
-        Self {
-            lane: claim.lease.lane,
-            from: claim.from,
-            again: again.into(),
-            seq: claim.from.seq,
-            due: (claim.from.due_at, claim.from.due_seq),
-            fresh_ended: false,
-            waiting_ended: false,
-        }
-    }
-
-    /// The next row to look at as fresh: first those to be looked at once more, which lie below all others.
-    fn next_fresh(&self, lane: &LaneTable) -> Option<Seq> {
-        self.again
-            .front()
-            .copied()
-            .or_else(|| lane.fresh.range((Excluded(self.seq), Unbounded)).next().copied())
-    }
-
-    fn meet_fresh(&mut self, seq: Seq) {
-        if self.again.front() == Some(&seq) {
-            self.again.pop_front();
-        } else {
-            self.seq = seq;
-        }
-    }
-
-    fn next_waiting(&self, lane: &LaneTable, now: Timestamp) -> Option<(Timestamp, Seq)> {
-        if self.due >= (now, Seq::MAX) {
-            return None;
-        }
-        lane.waiting.range((Excluded(self.due), Included((now, Seq::MAX)))).next().copied()
-    }
+/// How far one stream may go, with what those before it have used.
+#[derive(Clone, Copy)]
+struct Share {
+    events: usize,
+    bytes: usize,
+    met: usize,
 }
 
 /// What is to be done with a row that a claim met.
@@ -122,13 +85,25 @@ enum Met {
     Due(bool),
 }
 
+/// What became of a row that can be delivered.
+#[derive(PartialEq, Eq)]
+enum Offered {
+    Taken,
+    Refused,
+    /// It did not fit, and nobody was asked.
+    Left,
+}
+
 struct Reading<'a> {
     tables: &'a mut Tables,
     claim: &'a Claim,
     now: Timestamp,
-    lanes: Vec<LaneReading>,
+    lanes: Vec<&'a LaneClaim>,
+    waiting: Vec<Waiting>,
     events: Vec<ClaimedEvent>,
-    taken: FixedSet<Seq>,
+    /// Rows that are not to be asked about once more, where this claim can meet a row twice.
+    asked: FixedSet<Seq>,
+    asks_twice: bool,
     bytes: usize,
     met: usize,
 }
@@ -136,134 +111,120 @@ struct Reading<'a> {
 impl Reading<'_> {
     /// Parks the followers among what is to be looked at once more, before anything comes back: they may be the first of
     /// what does.
-    fn park_again(&mut self) {
-        let again: Vec<Seq> = self.lanes.iter().flat_map(|reading| reading.again.iter().copied()).collect();
-        for seq in again {
-            if matches!(self.judge(seq), Met::Park) {
-                self.park(seq);
+    fn park_again(&mut self, fresh: &Fresh) {
+        for (seq, _) in fresh.again() {
+            if !self.is_in_flight(*seq) && matches!(self.judge(*seq), Met::Park) {
+                self.park(*seq);
             }
         }
     }
 
     /// The rows that come back, in order, at most as many as are wanted; and whether there are more. Takes away the holds
     /// that nothing is left behind of.
-    fn returning(&mut self) -> (VecDeque<(Lane, Seq)>, bool) {
-        let mut keys: Vec<(Seq, Lane, Arc<str>)> = Vec::new();
-        for reading in &self.lanes {
-            let Some(lane) = self.tables.lane(reading.lane) else { continue };
+    fn returning(&mut self) -> (VecDeque<Seq>, bool) {
+        let mut keys: Vec<(Seq, Lane, Seq, Arc<str>)> = Vec::new();
+        for LaneClaim { lease, from, .. } in &self.lanes {
+            let Some(lane) = self.tables.lane(lease.lane) else { continue };
             let of_lane = lane.returning().take(RETURNING_KEYS_MAX + 1);
-            keys.extend(of_lane.map(|(seq, key)| (*seq, reading.lane, Arc::clone(key))));
+            keys.extend(of_lane.map(|(head, key)| (*head, lease.lane, from.met, Arc::clone(key))));
         }
         keys.sort_unstable();
         let more_keys = keys.len() > RETURNING_KEYS_MAX;
         let (mut rows, mut left) = (VecDeque::new(), false);
-        for (_, number, key) in keys.into_iter().take(RETURNING_KEYS_MAX) {
-            // Beyond what was met something unparked of the key may come first.
-            let met = self
-                .lanes
-                .iter()
-                .find(|reading| reading.lane == number)
-                .map_or(0, |reading| reading.from.met);
+        for (_, number, met, key) in keys.into_iter().take(RETURNING_KEYS_MAX) {
+            if rows.len() > self.claim.limit {
+                left = true;
+                break;
+            }
             let Some(lane) = self.tables.lane_mut(number) else { continue };
             if lane.parked_count(&key) == 0 {
                 lane.drop_hold(&key);
                 continue;
             }
+            // Beyond what was met something unparked of the key may come first.
             let wanted = |seq: &Seq| *seq <= met && self.claim.in_flight.binary_search(seq).is_err();
             let before = rows.len();
-            rows.extend(
-                lane.parked_of(&key).take(RETURNING_OF_A_KEY_MAX).filter(wanted).map(|seq| (number, seq)),
-            );
+            rows.extend(lane.parked_of(&key).take(RETURNING_OF_A_KEY_MAX).filter(wanted));
             // What stands behind rows that are all in memory already is not due: the next settle makes it so.
             left |= rows.len() > before && lane.parked_count(&key) > RETURNING_OF_A_KEY_MAX;
-            if rows.len() > self.claim.limit {
-                break;
-            }
         }
         left |= more_keys && !rows.is_empty();
         (rows, left)
     }
 
-    fn take_returning(&mut self, rows: &mut VecDeque<(Lane, Seq)>, limit: usize, bytes: usize) {
-        while let Some((_, seq)) = rows.front().copied() {
-            if !self.take(seq, true, limit, bytes) {
-                break;
+    fn take_returning(&mut self, rows: &mut VecDeque<Seq>, share: Share) {
+        while let Some(seq) = rows.front().copied().filter(|_| self.met < share.met) {
+            match self.offer(seq, true, None, share) {
+                Offered::Taken => {}
+                Offered::Refused => self.unpark(seq),
+                Offered::Left => break,
             }
+            self.met += 1;
             rows.pop_front();
         }
     }
 
     /// Takes due waiting rows, the longest due first. Says whether some are left.
-    fn take_waiting(&mut self, limit: usize, bytes: usize) -> bool {
+    fn take_waiting(&mut self, share: Share) -> bool {
         let mut heads = BinaryHeap::new();
-        for place in 0..self.lanes.len() {
-            self.push_waiting(&mut heads, place);
+        for (place, waiting) in self.waiting.iter_mut().enumerate() {
+            heads.extend(waiting.next(self.tables).map(|due| Reverse((due, place))));
         }
         while let Some(Reverse((due, place))) = heads.pop() {
-            let seq = due.1;
+            let (due_at, seq) = due;
+            if self.met >= share.met {
+                return true;
+            }
             match self.judge(seq) {
+                _ if self.is_in_flight(seq) => {}
                 Met::Due(held) => {
-                    if !self.take(seq, held, limit, bytes) {
+                    if self.offer(seq, held, Some(due_at), share) == Offered::Left {
                         return true;
                     }
                 }
                 Met::Park => self.park(seq),
                 Met::Wait | Met::Pass => {}
             }
-            if let Some(reading) = self.lanes.get_mut(place) {
-                reading.due = due;
-            }
-            self.push_waiting(&mut heads, place);
+            self.met += 1;
+            let Some(waiting) = self.waiting.get_mut(place) else { continue };
+            waiting.last = due;
+            heads.extend(waiting.next(self.tables).map(|due| Reverse((due, place))));
         }
         false
-    }
-
-    fn push_waiting(&mut self, heads: &mut BinaryHeap<Reverse<((Timestamp, Seq), usize)>>, place: usize) {
-        let Some(reading) = self.lanes.get_mut(place) else { return };
-        let next = self.tables.lane(reading.lane).and_then(|lane| reading.next_waiting(lane, self.now));
-        reading.waiting_ended = next.is_none();
-        heads.extend(next.map(|due| Reverse((due, place))));
     }
 
     /// Takes fresh rows in order. Says whether some are left.
-    fn take_fresh(&mut self) -> bool {
-        let mut heads = BinaryHeap::new();
-        for place in 0..self.lanes.len() {
-            self.push_fresh(&mut heads, place);
-        }
-        while let Some(Reverse((seq, place))) = heads.pop() {
-            match self.judge(seq) {
-                Met::Due(held) => {
-                    if !self.take(seq, held, self.claim.limit, self.claim.bytes) {
-                        return true;
-                    }
+    fn take_fresh(&mut self, fresh: &mut Fresh, share: Share) -> bool {
+        while let Some((number, bits)) = fresh.next_chunk(self.tables, &self.claim.in_flight) {
+            for seq in seqs_of(number, bits) {
+                if self.met >= share.met {
+                    fresh.stop_before(seq);
+                    return true;
                 }
-                Met::Park => self.park(seq),
-                Met::Wait => self.tables.change(seq, |row| row.status = Status::Waiting),
-                Met::Pass => {}
-            }
-            if let Some(reading) = self.lanes.get_mut(place) {
-                reading.meet_fresh(seq);
-            }
-            self.met += 1;
-            self.push_fresh(&mut heads, place);
-            if self.met >= MET_ROWS_MAX && !heads.is_empty() {
-                return true;
+                match self.judge(seq) {
+                    Met::Due(held) => {
+                        if self.offer(seq, held, None, share) == Offered::Left {
+                            fresh.stop_before(seq);
+                            return true;
+                        }
+                    }
+                    Met::Park => self.park(seq),
+                    Met::Wait => self.tables.change(seq, |row| row.status = Status::Waiting),
+                    Met::Pass => {}
+                }
+                self.met += 1;
             }
         }
         false
     }
 
-    fn push_fresh(&mut self, heads: &mut BinaryHeap<Reverse<(Seq, usize)>>, place: usize) {
-        let Some(reading) = self.lanes.get_mut(place) else { return };
-        let next = self.tables.lane(reading.lane).and_then(|lane| reading.next_fresh(lane));
-        reading.fresh_ended = next.is_none();
-        heads.extend(next.map(|seq| Reverse((seq, place))));
+    fn is_in_flight(&self, seq: Seq) -> bool {
+        self.claim.in_flight.binary_search(&seq).is_ok()
     }
 
     fn judge(&self, seq: Seq) -> Met {
-        let wanted = self.claim.in_flight.binary_search(&seq).is_err() && !self.taken.contains(&seq);
-        let Some(row) = self.tables.rows.get(&seq).filter(|row| wanted && !row.parked) else {
+        let asked = self.asked.contains(&seq);
+        let Some(row) = self.tables.rows.get(seq).filter(|row| !asked && !row.parked) else {
             return Met::Pass;
         };
         // Time goes before the hold: a row that was parked before its time would come back before its time.
@@ -282,23 +243,36 @@ impl Reading<'_> {
 
     /// The head that the row's key waits for.
     fn hold_of(&self, row: &Row) -> Option<Seq> {
-        Some(self.tables.lane(row.lane)?.hold_of(row.key()?)?.seq)
+        let lane = self.tables.lane(row.lane).filter(|lane| lane.held_keys() > 0)?;
+        Some(lane.hold_of(row.key()?)?.seq)
     }
 
     fn park(&mut self, seq: Seq) {
         self.tables.change(seq, |row| row.parked = true);
     }
 
-    /// Returns a row to the engine, if it fits. The first one always does.
-    fn take(&mut self, seq: Seq, held: bool, limit: usize, bytes: usize) -> bool {
-        let Some(row) = self.tables.rows.get(&seq) else { return true };
-        let weight_bytes = row.weight_bytes();
-        let fits = self.events.is_empty() || self.bytes.saturating_add(weight_bytes) <= bytes;
-        if self.events.len() >= limit || !fits {
-            return false;
+    /// Lets a row that came back and was not wanted lie among the others, where it is not met by this claim.
+    fn unpark(&mut self, seq: Seq) {
+        self.tables.unpark(seq);
+        self.asked.insert(seq);
+    }
+
+    /// Returns a row to the engine, if it fits and is wanted. The first one always fits.
+    fn offer(&mut self, seq: Seq, held: bool, due_at: Option<Timestamp>, share: Share) -> Offered {
+        let Some(row) = self.tables.rows.get(seq) else { return Offered::Refused };
+        let bytes = self.bytes.saturating_add(row.weight_bytes);
+        if self.events.len() >= share.events || (bytes > share.bytes && !self.events.is_empty()) {
+            return Offered::Left;
         }
-        self.bytes += weight_bytes;
-        self.taken.insert(seq);
+        if self.asks_twice {
+            self.asked.insert(seq);
+        }
+        if let Some(admission) = &self.claim.admission
+            && !admission.admits(&row.glance(seq, due_at))
+        {
+            return Offered::Refused;
+        }
+        self.bytes = bytes;
         self.events.push(ClaimedEvent {
             lane: row.lane,
             seq,
@@ -307,38 +281,24 @@ impl Reading<'_> {
             created_at: row.created_at,
             event: row.content.clone().map_err(|broken| broken.undecodable),
         });
-        true
+        Offered::Taken
     }
 
-    fn finish(mut self, more: bool, lost: Vec<Lane>) -> Claimed {
+    fn finish(mut self, fresh: &Fresh, more: bool, lost: Vec<Lane>) -> Claimed {
         self.events.sort_unstable_by_key(|event| event.seq);
-        let (ceiling, last_seq) = (self.tables.ceiling(), self.tables.last_seq());
         // Back to the start only when all lanes are through: a lane that went back alone would return its rows, which the
-        // engine has, over and over in front of the longer ones.
-        let waiting_ended = self.lanes.iter().all(|reading| reading.waiting_ended);
-        let position = |reading: &LaneReading| {
-            let walked = if reading.fresh_ended { last_seq } else { reading.seq };
-            let (seq, met) = (walked.min(ceiling), walked.max(reading.from.met));
-            let (due_at, due_seq) = if waiting_ended { (Timestamp::EPOCH, 0) } else { reading.due };
-            (reading.lane, Position { seq: seq.max(reading.from.seq), met, due_at, due_seq })
+        // engine has, over and over in front of the longer ones. And not where rows may have been passed over.
+        let round = self.claim.admission.is_none() && self.waiting.iter().all(|waiting| waiting.ended);
+        let position = |(lane, waiting): (&&LaneClaim, &Waiting)| {
+            let (due_at, due_seq) = if round { (Timestamp::EPOCH, 0) } else { waiting.last };
+            (lane.lease.lane, fresh.position(lane, self.tables, due_at, due_seq))
         };
-        let next_due = self.lanes.iter().filter_map(|reading| {
-            let later = self
-                .tables
-                .lane(reading.lane)?
-                .waiting
-                .range((Excluded((self.now, Seq::MAX)), Unbounded))
-                .next();
-            later.map(|(at, _)| at.since(self.now))
-        });
-        let again =
-            self.lanes.iter().flat_map(|reading| reading.again.iter().map(|seq| (reading.lane, *seq)));
         Claimed {
-            positions: self.lanes.iter().map(position).collect(),
-            again: again.collect(),
+            positions: self.lanes.iter().zip(&self.waiting).map(position).collect(),
+            again: fresh.left_of_again(),
             lost,
             more,
-            next_due: next_due.min(),
+            next_due: self.waiting.iter().filter_map(|waiting| waiting.next_due(self.tables)).min(),
             now: self.now,
             events: self.events,
         }

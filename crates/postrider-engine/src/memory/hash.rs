@@ -1,4 +1,4 @@
-//! FNV-1a: the same number for the same text in every run, which the standard library's own hash is not.
+//! Hashes that are the same in every run, which the standard library's own is not.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -6,29 +6,30 @@ use std::{
 };
 
 /// A map that gives the same answers in every run, as long as nobody walks over it.
-pub(super) type FixedMap<K, V> = HashMap<K, V, BuildHasherDefault<Fnv>>;
+pub(super) type FixedMap<K, V> = HashMap<K, V, BuildHasherDefault<Mixed>>;
 /// The set of the same kind.
-pub(super) type FixedSet<K> = HashSet<K, BuildHasherDefault<Fnv>>;
+pub(super) type FixedSet<K> = HashSet<K, BuildHasherDefault<Mixed>>;
 
-pub(super) struct Fnv(u64);
+/// Eight bytes a step, for maps: both halves of a product are folded into each other, so that all bits of the text reach
+/// all bits of the hash.
+#[derive(Default)]
+pub(super) struct Mixed(u64);
 
-impl Default for Fnv {
-    fn default() -> Self {
-        Self(0xCBF2_9CE4_8422_2325)
-    }
-}
-
-impl Hasher for Fnv {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
+impl Hasher for Mixed {
+    fn write(&mut self, mut bytes: &[u8]) {
+        while let Some((chunk, rest)) = bytes.split_first_chunk() {
+            self.write_u64(u64::from_le_bytes(*chunk));
+            bytes = rest;
+        }
+        if !bytes.is_empty() {
+            let rest = bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+            self.write_u64(rest | (bytes.len() as u64) << 56);
         }
     }
 
     fn write_u64(&mut self, number: u64) {
-        // One step instead of eight: seqs are dense, and the multiplication spreads them well enough.
-        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 ^= self.0 >> 32;
+        let product = u128::from(self.0 ^ number ^ 0x9E37_79B9_7F4A_7C15) * 0xD6E8_FEB8_6659_FD93_u128;
+        self.0 = (product ^ (product >> 64)) as u64;
     }
 
     fn finish(&self) -> u64 {
@@ -36,13 +37,16 @@ impl Hasher for Fnv {
     }
 }
 
+/// What a text hashes to.
+pub(super) fn hash_of(text: &str) -> u64 {
+    let mut hash = Mixed::default();
+    hash.write(text.as_bytes());
+    hash.finish()
+}
+
 /// The lane of a key, or of the id of an event that has none.
 pub(super) fn lane_of(text: &str, lanes: u32) -> u32 {
-    let mut hash = Fnv::default();
-    hash.write(text.as_bytes());
-    // The low bits of FNV-1a are its weak ones.
-    let folded = hash.finish() ^ (hash.finish() >> 32);
-    u32::try_from(folded % u64::from(lanes.max(1))).unwrap_or(0)
+    u32::try_from(hash_of(text) % u64::from(lanes.max(1))).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -58,5 +62,13 @@ mod tests {
             counts[lane_of(&key, 8) as usize] += 1;
         }
         assert!(counts.iter().all(|count| (800..1200).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn texts_that_differ_a_little_have_other_hashes() {
+        let texts =
+            ["", "a", "b", "a\0", "\0", "abcdefgh", "abcdefgh\0", "abcdefghi", "01K0000000000000000000001Z"];
+        let hashes: FixedSet<u64> = texts.iter().map(|text| hash_of(text)).collect();
+        assert_eq!(hashes.len(), texts.len());
     }
 }

@@ -10,6 +10,7 @@ use postrider_core::{
 use super::{
     hash::FixedMap,
     row::{Row, Status},
+    seqs::Seqs,
 };
 
 /// Until when a lane is held. Who holds it is told by the token alone.
@@ -35,7 +36,7 @@ pub(super) struct LaneTable {
     pub(super) clean: bool,
     /// Events up to this one may be under way.
     pub(super) sent_to: Seq,
-    pub(super) fresh: BTreeSet<Seq>,
+    pub(super) fresh: Seqs,
     pub(super) waiting: BTreeSet<(Timestamp, Seq)>,
     parked: FixedMap<Arc<str>, BTreeSet<Seq>>,
     parked_rows: u64,
@@ -52,30 +53,34 @@ impl LaneTable {
 
     /// Puts a row into the set that its state belongs to.
     pub(super) fn enter(&mut self, seq: Seq, row: &Row) {
-        match (row.parked, row.status, row.key()) {
-            (true, _, Some(key)) => {
+        match row.status {
+            _ if row.parked => {
+                let Some(key) = row.key() else { return };
                 let new = self.parked.entry(Arc::clone(key)).or_default().insert(seq);
                 self.parked_rows += u64::from(new);
             }
-            (_, Status::New, _) => _ = self.fresh.insert(seq),
-            (_, Status::Waiting, _) => _ = self.waiting.insert((row.available_at, seq)),
-            (_, Status::Dead, _) => {}
+            Status::New => self.fresh.insert(seq),
+            Status::Waiting => _ = self.waiting.insert((row.available_at, seq)),
+            Status::Dead => {}
         }
     }
 
     /// Takes a row out of the set that its state belongs to.
     pub(super) fn leave(&mut self, seq: Seq, row: &Row) {
-        match (row.parked, row.status, row.key()) {
-            (true, _, Some(key)) => {
-                let Some(set) = self.parked.get_mut(key) else { return };
+        match row.status {
+            _ if row.parked => {
+                let Some((key, set)) = row.key().and_then(|key| Some((key, self.parked.get_mut(key)?)))
+                else {
+                    return;
+                };
                 self.parked_rows -= u64::from(set.remove(&seq));
                 if set.is_empty() {
                     self.parked.remove(key);
                 }
             }
-            (_, Status::New, _) => _ = self.fresh.remove(&seq),
-            (_, Status::Waiting, _) => _ = self.waiting.remove(&(row.available_at, seq)),
-            (_, Status::Dead, _) => {}
+            Status::New => self.fresh.remove(seq),
+            Status::Waiting => _ = self.waiting.remove(&(row.available_at, seq)),
+            Status::Dead => {}
         }
     }
 

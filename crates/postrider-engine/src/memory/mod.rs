@@ -7,20 +7,24 @@
 //! Two runs with the same calls give the same answers: no order comes from a randomly seeded map, and time is tokio's, so
 //! that it stands still where a test has paused it.
 //!
-//! * `tables` and `lane`: rows, and the sets of each lane that a claim reads
+//! * `tables` and `lane`: rows, and the sets of each lane that a claim reads; `rows`, `ids` and `seqs` are how they are kept
 //! * `tx`: transactions, which events enter through
-//! * `claim`, `settle`, `lease`, `operate`: the verbs
+//! * `claim` with its `streams`, `settle`, `lease`, `operate`: the verbs
 //! * `aids`: what only tests want to see or do
 
 mod aids;
 mod claim;
 mod clock;
 mod hash;
+mod ids;
 mod lane;
 mod lease;
 mod operate;
 mod row;
+mod rows;
+mod seqs;
 mod settle;
+mod streams;
 mod tables;
 #[cfg(test)]
 mod tests;

@@ -19,7 +19,7 @@ use super::{
 
 pub(super) fn dead(tables: &Tables, after: Seq, limit: usize) -> Vec<DeadLetter> {
     let letter = |seq: &Seq| {
-        let row = tables.rows.get(seq)?;
+        let row = tables.rows.get(*seq)?;
         let blocks = row.key().is_some_and(|key| {
             tables
                 .lane(row.lane)
@@ -32,7 +32,7 @@ pub(super) fn dead(tables: &Tables, after: Seq, limit: usize) -> Vec<DeadLetter>
             event_type: row.event_type().to_owned(),
             key: row.key().map(|key| key.to_string()),
             attempts: row.attempts,
-            error: row.last_error.clone().unwrap_or_default(),
+            error: row.last_error.as_deref().unwrap_or_default().to_owned(),
             blocks,
             created_at: row.created_at,
         })
@@ -81,7 +81,7 @@ pub(super) fn purge(tables: &mut Tables, before: Timestamp, limit: usize) -> u64
 }
 
 pub(super) fn stats(tables: &Tables, now: Timestamp) -> Stats {
-    let oldest = tables.rows.values().find(|row| row.status != Status::Dead);
+    let oldest = tables.rows.iter().map(|(_, row)| row).find(|row| row.status != Status::Dead);
     Stats {
         pending: (tables.rows.len() - tables.dead.len()) as u64,
         waiting: tables.lanes().map(|lane| lane.waiting.len() as u64).sum(),
@@ -94,7 +94,7 @@ pub(super) fn stats(tables: &Tables, now: Timestamp) -> Stats {
 }
 
 pub(super) fn status(tables: &Tables, id: &EventId) -> EventStatus {
-    let row = tables.seq_of(id.as_str()).and_then(|seq| tables.rows.get(&seq));
+    let row = tables.seq_of(id.as_str()).and_then(|seq| tables.rows.get(seq));
     match row {
         Some(row) => status_of(row),
         None => tables
@@ -120,15 +120,16 @@ pub(super) fn why(tables: &Tables, key: &str) -> Option<Hold> {
 
 fn status_of(row: &Row) -> EventStatus {
     match row.status {
-        Status::Dead => {
-            EventStatus::Dead { attempts: row.attempts, error: row.last_error.clone().unwrap_or_default() }
-        }
+        Status::Dead => EventStatus::Dead {
+            attempts: row.attempts,
+            error: row.last_error.as_deref().unwrap_or_default().to_owned(),
+        },
         _ if row.parked => EventStatus::Parked,
         Status::New => EventStatus::New,
         Status::Waiting => EventStatus::Waiting {
             attempts: row.attempts,
             available_at: row.available_at,
-            error: row.last_error.clone(),
+            error: row.last_error.as_deref().map(str::to_owned),
         },
     }
 }
@@ -140,7 +141,7 @@ fn find_dead(tables: &Tables, id: &EventId) -> Option<Seq> {
 
 /// Changes the hold of the row's key, if it is this row that the key waits for.
 fn with_its_hold(tables: &mut Tables, seq: Seq, change: impl FnOnce(Held) -> Held) {
-    let Some(row) = tables.rows.get(&seq) else { return };
+    let Some(row) = tables.rows.get(seq) else { return };
     let (Some(key), number) = (row.key().map(Arc::clone), row.lane) else { return };
     let Some(lane) = tables.lane_mut(number) else { return };
     if let Some(held) = lane.headed_by(&key, seq) {

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use postrider_core::{
-    Event, EventId, Timestamp,
+    Event, EventId, GLOBAL_AGGREGATE, Timestamp,
     event::limits::EVENT_FLAT_BYTES,
-    store::{Lane, Undecodable},
+    store::{Glance, Lane, Seq, Undecodable},
 };
+
+use super::hash::lane_of;
 
 /// The status of a row that is not delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,16 +39,35 @@ pub(super) struct Broken {
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub(super) content: Result<Event, Box<Broken>>,
+    /// Kept here, because an event that nobody has read for a while is far from the processor.
+    pub(super) weight_bytes: usize,
     pub(super) lane: Lane,
     pub(super) status: Status,
     pub(super) parked: bool,
     pub(super) attempts: u32,
     pub(super) available_at: Timestamp,
     pub(super) created_at: Timestamp,
-    pub(super) last_error: Option<String>,
+    pub(super) last_error: Option<Box<str>>,
 }
 
 impl Row {
+    /// A new row, which is due at once.
+    pub(super) fn new(content: Result<Event, Box<Broken>>, lanes: u32, now: Timestamp) -> Self {
+        let mut row = Self {
+            weight_bytes: content.as_ref().map_or(EVENT_FLAT_BYTES, Event::weight_bytes),
+            content,
+            lane: 0,
+            status: Status::New,
+            parked: false,
+            attempts: 0,
+            available_at: now,
+            created_at: now,
+            last_error: None,
+        };
+        row.lane = lane_of(row.key().map_or(row.id().as_str(), Arc::as_ref), lanes);
+        row
+    }
+
     pub(super) fn id(&self) -> &EventId {
         match &self.content {
             Ok(event) => event.id(),
@@ -68,8 +89,20 @@ impl Row {
         }
     }
 
-    pub(super) fn weight_bytes(&self) -> usize {
-        self.content.as_ref().map_or(EVENT_FLAT_BYTES, Event::weight_bytes)
+    pub(super) fn aggregate_type(&self) -> &str {
+        self.content.as_ref().map_or(GLOBAL_AGGREGATE, Event::aggregate_type)
+    }
+
+    /// What is seen of it before it is read.
+    pub(super) fn glance(&self, seq: Seq, due_at: Option<Timestamp>) -> Glance<'_> {
+        Glance {
+            lane: self.lane,
+            seq,
+            event_type: self.event_type(),
+            aggregate_type: self.aggregate_type(),
+            key: self.key().map(Arc::as_ref),
+            due_at,
+        }
     }
 
     /// Whether its time has not come. A row that was written to be delivered at once is never early, also if the clock

@@ -32,10 +32,16 @@ pub(super) fn settle(
 /// The lanes that the caller may not settle: somebody else's, and those it brought no lease for.
 fn lost(tables: &Tables, leases: &[Lease], settlements: &[Settlement]) -> Vec<Lane> {
     let foreign = leases.iter().filter(|lease| !tables.is_held(lease)).map(|lease| lease.lane);
+    let mut leased = vec![false; tables.lane_count() as usize];
+    for lease in leases {
+        if let Some(leased) = leased.get_mut(lease.lane as usize) {
+            *leased = true;
+        }
+    }
     let unleased = settlements
         .iter()
         .map(|settlement| settlement.lane)
-        .filter(|lane| !leases.iter().any(|lease| lease.lane == *lane));
+        .filter(|lane| leased.get(*lane as usize) != Some(&true));
     let mut lost: Vec<Lane> = foreign.chain(unleased).collect();
     lost.sort_unstable();
     lost.dedup();
@@ -50,7 +56,7 @@ fn apply(tables: &mut Tables, settlement: &Settlement, retention: Duration, now:
             && row.lane == settlement.lane
             && !is_repeated(row, &settlement.change, now)
     };
-    if tables.rows.get(&seq).filter(open).is_none() {
+    if tables.rows.get(seq).filter(open).is_none() {
         return false;
     }
     let held = match &settlement.change {
@@ -69,7 +75,7 @@ fn apply(tables: &mut Tables, settlement: &Settlement, retention: Duration, now:
                 row.available_at = until;
                 row.attempts = *attempts;
                 if let Some(error) = error {
-                    row.last_error = Some(clean_error(error));
+                    row.last_error = Some(clean_error(error).into());
                 }
             });
             Some(Held { seq, until: Some(until), reason: *reason })
@@ -87,7 +93,7 @@ fn apply(tables: &mut Tables, settlement: &Settlement, retention: Duration, now:
                 row.status = Status::Dead;
                 row.parked = false;
                 row.attempts = *attempts;
-                row.last_error = Some(clean_error(error));
+                row.last_error = Some(clean_error(error).into());
             });
             block.then_some(Held { seq, until: None, reason: HoldReason::Dead })
         }

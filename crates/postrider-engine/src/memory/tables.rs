@@ -1,6 +1,9 @@
 //! All that is stored, and the moves that keep rows and sets in step.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use postrider_core::{
     EventId, Timestamp,
@@ -11,11 +14,12 @@ use super::{
     hash::FixedMap,
     lane::LaneTable,
     row::{Row, Status},
+    rows::Rows,
 };
 
 pub(super) struct Tables {
     /// Events that are not delivered.
-    pub(super) rows: BTreeMap<Seq, Row>,
+    pub(super) rows: Rows,
     /// Dead ones among them.
     pub(super) dead: BTreeSet<Seq>,
     /// Delivered ones that are kept, the oldest first.
@@ -25,7 +29,6 @@ pub(super) struct Tables {
     pub(super) business: BTreeMap<String, String>,
     /// The first seq of each open transaction: whatever it wrote, no claim has met.
     open: BTreeMap<u64, Seq>,
-    ids: FixedMap<EventId, Seq>,
     /// Instances, and until when they are believed to be there.
     pub(super) members: BTreeMap<String, Timestamp>,
     lanes: Vec<LaneTable>,
@@ -35,13 +38,12 @@ pub(super) struct Tables {
 impl Tables {
     pub(super) fn new(lanes: u32) -> Self {
         Self {
-            rows: BTreeMap::new(),
+            rows: Rows::default(),
             dead: BTreeSet::new(),
             done: BTreeMap::new(),
             done_ids: FixedMap::default(),
             business: BTreeMap::new(),
             open: BTreeMap::new(),
-            ids: FixedMap::default(),
             members: BTreeMap::new(),
             lanes: (0..lanes).map(|_| LaneTable::default()).collect(),
             last_seq: 0,
@@ -74,7 +76,7 @@ impl Tables {
     }
 
     pub(super) fn seq_of(&self, id: &str) -> Option<Seq> {
-        self.ids.get(id).copied()
+        self.rows.find(id)
     }
 
     /// The next place in the order, drawn for a transaction that stays open.
@@ -101,7 +103,6 @@ impl Tables {
 
     /// Makes a row visible.
     pub(super) fn add(&mut self, seq: Seq, row: Row) {
-        self.ids.insert(row.id().clone(), seq);
         if let Some(lane) = self.lane_mut(row.lane) {
             lane.enter(seq, &row);
         }
@@ -110,7 +111,7 @@ impl Tables {
 
     /// Changes a row, and moves it to the set that it then belongs to.
     pub(super) fn change(&mut self, seq: Seq, change: impl FnOnce(&mut Row)) {
-        let Some(row) = self.rows.get_mut(&seq) else { return };
+        let Some(row) = self.rows.get_mut(seq) else { return };
         let Some(lane) = usize::try_from(row.lane).ok().and_then(|lane| self.lanes.get_mut(lane)) else {
             return;
         };
@@ -124,14 +125,25 @@ impl Tables {
         }
     }
 
+    /// Lets a row that is parked lie among the others again; the hold that it was the last one behind goes.
+    pub(super) fn unpark(&mut self, seq: Seq) {
+        self.change(seq, |row| row.parked = false);
+        let Some(row) = self.rows.get(seq) else { return };
+        let (Some(key), number) = (row.key().map(Arc::clone), row.lane) else { return };
+        if let Some(lane) = self.lane_mut(number).filter(|lane| lane.parked_count(&key) == 0) {
+            lane.drop_hold(&key);
+        }
+    }
+
     /// Deletes a row.
     pub(super) fn remove(&mut self, seq: Seq) -> Option<Row> {
-        let row = self.rows.remove(&seq)?;
+        let row = self.rows.remove(seq)?;
         if let Some(lane) = self.lane_mut(row.lane) {
             lane.leave(seq, &row);
         }
-        self.dead.remove(&seq);
-        self.ids.remove(row.id());
+        if row.status == Status::Dead {
+            self.dead.remove(&seq);
+        }
         Some(row)
     }
 }

@@ -1,11 +1,17 @@
 //! What is this store's own; what every store must do is in the conformance suite of `postrider-testkit`.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use postrider_core::{
     CallerTx, Error, Event, EventId, OwnedTx, Store, TxSource,
     rng::Rng,
-    store::{Change, Claim, HoldReason, LaneClaim, LeaseRequest, Position, Settlement},
+    store::{Admission, Change, Claim, Glance, HoldReason, LaneClaim, LeaseRequest, Position, Settlement},
     tx::OnDuplicate,
 };
 
@@ -115,4 +121,62 @@ async fn raw_rows_show_what_a_table_would() {
     let rows = store.rows();
     assert_eq!((&rows[0].id, rows[0].status, rows[0].attempts, rows[0].parked), (&broken, 0, 0, false));
     assert_eq!((rows[1].status, rows[1].attempts, rows[1].last_error.as_deref()), (2, 1, Some("no")));
+}
+
+/// Wants nothing, and counts how often it says so.
+#[derive(Debug, Default)]
+struct Closed(AtomicUsize);
+
+impl Admission for Closed {
+    fn admits(&self, _: &Glance<'_>) -> bool {
+        self.0.fetch_add(1, Relaxed);
+        false
+    }
+}
+
+/// How many rows of an outbox with so many events each claim passes over, until one says that there is no more.
+async fn passed_over(store: &MemoryStore, count: usize, delay: Duration) -> Vec<usize> {
+    let request = LeaseRequest {
+        owner: "a".into(),
+        ttl: Duration::from_secs(15),
+        nonces: Rng::seeded(1),
+        most: usize::MAX,
+    };
+    let leases = store.lease(&request).await.unwrap().leases();
+    let event = || Event::json_text("Tested", "{}").deliver_after(delay).build().unwrap();
+    let events: Vec<Event> = (0..count).map(|_| event()).collect();
+    let mut tx = store.begin();
+    tx.insert(store.target(), &events, OnDuplicate::Fail).await.unwrap();
+    tx.commit().await.unwrap();
+
+    let lanes = leases.into_iter().map(|lease| LaneClaim::after(lease, Position::START)).collect();
+    let mut claim = Claim::new(lanes, 10);
+    let (mut counts, mut more) = (Vec::new(), true);
+    while more {
+        let closed = Arc::new(Closed::default());
+        claim.admission = Some(closed.clone());
+        let claimed = store.claim(&claim).await.unwrap();
+        assert!(claimed.events.is_empty());
+        if !delay.is_zero() && claimed.next_due.is_some() {
+            store.set_clock_offset(delay);
+        }
+        for (lane, (_, position)) in claim.lanes.iter_mut().zip(claimed.positions) {
+            lane.from = position;
+        }
+        more = claimed.more || claimed.next_due.is_some();
+        counts.push(closed.0.load(Relaxed));
+    }
+    counts
+}
+
+#[tokio::test]
+async fn a_claim_walks_over_no_more_than_it_may_and_the_next_one_goes_on() {
+    for lanes in [1, 8] {
+        let fresh = passed_over(&MemoryStore::new(lanes), 25_000, Duration::ZERO).await;
+        assert_eq!(fresh, [10_000, 10_000, 5000]);
+        // Three claims to find that they wait.
+        let waiting = passed_over(&MemoryStore::new(lanes), 25_000, Duration::from_secs(60)).await;
+        assert_eq!(waiting.iter().sum::<usize>(), 25_000);
+        assert!(waiting.iter().all(|count| *count <= 10_000), "{waiting:?}");
+    }
 }

@@ -16,11 +16,7 @@ use postrider_core::{
     tx::{Dialect, OnDuplicate, Placed},
 };
 
-use super::{
-    MemoryStore, Shared,
-    hash::lane_of,
-    row::{Row, Status},
-};
+use super::{MemoryStore, Shared, row::Row};
 
 /// The marker of this store's transactions.
 #[derive(Debug)]
@@ -123,19 +119,11 @@ impl MemoryTx {
                 continue;
             }
             self.ids.insert(event.id().clone(), self.rows.len());
-            let row = Row {
-                lane: lane_of(event.key().unwrap_or(event.id().as_str()), lanes),
-                content: Ok(event.clone()),
-                status: Status::New,
-                parked: false,
-                attempts: 0,
-                available_at: match event.due() {
-                    Due::AtOnce => now,
-                    Due::At(time) => time,
-                    Due::After(delay) => now.plus(delay),
-                },
-                created_at: now,
-                last_error: None,
+            let mut row = Row::new(Ok(event.clone()), lanes, now);
+            row.available_at = match event.due() {
+                Due::AtOnce => now,
+                Due::At(time) => time,
+                Due::After(delay) => now.plus(delay),
             };
             self.rows.push((tables.draw_seq(self.number), row));
         }

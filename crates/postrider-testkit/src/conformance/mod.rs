@@ -16,13 +16,16 @@
 //!
 //! * [`harness`]: what the suite asks of a store's tests
 //! * [`scene`]: a fresh store and one instance that holds its lanes, as every check begins
-//! * [`atomicity`], [`round_trip`], [`claiming`], [`waiting`], [`holding`], [`settling`], [`fencing`], [`leasing`],
+//! * [`atomicity`], [`round_trip`], [`claiming`], [`admitting`], [`waiting`], [`holding`], [`settling`], [`fencing`], [`leasing`],
 //!   [`operating`]: the checks
+//! * `gate`: an admission that remembers what it was asked
 //! * `suite`: the list of them, as a macro
 
+pub mod admitting;
 pub mod atomicity;
 pub mod claiming;
 pub mod fencing;
+mod gate;
 pub mod harness;
 pub mod holding;
 pub mod leasing;

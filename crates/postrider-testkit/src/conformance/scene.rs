@@ -6,8 +6,8 @@ use postrider_core::{
     Event, EventId, Store,
     rng::Rng,
     store::{
-        Change, Claim, Claimed, ClaimedEvent, EventStatus, HoldReason, Lane, LaneClaim, Lease, LeaseRequest,
-        Position, Seq, Settled, Settlement,
+        Admission, Change, Claim, Claimed, ClaimedEvent, EventStatus, HoldReason, Lane, LaneClaim, Lease,
+        LeaseRequest, Position, Seq, Settled, Settlement,
     },
 };
 
@@ -31,6 +31,8 @@ pub struct Owner {
     leases: Vec<Lease>,
     positions: BTreeMap<Lane, Position>,
     again: Vec<(Lane, Seq)>,
+    to: Seq,
+    admission: Option<Arc<dyn Admission>>,
 }
 
 impl Owner {
@@ -47,7 +49,7 @@ impl Owner {
 
     /// An instance that believes to hold these lanes, and stands before everything.
     pub fn holding(leases: Vec<Lease>) -> Self {
-        Self { leases, positions: BTreeMap::new(), again: Vec::new() }
+        Self { leases, positions: BTreeMap::new(), again: Vec::new(), to: Seq::MAX, admission: None }
     }
 
     /// The lanes that it took.
@@ -69,6 +71,26 @@ impl Owner {
     #[must_use]
     pub fn at_the_start(&self) -> Self {
         Self::holding(self.leases.clone())
+    }
+
+    /// Where its lanes stand: what [`go_back`](Self::go_back) takes.
+    pub fn positions(&self) -> BTreeMap<Lane, Position> {
+        self.positions.clone()
+    }
+
+    /// Has the next claim begin where an earlier one did; before everything in lanes that have no position.
+    pub fn go_back(&mut self, positions: BTreeMap<Lane, Position>) {
+        self.positions = positions;
+    }
+
+    /// Has its claims look at no fresh event beyond this one.
+    pub fn look_up_to(&mut self, to: Seq) {
+        self.to = to;
+    }
+
+    /// Has its claims ask which rows are wanted; with none, all are.
+    pub fn admit(&mut self, admission: Option<Arc<dyn Admission>>) {
+        self.admission = admission;
     }
 
     /// Has the next claim look at these once more.
@@ -93,13 +115,14 @@ impl Owner {
         let lane = |lease: &Lease| LaneClaim {
             lease: *lease,
             from: self.positions.get(&lease.lane).copied().unwrap_or(Position::START),
-            to: Seq::MAX,
+            to: self.to,
             again: again.iter().filter(|(lane, _)| *lane == lease.lane).map(|(_, seq)| *seq).collect(),
         };
         let mut in_flight = in_flight.to_vec();
         in_flight.sort_unstable();
         let lanes = self.leases.iter().map(lane).collect();
-        let claim = Claim { in_flight, bytes, ..Claim::new(lanes, limit) };
+        let admission = self.admission.clone();
+        let claim = Claim { in_flight, bytes, admission, ..Claim::new(lanes, limit) };
         let claimed = store.claim(&claim).await?;
         self.positions.extend(claimed.positions.iter().copied());
         self.again.extend(claimed.again.iter().copied());

@@ -50,6 +50,26 @@ macro_rules! store_conformance {
                 a_claim_with_a_foreign_token_loses_the_lane
                 an_empty_store_has_nothing_due
             }
+            admitting {
+                what_is_not_wanted_is_passed_over_and_not_met_again
+                a_look_from_an_earlier_position_finds_what_was_passed_over
+                what_is_not_wanted_takes_no_place_and_is_not_more
+                what_does_not_fit_is_asked_about_by_the_next_claim
+                a_look_ends_where_it_is_told_to
+                what_was_given_back_is_looked_at_beyond_the_end_of_a_look
+                waiting_rows_that_are_not_wanted_are_met_once
+                waiting_rows_that_become_due_later_are_met
+                a_returning_row_that_is_not_wanted_is_unparked
+                all_returning_rows_that_are_not_wanted_are_unparked
+                a_returning_row_that_waited_waits_again
+                a_given_back_row_that_is_not_wanted_is_not_kept
+                a_given_back_row_that_waits_is_asked_about_once
+                only_what_would_come_is_asked_about
+                a_row_is_shown_as_it_was_stored
+                a_waiting_row_is_shown_with_its_time
+                the_rows_of_a_key_are_asked_about_in_order
+                thousands_that_are_not_wanted_do_not_keep_back_the_rest
+            }
             waiting {
                 a_delayed_event_comes_at_its_time_and_not_before
                 an_event_is_due_at_its_point_in_time
