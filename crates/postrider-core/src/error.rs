@@ -213,11 +213,11 @@ pub enum SchemaError {
         /// The table.
         table: String,
     },
-    /// The tables have another number of lanes, which cannot be changed while there is something in them.
+    /// The tables were made for another number of lanes, and there are events in them.
     Lanes {
-        /// How many there are.
+        /// The number that they were made for.
         found: u32,
-        /// How many were asked for.
+        /// The number that is wanted.
         wanted: u32,
     },
 }
@@ -239,8 +239,8 @@ impl fmt::Display for SchemaError {
             ),
             Self::Lanes { found, wanted } => write!(
                 f,
-                "the outbox has {found} lanes and {wanted} were asked for: the number is changed only while the outbox is empty \
-                 and no instance runs; nothing was changed"
+                "the outbox has {found} lanes and {wanted} are wanted: the number can be changed only while the outbox is empty and \
+                 nobody delivers from it; nothing was changed"
             ),
         }
     }
@@ -260,6 +260,8 @@ pub enum StoreErrorKind {
     ReadOnly,
     /// It is not a database, or a damaged one.
     Corrupt,
+    /// It let us not in, or not do that: a wrong password, or a right that is missing.
+    Denied,
     /// Anything else.
     Other,
 }
@@ -299,7 +301,10 @@ impl fmt::Display for StoreError {
             StoreErrorKind::Busy => ": the database is locked by somebody else",
             StoreErrorKind::Unreachable => ": the database cannot be reached",
             StoreErrorKind::ReadOnly => {
-                ": the database is read-only; check the rights of the file and its folder"
+                ": the database is read-only; check the rights of the file and its folder, or whether the server is a standby"
+            }
+            StoreErrorKind::Denied => {
+                ": the database refused it; check the user, the password and what was granted"
             }
             StoreErrorKind::Corrupt => ": the file is not a database, or is damaged",
             StoreErrorKind::Other => "",

@@ -93,7 +93,9 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     let lost = !claimed.lost.is_empty();
     // A claim may have done nothing but park what it met; then what it returns says nothing of what lies behind.
     let got_on = claimed.positions.iter().any(|(lane, position)| {
-        claim.lanes.iter().any(|claim| claim.lease.lane == *lane && claim.from.seq < position.seq)
+        claim.lanes.iter().any(|claim| {
+            claim.lease.lane == *lane && (claim.from.seq < position.seq || claim.from.met < position.met)
+        })
     });
     let more = claimed.more;
     let (taken, again, (hot, cold)) = {

@@ -4,7 +4,6 @@
 //!
 //! * [`sqlite`]: the outbox in a SQLite database, and the writers for the transactions of `sqlx` and `rusqlite`
 //! * [`mysql`]: the outbox in a MySQL or MariaDB database, and the writers for the transactions of `sqlx`
-//! * `choose`: which of the events that are due go into a claim, for all of them
 //!
 #![cfg_attr(feature = "sqlite", doc = "```")]
 #![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
@@ -26,8 +25,6 @@
 //! # }
 //! ```
 
-#[cfg(any(feature = "sqlite", feature = "mysql"))]
-mod choose;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "sqlite")]

@@ -39,6 +39,11 @@ fn kind_of_code(code: u16) -> StoreErrorKind {
         code::READ_ONLY_SERVER | code::READ_ONLY_TRANSACTION | code::READ_ONLY_MODE => {
             StoreErrorKind::ReadOnly
         }
+        code::WRONG_PASSWORD
+        | code::ACCESS_TO_DATABASE_DENIED
+        | code::COMMAND_DENIED
+        | code::COLUMN_DENIED
+        | code::PRIVILEGE_MISSING => StoreErrorKind::Denied,
         _ => StoreErrorKind::Other,
     }
 }
@@ -58,12 +63,7 @@ fn kind(error: &sqlx::Error) -> StoreErrorKind {
 /// What to do about it, where that can be said.
 fn hint(code: u16) -> Option<&'static str> {
     Some(match code {
-        code::WRONG_PASSWORD => "the user or the password is wrong",
-        code::ACCESS_TO_DATABASE_DENIED => "the user has no rights on this database: grant them, or name another one",
         code::UNKNOWN_DATABASE => "the database does not exist: create it, or name another one",
-        code::COMMAND_DENIED | code::COLUMN_DENIED | code::PRIVILEGE_MISSING => {
-            "the user lacks a right: see the GRANTs of the printed schema"
-        }
         code::UNKNOWN_COLUMN => "a column is missing: the table is not the one that Postrider made",
         code::TOO_MANY_CONNECTIONS => "the server has no connection left",
         _ => return None,

@@ -31,7 +31,7 @@ impl Statements {
                 "SELECT h.lane, h.effective_key, h.seq, h.reason,
                         EXISTS (SELECT 1 FROM {p}event AS e FORCE INDEX ({p}event_place)
                                 WHERE e.place = 1 AND e.lane = h.lane AND e.parked_key = h.effective_key) AS parked
-                 FROM {p}hold AS h WHERE {list}",
+                 FROM {p}hold AS h FORCE INDEX (PRIMARY) WHERE {list}",
             ),
             hold: Listed::new(
                 "INSERT INTO {p}hold (lane, effective_key, seq, until, reason) VALUES {list}
@@ -40,8 +40,8 @@ impl Statements {
                 ", ",
                 prefix,
             ),
-            release: of_keys("UPDATE {p}hold AS h SET h.reason = 'returning', h.until = NULL WHERE {list}"),
-            remove: of_keys("DELETE h FROM {p}hold AS h WHERE {list}"),
+            release: of_keys("UPDATE {p}hold AS h FORCE INDEX (PRIMARY) SET h.reason = 'returning', h.until = NULL WHERE {list}"),
+            remove: of_keys("DELETE h FROM {p}hold AS h FORCE INDEX (PRIMARY) WHERE {list}"),
         }
     }
 }

@@ -38,7 +38,8 @@ pub(super) struct Statements {
 
 /// A list of lanes, each with its values, as a table that is read first.
 const EACH_LANE: &str = "JSON_TABLE(?, '$[*]' COLUMNS (lane INT PATH '$[0]', epoch BIGINT PATH '$[1]',
-    nonce BIGINT PATH '$[2]', sent_to BIGINT PATH '$[3]')) AS s STRAIGHT_JOIN {p}lane AS l ON l.lane = s.lane";
+    nonce BIGINT PATH '$[2]', sent_to BIGINT PATH '$[3]')) AS s STRAIGHT_JOIN {p}lane AS l FORCE INDEX (PRIMARY)
+    ON l.lane = s.lane";
 
 impl Statements {
     pub(super) fn new(prefix: &Prefix) -> Self {
@@ -53,8 +54,8 @@ impl Statements {
             lanes_locked: statement(&format!("{lanes} FOR UPDATE")),
             lock: Listed::of_values(
                 &format!(
-                    "SELECT lane, epoch, nonce, {NOW} AS now FROM {{p}}lane WHERE lane IN ({{list}}) ORDER BY lane
-                     FOR UPDATE"
+                    "SELECT lane, epoch, nonce, {NOW} AS now FROM {{p}}lane FORCE INDEX (PRIMARY)
+                     WHERE lane IN ({{list}}) ORDER BY lane FOR UPDATE"
                 ),
                 prefix,
             ),
@@ -63,7 +64,7 @@ impl Statements {
                  l.clean = 0, l.sent_to = s.sent_to"
             )),
             renew: Listed::of_values(
-                &format!("UPDATE {{p}}lane SET leased_until = {AT} WHERE lane IN ({{list}})"),
+                &format!("UPDATE {{p}}lane FORCE INDEX (PRIMARY) SET leased_until = {AT} WHERE lane IN ({{list}})"),
                 prefix,
             ),
             mark: statement(&format!("UPDATE {EACH_LANE} SET l.sent_to = GREATEST(l.sent_to, s.sent_to)")),

@@ -34,7 +34,7 @@ pub(super) struct Statements {
 }
 
 /// The dead events at these places, with the holds that they stand at the head of.
-const DEAD_AND_HOLD: &str = "{p}event AS e STRAIGHT_JOIN {p}hold AS h
+const DEAD_AND_HOLD: &str = "{p}event AS e FORCE INDEX (PRIMARY) STRAIGHT_JOIN {p}hold AS h FORCE INDEX (PRIMARY)
     ON h.lane = e.lane AND h.effective_key = e.effective_key AND h.seq = e.seq";
 
 impl Statements {
@@ -56,7 +56,7 @@ impl Statements {
                 "UPDATE {DEAD_AND_HOLD} SET h.reason = 'retry', h.until = {AT} WHERE e.seq IN ({{list}}) AND e.status = 3"
             )),
             redrive: listed(&format!(
-                "UPDATE {{p}}event SET status = 2, attempts = 0, available_at = {AT}
+                "UPDATE {{p}}event FORCE INDEX (PRIMARY) SET status = 2, attempts = 0, available_at = {AT}
                  WHERE seq IN ({{list}}) AND status = 3"
             )),
             // Even where nothing is parked: a claim sees to that, and it alone deletes such holds.
@@ -64,7 +64,7 @@ impl Statements {
                 "UPDATE {DEAD_AND_HOLD} SET h.reason = 'returning', h.until = NULL
                  WHERE e.seq IN ({{list}}) AND e.status = 3"
             )),
-            discard: listed("DELETE FROM {p}event WHERE seq IN ({list}) AND status = 3"),
+            discard: listed("DELETE e FROM {p}event AS e FORCE INDEX (PRIMARY) WHERE e.seq IN ({list}) AND e.status = 3"),
             purge: statement("DELETE FROM {p}done WHERE done_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND \
                               ORDER BY done_at LIMIT ?"),
             // The index alone, no rows.

@@ -32,7 +32,8 @@ const KEPT: &str =
 
 /// Delivered rows: only those that are neither dead nor of another lane.
 const DELIVERED: &str =
-    "FROM {p}event WHERE seq IN ({list}) AND FIND_IN_SET(lane, ?) AND status IN (0, 2)";
+    "FROM {p}event AS e FORCE INDEX (PRIMARY)
+    WHERE e.seq IN ({list}) AND FIND_IN_SET(e.lane, ?) AND e.status IN (0, 2)";
 
 impl Statements {
     pub(super) fn new(prefix: &Prefix) -> Self {
@@ -42,10 +43,10 @@ impl Statements {
                 &format!("REPLACE INTO {{p}}done ({KEPT}, done_at) SELECT {KEPT}, {AT} {DELIVERED}"),
                 prefix,
             ),
-            remove: Listed::of_values(&format!("DELETE {DELIVERED}"), prefix),
+            remove: Listed::of_values(&format!("DELETE e {DELIVERED}"), prefix),
             open: Listed::of_values(
                 &format!(
-                    "SELECT seq, lane, status, parked, attempts, {} AS available_at FROM {{p}}event
+                    "SELECT seq, lane, status, parked, attempts, {} AS available_at FROM {{p}}event FORCE INDEX (PRIMARY)
                      WHERE seq IN ({{list}})",
                     micros("available_at")
                 ),
@@ -54,8 +55,8 @@ impl Statements {
             change: Statement::new(
                 "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
                      seq BIGINT PATH '$[0]', status INT PATH '$[1]', attempts BIGINT PATH '$[2]',
-                     available_at BIGINT PATH '$[3]', error TEXT PATH '$[4]')) AS s
-                 STRAIGHT_JOIN {p}event AS e ON e.seq = s.seq
+                     available_at BIGINT PATH '$[3]', error TEXT CHARACTER SET utf8mb4 PATH '$[4]')) AS s
+                 STRAIGHT_JOIN {p}event AS e FORCE INDEX (PRIMARY) ON e.seq = s.seq
                  SET e.status = s.status, e.attempts = s.attempts, e.parked = IF(s.status = 0, e.parked, 0),
                      e.available_at = COALESCE(
                          TIMESTAMP'1970-01-01 00:00:00' + INTERVAL s.available_at MICROSECOND, e.available_at),

@@ -227,7 +227,7 @@ impl<H: StoreHarness> Scene<H> {
     pub async fn pass(&mut self, time: Duration) -> Checked {
         self.harness.pass(time).await?;
         for position in self.owner.positions.values_mut() {
-            *position = Position { seq: position.seq, ..Position::START };
+            (position.due_at, position.due_seq) = (Position::START.due_at, Position::START.due_seq);
         }
         Ok(())
     }

@@ -36,7 +36,9 @@ pub async fn an_event_is_due_at_its_point_in_time<H: StoreHarness>() -> Checked 
     let at = |time: Timestamp| Event::json_text("Timed", "{}").available_at(time).build();
     let (later, past) = (at(now.plus(BACKOFF))?, at(now.minus(BACKOFF))?);
     scene.harness.write(&[later.clone(), past.clone()]).await?;
-    assert_eq!(claimed_ids(&scene.claim().await?.events), ids(&[past]));
+    let claimed: [_; 1] = scene.claim_exactly().await?;
+    assert_eq!(claimed_ids(&claimed), ids(&[past]));
+    scene.done(&claimed).await?;
     scene.pass(PAST_BACKOFF).await?;
     assert_eq!(claimed_ids(&scene.claim().await?.events), ids(&[later]));
     Ok(())

@@ -5,6 +5,7 @@
 //! knows; and nobody else changes the events of a lane. The writing is a transaction under the lane's token, and asks
 //! again whether its reasons still hold.
 
+mod choose;
 mod forward;
 mod memory;
 mod read;
@@ -26,18 +27,21 @@ use sqlx::MySqlConnection;
 
 pub(super) use self::memory::Memory;
 use self::{
+    choose::{Budget, Queue, Queues},
     forward::{Fresh, Stretch, Wanted},
     read::{Gate, Reader},
     returning::Returning,
-    scan::{Judge, Met, Verdict, cut_after},
+    scan::{Judge, Met, Verdict},
     waiting::Waiting,
     write::{Findings, Writer},
 };
 use super::{hold, lease};
-use crate::choose::{Budget, Candidate, choose};
 
 /// Least number of rows that one statement may read.
 const ROWS_MIN: usize = 128;
+
+/// Least number of rows that a claim looks at where they may not be wanted.
+const GLANCED_MIN: usize = 1000;
 
 /// Most rows that a look back reads, of the index alone.
 const LOOK_BACK_MAX: usize = 50_000;
@@ -92,22 +96,18 @@ impl Claiming<'_> {
         let judge =
             Judge { now: gate.now, in_flight: &claim.in_flight, admission: claim.admission.as_deref() };
 
-        let mut lists = self.read(&reader, &judge, conn, &lanes, &gate, claim.limit).await?;
-        let seqs = |met: &[Met]| -> Vec<Seq> { met.iter().map(|met| met.row.seq).collect() };
-        let (again_met, fresh_met) = (seqs(&lists.again), seqs(&lists.fresh.met));
-        let (chosen, findings) = self.choose(&mut lists, &lanes, &gate, claim, &mut claimed);
-        read_heavy(&reader, conn, chosen, &mut claimed.events).await?;
+        let lists = self.read(&reader, &judge, conn, &lanes, &gate, claim.limit).await?;
+        let chosen = self.choose(lists, &judge, &lanes, &gate, claim, &mut claimed);
+        read_heavy(&reader, conn, chosen.events, &mut claimed.events).await?;
         let writer = Writer { sql: &self.sql.write, lease: self.lease, hold: self.hold };
-        writer.write(conn, &findings, lanes.iter().map(|lane| lane.lease), &mut claimed).await?;
+        writer.write(conn, &chosen.findings, lanes.iter().map(|lane| lane.lease), &mut claimed).await?;
 
         let lost = &claimed.lost;
         claimed.events.retain(|event| !lost.contains(&event.lane));
         claimed.positions.retain(|(lane, _)| !lost.contains(lane));
         claimed.again.retain(|(lane, _)| !lost.contains(lane));
         // At the very end: a claim that failed has met nothing.
-        let reached = lists.fresh.reached;
-        let fresh_met = fresh_met.into_iter().filter(|seq| *seq <= reached);
-        self.memory.met(again_met.into_iter().chain(fresh_met));
+        self.memory.met(chosen.met.into_iter());
         Ok(claimed)
     }
 
@@ -120,6 +120,8 @@ impl Claiming<'_> {
         gate: &Gate,
         limit: usize,
     ) -> sqlx::Result<Lists> {
+        // Of what may not be wanted, more is looked at than could be returned.
+        let limit = if judge.admission.is_some() { limit.max(GLANCED_MIN) } else { limit };
         let returning = match gate.returning {
             true => returning::read(reader, judge, conn, lanes, limit).await?,
             false => Returning::default(),
@@ -179,62 +181,75 @@ impl Claiming<'_> {
     /// Chooses what is returned, cuts the lists where the limits are, and notes where the next claim begins.
     fn choose(
         &self,
-        lists: &mut Lists,
+        lists: Lists,
+        judge: &Judge<'_>,
         lanes: &[&LaneClaim],
         gate: &Gate,
         claim: &Claim,
         claimed: &mut Claimed,
-    ) -> (Vec<Met>, Findings) {
-        let Lists { again, fresh, waiting, returning } = lists;
+    ) -> Chosen {
+        let Lists { again, fresh, mut waiting, mut returning } = lists;
         // What is about to be parked behind a key that comes back may be the first of what does: the next claim sees it.
         if again.iter().any(|met| matches!(met.verdict, Verdict::Park { returning: true })) {
             returning.more |= !returning.met.is_empty();
             returning.met.clear();
-            returning.unwanted.clear();
         }
-        // Those that are looked at once more lie below the fresh ones, so one after the other they are in order.
-        let again_due = candidates(again);
-        let fresh_due = [again_due.clone(), candidates(&fresh.met)].concat();
-        let (waiting_due, returning_due) = (candidates(&waiting.met), candidates(&returning.met));
-        let mut budget = Budget::new(claim.limit, claim.bytes);
-        let taken = choose(&fresh_due, &waiting_due, &returning_due, &mut budget);
-
-        let passed_over = cut_after(again, taken.fresh.min(again_due.len()));
-        claimed.again.extend(passed_over.iter().map(|met| (met.row.lane, met.row.seq)));
-        let beyond = cut_after(&mut fresh.met, taken.fresh.saturating_sub(again_due.len()));
-        if let Some(first) = beyond.first() {
-            fresh.reached = first.row.seq.saturating_sub(1);
-        }
-        waiting.ended &= cut_after(&mut waiting.met, taken.waiting).is_empty();
-        let returning_left = !cut_after(&mut returning.met, taken.returning).is_empty();
+        let mut queues = Queues {
+            again: Queue::new(again),
+            fresh: Queue::new(fresh.met),
+            waiting: Queue::new(std::mem::take(&mut waiting.met)),
+            returning: Queue::new(returning.met),
+        };
+        queues.choose(&mut Budget::new(claim.limit, claim.bytes), judge);
+        let ((again, again_left), (fresh_met, fresh_left)) = (queues.again.cut(), queues.fresh.cut());
+        let ((waiting_met, waiting_left), (returned, returning_left)) =
+            (queues.waiting.cut(), queues.returning.cut());
+        claimed.again.extend(again_left.iter().map(|met| (met.row.lane, met.row.seq)));
+        let reached = fresh_left.first().map_or(fresh.reached, |first| first.row.seq.saturating_sub(1));
+        waiting.met = waiting_met;
+        waiting.ended &= waiting_left.is_empty();
 
         let low = self.memory.low(gate.tip, Instant::now());
         let to_the_start = waiting.ended && claim.admission.is_none();
         for lane in lanes {
             let Stretch { from, to, .. } = Stretch::of(lane);
-            let met = from.max(fresh.reached.min(to));
+            let met = from.max(reached.min(to));
             let seq = lane.from.seq.max(met.min(low));
             let due = waiting.reached(lane.lease.lane, lane.from);
             let (due_at, due_seq) = if to_the_start { (Position::START.due_at, 0) } else { due };
             claimed.positions.push((lane.lease.lane, Position { seq, met, due_at, due_seq }));
         }
 
-        let mut findings = Findings::default();
-        let met = || again.iter().chain(&fresh.met).chain(&waiting.met);
+        let met = || again.iter().chain(&fresh_met).chain(&waiting.met);
+        let unwanted = returned.iter().filter(|met| met.verdict == Verdict::PassOver);
+        let mut findings = Findings {
+            unwanted: unwanted.map(|met| (met.row.lane, met.row.seq)).collect(),
+            empty: returning.empty,
+            ..Findings::default()
+        };
         met().for_each(|met| findings.add(met));
-        findings.unwanted = std::mem::take(&mut returning.unwanted);
-        findings.empty = std::mem::take(&mut returning.empty);
-        let is_stopped = !passed_over.is_empty() || fresh.reached < gate.tip.min(furthest(lanes));
-        claimed.more = is_stopped || !waiting.ended || returning_left || returning.more;
+        let fresh_ended = reached >= gate.tip.min(furthest(lanes));
+        claimed.more = !(again_left.is_empty() && fresh_ended && waiting.ended && returning_left.is_empty());
+        claimed.more |= returning.more;
         // What is parked behind a key that is free already is due as soon as it is parked.
         claimed.more |= met().any(|met| matches!(met.verdict, Verdict::Park { returning: true }));
         let turned = met().filter(|met| met.verdict == Verdict::Turn).map(|met| met.row.available_at);
         claimed.next_due = turned.chain(waiting.next_due).min().map(|due| due.since(gate.now));
 
-        let lists = [again, &mut fresh.met, &mut waiting.met, &mut returning.met];
-        let chosen = lists.into_iter().flat_map(std::mem::take).filter(Met::is_candidate);
-        (chosen.collect(), findings)
+        // Rows that wait are left out: nobody looks back for them.
+        let met = again.iter().chain(&again_left).chain(&fresh_met).chain(&returned).map(|met| met.row.seq).collect();
+        let lists = [again, fresh_met, waiting.met, returned];
+        let events = lists.into_iter().flatten().filter(Met::is_candidate).collect();
+        Chosen { events, findings, met }
     }
+}
+
+/// What a claim has decided.
+struct Chosen {
+    events: Vec<Met>,
+    findings: Findings,
+    /// All fresh rows that were met.
+    met: Vec<Seq>,
 }
 
 fn is_ours(lanes: &[&LaneClaim], lane: Lane) -> bool {
@@ -244,17 +259,6 @@ fn is_ours(lanes: &[&LaneClaim], lane: Lane) -> bool {
 /// The furthest place that any lane is to be read to.
 fn furthest(lanes: &[&LaneClaim]) -> Seq {
     lanes.iter().map(|lane| lane.to).max().unwrap_or_default()
-}
-
-fn candidates(met: &[Met]) -> Vec<Candidate> {
-    met.iter()
-        .filter_map(|met| match met.verdict {
-            Verdict::Return { held } => {
-                Some(Candidate { seq: met.row.seq, bytes: met.row.stored.bytes, held })
-            }
-            _ => None,
-        })
-        .collect()
 }
 
 /// Makes events of what was chosen, in order, and reads what is heavy of those that came without it.
@@ -271,7 +275,7 @@ async fn read_heavy(
     let mut cargo: HashMap<Seq, _> = reader.cargo(conn, &heavy).await?.into_iter().collect();
     for met in chosen {
         let light = is_light(&met);
-        let Met { row, verdict } = met;
+        let Met { row, verdict, .. } = met;
         let cargo = match light {
             true => Some(row.cargo),
             // Gone meanwhile: somebody else delivered it, so the lane was lost.

@@ -1,6 +1,6 @@
 //! Reading what comes back because its key is free again.
 
-use postrider_core::store::{Lane, LaneClaim, Seq};
+use postrider_core::store::{Lane, LaneClaim};
 use sqlx::MySqlConnection;
 
 use super::{
@@ -21,8 +21,6 @@ const KEYS_AT_A_TIME: usize = 16;
 pub(super) struct Returning {
     /// In the order of their keys' holds, and within a key in order.
     pub(super) met: Vec<Met>,
-    /// Those that are not wanted: they are unparked, to be found among the others.
-    pub(super) unwanted: Vec<(Lane, Seq)>,
     /// Keys behind which nothing is left.
     pub(super) empty: Vec<Key>,
     /// Whether more is behind them.
@@ -64,12 +62,7 @@ pub(super) async fn read(
             let wanted = behind.into_iter().take(OF_A_KEY_MAX);
             let wanted = wanted.filter(|row| row.seq <= met_of(*lane) && !judge.is_in_flight(row.seq));
             let before = found.met.len();
-            for met in wanted.map(|row| judge.judge_returning(row)) {
-                match met.verdict {
-                    Verdict::PassOver => found.unwanted.push((*lane, met.row.seq)),
-                    _ => found.met.push(met),
-                }
-            }
+            found.met.extend(wanted.map(|row| Met { row, verdict: Verdict::Return { held: true }, due_at: None }));
             // What stands behind events that are all in memory already is not due: the next settle makes it so.
             found.more |= is_longer && found.met.len() > before;
         }

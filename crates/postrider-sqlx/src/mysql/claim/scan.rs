@@ -69,6 +69,8 @@ pub(super) enum Verdict {
 pub(super) struct Met {
     pub(super) row: Row,
     pub(super) verdict: Verdict,
+    /// Where it was met among the waiting rows, if it was there.
+    pub(super) due_at: Option<Timestamp>,
 }
 
 impl Met {
@@ -100,18 +102,10 @@ impl Judge<'_> {
             if row.is_new { Verdict::Turn } else { Verdict::Pass }
         } else if row.head.is_some_and(|head| head != row.seq) {
             Verdict::Park { returning: row.coming_back }
-        } else if self.admits(&row, due_at) {
-            Verdict::Return { held: row.head.is_some() }
         } else {
-            Verdict::PassOver
+            Verdict::Return { held: row.head.is_some() }
         };
-        Met { row, verdict }
-    }
-
-    /// What is to become of a row whose key is free again.
-    pub(super) fn judge_returning(&self, row: Row) -> Met {
-        let wanted = self.admits(&row, None);
-        Met { row, verdict: if wanted { Verdict::Return { held: true } } else { Verdict::PassOver } }
+        Met { row, verdict, due_at }
     }
 
     /// Whether a row's time has not come. One that was written to be delivered at once is never early, also if the clock
@@ -121,7 +115,8 @@ impl Judge<'_> {
         row.available_at > self.now && was_delayed
     }
 
-    fn admits(&self, row: &Row, due_at: Option<Timestamp>) -> bool {
+    /// Whether a row that could be returned is wanted. Asked once about each, and only if it fits.
+    pub(super) fn admits(&self, Met { row, due_at, .. }: &Met) -> bool {
         self.admission.is_none_or(|admission| {
             admission.admits(&Glance {
                 lane: row.lane,
@@ -129,18 +124,8 @@ impl Judge<'_> {
                 event_type: &row.event_type,
                 aggregate_type: &row.aggregate_type,
                 key: row.key.as_deref(),
-                due_at,
+                due_at: *due_at,
             })
         })
     }
-}
-
-/// Keeps what came before the first candidate that was not taken, and gives back the rest.
-pub(super) fn cut_after(met: &mut Vec<Met>, taken: usize) -> Vec<Met> {
-    let mut candidates = 0;
-    let end = met.iter().position(|met| {
-        candidates += usize::from(met.is_candidate());
-        candidates > taken
-    });
-    met.split_off(end.unwrap_or(met.len()))
 }

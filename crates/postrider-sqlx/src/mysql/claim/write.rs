@@ -31,16 +31,16 @@ impl Statements {
         let listed = |template: &str| Listed::of_values(template, prefix);
         Self {
             followers: listed(
-                "SELECT e.seq FROM {p}event AS e JOIN {p}hold AS h ON h.lane = e.lane AND h.effective_key = e.effective_key
+                "SELECT e.seq FROM {p}event AS e FORCE INDEX (PRIMARY) JOIN {p}hold AS h FORCE INDEX (PRIMARY) ON h.lane = e.lane AND h.effective_key = e.effective_key
                  WHERE e.seq IN ({list}) AND FIND_IN_SET(e.lane, ?) AND e.status IN (0, 2) AND e.parked = 0
                    AND h.seq <> e.seq",
             ),
-            park: listed("UPDATE {p}event SET parked = 1 WHERE seq IN ({list}) AND FIND_IN_SET(lane, ?)"),
+            park: listed("UPDATE {p}event FORCE INDEX (PRIMARY) SET parked = 1 WHERE seq IN ({list}) AND FIND_IN_SET(lane, ?)"),
             unpark: listed(
-                "UPDATE {p}event SET parked = 0 WHERE seq IN ({list}) AND FIND_IN_SET(lane, ?) AND parked = 1",
+                "UPDATE {p}event FORCE INDEX (PRIMARY) SET parked = 0 WHERE seq IN ({list}) AND FIND_IN_SET(lane, ?) AND parked = 1",
             ),
             turn: listed(
-                "UPDATE {p}event SET status = 2
+                "UPDATE {p}event FORCE INDEX (PRIMARY) SET status = 2
                  WHERE seq IN ({list}) AND FIND_IN_SET(lane, ?) AND status = 0 AND parked = 0",
             ),
         }

@@ -4,6 +4,7 @@
 //! were chosen, so that memory is bounded by what the claim asked for. The writing is a transaction of its own, under
 //! the lane's token, and asks again whether its reasons still hold.
 
+mod choose;
 mod scan;
 mod write;
 
@@ -18,6 +19,7 @@ use postrider_core::{
 use sqlx::{Connection, Row, SqliteConnection};
 
 use self::{
+    choose::{Budget, Candidate, choose},
     scan::{Met, Returning, Scanner, Verdict},
     write::Findings,
 };
@@ -25,7 +27,6 @@ use super::{
     lease, row,
     statement::{Statement, json, natural},
 };
-use crate::choose::{Budget, Candidate, choose};
 
 /// The statements of this folder.
 #[derive(Debug)]

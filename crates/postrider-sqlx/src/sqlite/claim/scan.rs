@@ -15,8 +15,10 @@ use sqlx::{
     sqlite::{SqliteArguments, SqliteRow},
 };
 
-use super::super::statement::{Statement, integer, json, natural};
-use crate::choose::Candidate;
+use super::{
+    super::statement::{Statement, integer, json, natural},
+    choose::Candidate,
+};
 
 /// Most keys that come back in one claim, and most events of each.
 const RETURNING_KEYS_MAX: usize = 256;

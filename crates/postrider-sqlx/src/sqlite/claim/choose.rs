@@ -4,29 +4,29 @@ use postrider_core::store::Seq;
 
 /// An event that could be returned.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Candidate {
-    pub(crate) seq: Seq,
+pub(super) struct Candidate {
+    pub(super) seq: Seq,
     /// The size of its payload.
-    pub(crate) bytes: usize,
+    pub(super) bytes: usize,
     /// Whether its key is held because of it, or because others stand behind it.
-    pub(crate) held: bool,
+    pub(super) held: bool,
 }
 
 /// What is left of a claim's limits.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(super) struct Budget {
     events: usize,
     bytes: usize,
     untouched: bool,
 }
 
 impl Budget {
-    pub(crate) fn new(events: usize, bytes: usize) -> Self {
+    pub(super) fn new(events: usize, bytes: usize) -> Self {
         Self { events, bytes, untouched: true }
     }
 
     /// How many more events fit.
-    pub(crate) fn events(&self) -> usize {
+    pub(super) fn events(&self) -> usize {
         self.events
     }
 
@@ -44,10 +44,10 @@ impl Budget {
 
 /// How many were taken from the front of each list.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
-    pub(crate) fresh: usize,
-    pub(crate) waiting: usize,
-    pub(crate) returning: usize,
+pub(super) struct Taken {
+    pub(super) fresh: usize,
+    pub(super) waiting: usize,
+    pub(super) returning: usize,
 }
 
 /// A list and how much of it was taken. Only ever from the front: the lists are in the order of their keys.
@@ -74,7 +74,7 @@ impl<'a> Queue<'a> {
 
 /// Takes from the fresh ones and from the others by turns, so that neither keeps the other out: each has half of the
 /// limit, and what it does not use goes to the other.
-pub(crate) fn choose(
+pub(super) fn choose(
     fresh: &[Candidate],
     waiting: &[Candidate],
     returning: &[Candidate],
