@@ -32,6 +32,8 @@ mod row;
 mod schema;
 mod settle;
 mod statement;
+#[cfg(test)]
+mod tests;
 mod write;
 
 use std::{

@@ -69,11 +69,11 @@ pub(super) async fn read(
     judge: &Judge<'_>,
     conn: &mut MySqlConnection,
     stretches: &[Stretch],
-    (bottom, tip): (Seq, Seq),
+    tip: Seq,
     wanted: Wanted,
 ) -> sqlx::Result<Fresh> {
     let start = stretches.iter().map(|stretch| stretch.from).min().unwrap_or(tip);
-    let mut fresh = Fresh { met: Vec::new(), reached: start.max(bottom.saturating_sub(1)) };
+    let mut fresh = Fresh { met: Vec::new(), reached: start };
     let rows_max = wanted.rows_max as u64;
     let mut width = (wanted.candidates_max as u64).saturating_mul(wanted.spread).max(WIDTH_MIN);
     // Rows that are parked or turned are no candidates; this is what bounds the writing of one claim.

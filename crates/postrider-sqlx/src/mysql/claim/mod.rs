@@ -85,7 +85,8 @@ impl Claiming<'_> {
         let inline_bytes_max = if claim.admission.is_some() { 0 } else { claim.bytes / rows_max };
         let reader = Reader { sql: &self.sql.read, inline_bytes_max };
         let all: Vec<Lane> = claim.lanes.iter().map(|lane| lane.lease.lane).collect();
-        let gate = reader.gate(conn, &all).await?;
+        let after = claim.lanes.iter().map(|lane| Stretch::of(lane).from).min().unwrap_or_default();
+        let gate = reader.gate(conn, &all, after).await?;
         let mut claimed = Claimed { now: gate.now, ..Claimed::default() };
         let (lanes, lost): (Vec<&LaneClaim>, Vec<_>) =
             claim.lanes.iter().partition(|lane| gate.held.contains(&lane.lease));
@@ -136,7 +137,7 @@ impl Claiming<'_> {
         let again: Vec<Met> = again.map(|row| judge.judge(row, None, &HashSet::new())).collect();
         let spread = u64::from(self.lanes).div_ceil(lanes.len() as u64).max(1);
         let wanted = Wanted { candidates_max: limit, rows_max: limit.saturating_mul(2).max(ROWS_MIN), spread };
-        let fresh = forward::read(reader, judge, conn, &stretches, (gate.bottom, gate.tip), wanted).await?;
+        let fresh = forward::read(reader, judge, conn, &stretches, gate.tip, wanted).await?;
         let already: HashSet<Seq> = again.iter().map(|met| met.row.seq).collect();
         let waiting = match gate.waiting {
             true => waiting::read(reader, judge, conn, lanes, &already, limit).await?,

@@ -52,10 +52,11 @@ impl Statements {
         let columns = row::columns();
         let glance = format!("{columns}, h.seq AS head, h.reason = 'returning' AS coming_back, {CARGO}");
         Self {
-            // One statement, and all that a claim of an idle outbox needs.
+            // One statement, and all that a claim of an idle outbox needs. The tip is looked for above where the lanes stand:
+            // below it lie rows that were deleted a moment ago, which a search in the index still walks over.
             gate: of_values(&format!(
                 "SELECT l.lane, l.epoch, l.nonce, {NOW} AS now,
-                        (SELECT MIN(seq) FROM {{p}}event) AS bottom, (SELECT MAX(seq) FROM {{p}}event) AS tip,
+                        (SELECT MAX(seq) FROM {{p}}event WHERE seq > ?) AS tip,
                         EXISTS (SELECT 1 FROM {BY_PLACE} WHERE e.place = 2) AS waiting,
                         EXISTS (SELECT 1 FROM {{p}}hold FORCE INDEX ({{p}}hold_reason) WHERE reason = 'returning')
                             AS returning_keys
@@ -112,8 +113,7 @@ pub(super) struct Gate {
     pub(super) now: Timestamp,
     /// The lanes that are held, and by which token.
     pub(super) held: Vec<Lease>,
-    /// The smallest and the largest `seq` that is to be seen.
-    pub(super) bottom: Seq,
+    /// The largest `seq` that is to be seen; at least the one after which it was looked for.
     pub(super) tip: Seq,
     /// Whether anything waits for a time of its own.
     pub(super) waiting: bool,
@@ -137,13 +137,15 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    pub(super) async fn gate(&self, conn: &mut MySqlConnection, lanes: &[Lane]) -> sqlx::Result<Gate> {
+    /// What is to be known first of these lanes, which stand at `after` or further on.
+    pub(super) async fn gate(&self, conn: &mut MySqlConnection, lanes: &[Lane], after: Seq) -> sqlx::Result<Gate> {
         let mut gate = Gate::default();
         for lanes in lanes.chunks(LIST_MAX) {
-            for row in with_list(self.sql.gate.query(lanes.len()), lanes).fetch_all(&mut *conn).await? {
+            let query = with_list(self.sql.gate.query(lanes.len()).bind(after), lanes);
+            for row in query.fetch_all(&mut *conn).await? {
                 gate.held.extend(token(&row)?);
                 gate.now = time(&row, "now")?;
-                (gate.bottom, gate.tip) = (natural(&row, "bottom")?, natural(&row, "tip")?);
+                gate.tip = natural::<Seq>(&row, "tip")?.max(after);
                 gate.waiting = natural::<u8>(&row, "waiting")? != 0;
                 gate.returning = natural::<u8>(&row, "returning_keys")? != 0;
             }
