@@ -9,30 +9,40 @@ use postrider_core::{
 };
 use sqlx::MySqlConnection;
 
-use super::statement::{AT, LIST_MAX, Listed, bound, filled, natural, text};
+use super::{
+    schema::BYTES,
+    statement::{AT, LIST_MAX, Listed, Statement, bound, filled, json, natural, text},
+};
 
-/// One key of a list. A chain of these is a lookup for each, which the planner of neither database sees in `(lane, key) IN`.
-const ONE_KEY: &str = "(h.lane = ? AND h.effective_key = ?)";
+/// A list of keys, each of which is looked up by the primary key. With `(lane, key) IN` or a chain of `OR` the planner may rather
+/// read all holds, and wait for those that somebody else has locked.
+fn each_key() -> String {
+    format!(
+        "JSON_TABLE(?, '$[*]' COLUMNS (lane INT PATH '$[0]', name VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[1]')) AS s
+         STRAIGHT_JOIN {{p}}hold AS h FORCE INDEX (PRIMARY) ON h.lane = s.lane AND h.effective_key = s.name COLLATE {BYTES}"
+    )
+}
 
 /// The statements of this file.
 #[derive(Debug)]
 pub(super) struct Statements {
-    pub(super) look: Listed,
+    pub(super) look: Statement,
     pub(super) hold: Listed,
-    pub(super) release: Listed,
-    pub(super) remove: Listed,
+    pub(super) release: Statement,
+    pub(super) remove: Statement,
 }
 
 impl Statements {
     pub(super) fn new(prefix: &Prefix) -> Self {
-        let of_keys = |template: &str| Listed::new(template, ONE_KEY, " OR ", prefix);
+        let keys = each_key();
+        let statement = |template: &str| Statement::new(template, prefix);
         Self {
-            look: of_keys(
+            look: statement(&format!(
                 "SELECT h.lane, h.effective_key, h.seq, h.reason,
-                        EXISTS (SELECT 1 FROM {p}event AS e FORCE INDEX ({p}event_place)
+                        EXISTS (SELECT 1 FROM {{p}}event AS e FORCE INDEX ({{p}}event_place)
                                 WHERE e.place = 1 AND e.lane = h.lane AND e.parked_key = h.effective_key) AS parked
-                 FROM {p}hold AS h FORCE INDEX (PRIMARY) WHERE {list}",
-            ),
+                 FROM {keys}"
+            )),
             hold: Listed::new(
                 "INSERT INTO {p}hold (lane, effective_key, seq, until, reason) VALUES {list}
                  ON DUPLICATE KEY UPDATE seq = VALUES(seq), until = VALUES(until), reason = VALUES(reason)",
@@ -40,8 +50,8 @@ impl Statements {
                 ", ",
                 prefix,
             ),
-            release: of_keys("UPDATE {p}hold AS h FORCE INDEX (PRIMARY) SET h.reason = 'returning', h.until = NULL WHERE {list}"),
-            remove: of_keys("DELETE h FROM {p}hold AS h FORCE INDEX (PRIMARY) WHERE {list}"),
+            release: statement(&format!("UPDATE {keys} SET h.reason = 'returning', h.until = NULL")),
+            remove: statement(&format!("DELETE h FROM {keys}")),
         }
     }
 }
@@ -82,22 +92,18 @@ pub(super) async fn free(
     conn: &mut MySqlConnection,
     freed: &[(Key, Seq)],
 ) -> sqlx::Result<()> {
-    for freed in freed.chunks(LIST_MAX) {
-        let keys: Vec<&Key> = freed.iter().map(|(key, _)| key).collect();
-        let heads: HashSet<(&Key, Seq)> = freed.iter().map(|(key, seq)| (key, *seq)).collect();
-        let (mut released, mut removed) = (Vec::new(), Vec::new());
-        for found in look(sql, conn, &keys).await? {
-            let is_its_head = heads.contains(&(&found.key, found.seq));
-            match found {
-                Found { key, parked: false, returning, .. } if is_its_head || returning => removed.push(key),
-                Found { key, parked: true, returning: false, .. } if is_its_head => released.push(key),
-                _ => {}
-            }
+    let heads: HashSet<(&Key, Seq)> = freed.iter().map(|(key, seq)| (key, *seq)).collect();
+    let (mut released, mut removed) = (Vec::new(), Vec::new());
+    for found in look(sql, conn, freed.iter().map(|(key, _)| key)).await? {
+        let is_its_head = heads.contains(&(&found.key, found.seq));
+        match found {
+            Found { key, parked: false, returning, .. } if is_its_head || returning => removed.push(key),
+            Found { key, parked: true, returning: false, .. } if is_its_head => released.push(key),
+            _ => {}
         }
-        run(&sql.release, conn, &released).await?;
-        run(&sql.remove, conn, &removed).await?;
     }
-    Ok(())
+    run(&sql.release, conn, &released).await?;
+    run(&sql.remove, conn, &removed).await
 }
 
 /// Takes away those of these holds that are on their way out and that nothing is parked behind.
@@ -106,12 +112,9 @@ pub(super) async fn remove_empty(
     conn: &mut MySqlConnection,
     keys: &[Key],
 ) -> sqlx::Result<()> {
-    for keys in keys.chunks(LIST_MAX) {
-        let found = look(sql, conn, &keys.iter().collect::<Vec<_>>()).await?;
-        let empty = found.into_iter().filter(|found| found.returning && !found.parked);
-        run(&sql.remove, conn, &empty.map(|found| found.key).collect::<Vec<_>>()).await?;
-    }
-    Ok(())
+    let found = look(sql, conn, keys.iter()).await?;
+    let empty = found.into_iter().filter(|found| found.returning && !found.parked);
+    run(&sql.remove, conn, &empty.map(|found| found.key).collect::<Vec<_>>()).await
 }
 
 /// A hold as it stands.
@@ -122,11 +125,17 @@ struct Found {
     parked: bool,
 }
 
-async fn look(sql: &Statements, conn: &mut MySqlConnection, keys: &[&Key]) -> sqlx::Result<Vec<Found>> {
+/// The holds of these keys, each once.
+async fn look<'k>(
+    sql: &Statements,
+    conn: &mut MySqlConnection,
+    keys: impl Iterator<Item = &'k Key>,
+) -> sqlx::Result<Vec<Found>> {
+    let keys: HashSet<&Key> = keys.collect();
     if keys.is_empty() {
         return Ok(Vec::new());
     }
-    let rows = bind(&sql.look, keys).fetch_all(conn).await?;
+    let rows = sql.look.query().bind(listed(keys.into_iter())?).fetch_all(conn).await?;
     rows.iter()
         .map(|row| {
             Ok(Found {
@@ -139,13 +148,13 @@ async fn look(sql: &Statements, conn: &mut MySqlConnection, keys: &[&Key]) -> sq
         .collect()
 }
 
-async fn run(statement: &Listed, conn: &mut MySqlConnection, keys: &[Key]) -> sqlx::Result<()> {
+async fn run(statement: &Statement, conn: &mut MySqlConnection, keys: &[Key]) -> sqlx::Result<()> {
     if !keys.is_empty() {
-        bind(statement, &keys.iter().collect::<Vec<_>>()).execute(conn).await?;
+        statement.query().bind(listed(keys.iter())?).execute(conn).await?;
     }
     Ok(())
 }
 
-fn bind(statement: &Listed, keys: &[&Key]) -> super::statement::Ready {
-    filled(keys).fold(statement.query(keys.len()), |query, key| query.bind(key.lane).bind(key.key.clone()))
+fn listed<'k>(keys: impl Iterator<Item = &'k Key>) -> sqlx::Result<String> {
+    json(&keys.map(|key| (key.lane, key.key.as_str())).collect::<Vec<_>>())
 }

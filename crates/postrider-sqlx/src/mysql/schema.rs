@@ -22,7 +22,7 @@ const TABLES: [&str; 6] = ["meta", "event", "done", "lane", "member", "hold"];
 
 /// The collation that compares as bytes, blanks at the end included. The first is MySQL's (8.0.17), the second MariaDB's; each
 /// takes the other's for a comment.
-const BYTES: &str = "/*!80017 utf8mb4_0900_bin */ /*M! utf8mb4_nopad_bin */";
+pub(super) const BYTES: &str = "/*!80017 utf8mb4_0900_bin */ /*M! utf8mb4_nopad_bin */";
 
 /// How long to wait for another instance that migrates.
 const LOCK_SECONDS: u32 = 60;

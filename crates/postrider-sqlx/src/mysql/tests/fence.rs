@@ -86,3 +86,24 @@ async fn a_verb_goes_on_after_its_connections_were_killed() {
     }
     assert_eq!(store.stats().await.unwrap().pending, 0);
 }
+
+#[tokio::test]
+async fn a_key_of_hard_characters_is_held_and_freed() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    let key = "it's \"quoted\" \\ \u{1}; DROP TABLE x; -- % _ 🦀 é \t ";
+    write(&store, &[event("a").to_builder().key(key).build().unwrap()]).await;
+    let leases = lease(&store, Duration::from_secs(60)).await;
+    let wait = Change::Wait {
+        after: Duration::ZERO,
+        attempts: 1,
+        error: Some("it's \"hard\" \\ 🦀".to_owned()),
+        reason: postrider_core::store::HoldReason::Retry,
+    };
+    settle_one(&store, &leases, wait).await;
+    assert!(store.why(key).await.unwrap().is_some());
+    let status = store.status(&"a".into()).await.unwrap();
+    assert!(format!("{status:?}").contains(r#"it's \"hard\" \\ 🦀"#), "{status:?}");
+    settle_one(&store, &leases, Change::Done).await;
+    assert_eq!(store.why(key).await.unwrap(), None);
+}
