@@ -2,7 +2,12 @@
 //!
 //! `cargo bench -p postrider-sqlx --features mysql --bench mysql_drain -- [events] [claim size]`, with the server named by
 //! `POSTRIDER_TEST_MYSQL_URL`. It makes a database of its own and drops it.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout, reason = "a bench prints, and ends when something fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a bench prints, and ends when something fails"
+)]
 
 use std::{
     env,
@@ -66,7 +71,8 @@ async fn on_server(server: &str, sql: String) {
 async fn fill(store: &MysqlStore, events: usize) {
     let payload = "x".repeat(PAYLOAD_BYTES);
     for first in (0..events).step_by(1000) {
-        let event = |n: usize| Event::json_text("Drained", payload.as_str()).key(format!("key {}", n % KEYS)).build();
+        let event =
+            |n: usize| Event::json_text("Drained", payload.as_str()).key(format!("key {}", n % KEYS)).build();
         let events: Vec<Event> = (first..events.min(first + 1000)).map(|n| event(n).unwrap()).collect();
         let mut tx = store.pool().begin().await.unwrap();
         (&mut tx).insert(store.target(), &events, OnDuplicate::Fail).await.unwrap();
@@ -98,8 +104,10 @@ async fn select(store: &MysqlStore, limit: usize) -> Duration {
 /// Deletes all of it by its key, so many in one transaction.
 async fn delete(store: &MysqlStore, limit: usize) -> Duration {
     let mut conn = store.pool().acquire().await.unwrap();
-    let seqs: Vec<u64> =
-        sqlx::query_scalar("SELECT seq FROM postrider_event ORDER BY seq").fetch_all(&mut *conn).await.unwrap();
+    let seqs: Vec<u64> = sqlx::query_scalar("SELECT seq FROM postrider_event ORDER BY seq")
+        .fetch_all(&mut *conn)
+        .await
+        .unwrap();
     let began = Instant::now();
     for seqs in seqs.chunks(limit) {
         let sql = format!("DELETE FROM postrider_event WHERE seq IN ({})", vec!["?"; seqs.len()].join(", "));
@@ -122,7 +130,8 @@ async fn drain(store: &MysqlStore, events: usize, limit: usize) -> (Duration, Du
     let (mut claiming, mut settling, mut drained) = (Duration::ZERO, Duration::ZERO, 0);
     while drained < events {
         let began = Instant::now();
-        let lanes = leases.iter().zip(&positions).map(|(lease, from)| LaneClaim::after(*lease, *from)).collect();
+        let lanes =
+            leases.iter().zip(&positions).map(|(lease, from)| LaneClaim::after(*lease, *from)).collect();
         let claimed = store.claim(&Claim::new(lanes, limit)).await.unwrap();
         claiming += began.elapsed();
         for (lane, position) in claimed.positions {

@@ -22,7 +22,8 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the sessions of the verbs are set to. With gap locks, which REPEATABLE READ takes, claims and settles would wait for
 /// inserts. A lock is waited for five seconds, a third of the default lease: a settle that waits longer may have lost its lane.
-const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; SET SESSION innodb_lock_wait_timeout = 5";
+const SESSION: &str =
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; SET SESSION innodb_lock_wait_timeout = 5";
 
 /// What a database can be named by.
 const KNOWN: &str = "mysql://user:password@host:port/database, or the same with mariadb:";

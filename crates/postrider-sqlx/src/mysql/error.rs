@@ -81,7 +81,9 @@ pub(super) fn of_sqlx(error: sqlx::Error, what: impl Into<String>) -> Error {
     let told = database(&error).map(|told| (told.number(), told.message().to_owned()));
     let what = what.into();
     match told {
-        Some((code::NO_SUCH_TABLE, message)) => SchemaError::Missing { table: missing_table(&message) }.into(),
+        Some((code::NO_SUCH_TABLE, message)) => {
+            SchemaError::Missing { table: missing_table(&message) }.into()
+        }
         Some((code, _)) => {
             let what = hint(code).map_or(what.clone(), |hint| format!("{what}: {hint}"));
             StoreError::new(kind_of_code(code), what, error).into()

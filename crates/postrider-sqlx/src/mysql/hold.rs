@@ -139,7 +139,10 @@ async fn look<'k>(
     rows.iter()
         .map(|row| {
             Ok(Found {
-                key: Key { lane: natural(row, "lane")?, key: text(row, "effective_key")?.unwrap_or_default() },
+                key: Key {
+                    lane: natural(row, "lane")?,
+                    key: text(row, "effective_key")?.unwrap_or_default(),
+                },
                 seq: natural(row, "seq")?,
                 returning: text(row, "reason")?.as_deref() == Some(HoldReason::Returning.as_str()),
                 parked: natural::<u8>(row, "parked")? != 0,

@@ -20,7 +20,8 @@ const DELAY_MICROS_MAX: i64 = 1000 * 365 * 86_400 * 1_000_000;
 /// What makes the events of several statements one: all of them or none.
 pub(super) const SAVEPOINT: &str = "SAVEPOINT postrider_insert";
 pub(super) const RELEASE: &str = "RELEASE SAVEPOINT postrider_insert";
-pub(super) const ROLLBACK: &str = "ROLLBACK TO SAVEPOINT postrider_insert; RELEASE SAVEPOINT postrider_insert";
+pub(super) const ROLLBACK: &str =
+    "ROLLBACK TO SAVEPOINT postrider_insert; RELEASE SAVEPOINT postrider_insert";
 
 /// One row of values. An event that is due at once is due at the very time that it is created, on the database's clock.
 fn row() -> String {
@@ -56,9 +57,7 @@ pub(super) fn bind(query: Ready, event: &Event) -> Result<Ready> {
     let (at, after) = match event.due() {
         Due::AtOnce => (None, Some(0)),
         Due::At(time) => (Some(bound(time)), None),
-        Due::After(delay) => {
-            (None, Some(Timestamp::EPOCH.plus(delay).as_micros().min(DELAY_MICROS_MAX)))
-        }
+        Due::After(delay) => (None, Some(Timestamp::EPOCH.plus(delay).as_micros().min(DELAY_MICROS_MAX))),
     };
     let owned = |text: Option<&str>| text.map(str::to_owned);
     Ok(query

@@ -173,7 +173,9 @@ pub(super) async fn fence(
         if let Some(row) = rows.first() {
             fence.now = time(row, "now")?;
         }
-        fence.lost.extend(leases.iter().filter(|lease| !held.contains(&Some(**lease))).map(|lease| lease.lane));
+        fence
+            .lost
+            .extend(leases.iter().filter(|lease| !held.contains(&Some(**lease))).map(|lease| lease.lane));
     }
     Ok(fence)
 }
@@ -276,4 +278,3 @@ pub(super) async fn leave(sql: &Statements, conn: &mut MySqlConnection, instance
 fn name(name: &str) -> String {
     name.chars().take(NAME_CHARS_MAX).collect()
 }
-

@@ -115,7 +115,9 @@ impl MysqlStore {
     pub fn with_lanes(self, lanes: u32) -> Result<Self> {
         if !(1..=LANES_MAX).contains(&lanes) {
             let allowed = format!("1 to {LANES_MAX}");
-            return Err(ConfigError::OutOfRange { setting: "lanes", value: lanes.to_string(), allowed }.into());
+            return Err(
+                ConfigError::OutOfRange { setting: "lanes", value: lanes.to_string(), allowed }.into()
+            );
         }
         Ok(Self::made(self.0.pool.clone(), self.0.target.prefix.clone(), Some(lanes)))
     }

@@ -12,7 +12,8 @@ use sqlx::{Connection, MySqlConnection, SqlSafeStr, mysql::MySqlRow};
 use super::{
     lease,
     statement::{
-        AT, LIST_MAX, Listed, NOW, Statement, bound, filled, integer, maybe, maybe_time, micros, natural, text, time,
+        AT, LIST_MAX, Listed, NOW, Statement, bound, filled, integer, maybe, maybe_time, micros, natural,
+        text, time,
     },
 };
 
@@ -34,7 +35,8 @@ pub(super) struct Statements {
 }
 
 /// The dead events at these places, with the holds that they stand at the head of.
-const DEAD_AND_HOLD: &str = "{p}event AS e FORCE INDEX (PRIMARY) STRAIGHT_JOIN {p}hold AS h FORCE INDEX (PRIMARY)
+const DEAD_AND_HOLD: &str =
+    "{p}event AS e FORCE INDEX (PRIMARY) STRAIGHT_JOIN {p}hold AS h FORCE INDEX (PRIMARY)
     ON h.lane = e.lane AND h.effective_key = e.effective_key AND h.seq = e.seq";
 
 impl Statements {
@@ -134,7 +136,8 @@ pub(super) async fn redrive(
         let mut tx = conn.begin().await?;
         if let Some((dead, now)) = lock_dead(sql, lease, &mut tx, ids).await? {
             for statement in [&sql.redrive_holds, &sql.redrive] {
-                let query = filled(&dead).fold(statement.query(dead.len()).bind(now), |query, seq| query.bind(seq));
+                let query =
+                    filled(&dead).fold(statement.query(dead.len()).bind(now), |query, seq| query.bind(seq));
                 redriven += changed(statement, &sql.redrive, query.execute(&mut *tx).await?.rows_affected());
             }
         }
@@ -202,7 +205,8 @@ pub(super) async fn purge(
     limit: usize,
 ) -> sqlx::Result<u64> {
     // A longer retention than the calendar has years keeps everything.
-    let retention = i64::try_from(retention.as_micros()).unwrap_or(i64::MAX).min(1000 * 365 * 86_400 * 1_000_000);
+    let retention =
+        i64::try_from(retention.as_micros()).unwrap_or(i64::MAX).min(1000 * 365 * 86_400 * 1_000_000);
     let purge = sql.purge.query().bind(retention).bind(integer(limit));
     Ok(purge.execute(conn).await?.rows_affected())
 }

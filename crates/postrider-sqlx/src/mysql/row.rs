@@ -106,7 +106,8 @@ impl Stored {
     /// Whether all of its cargo came with a row that carries at most so many bytes of each.
     pub(super) fn came_whole(&self, most: usize) -> bool {
         let within = |size: usize, largest: usize| size <= most || size > largest;
-        within(self.headers_size, HEADERS_JSON_BYTES_MAX) && within(self.payload_size, limits::PAYLOAD_BYTES_MAX)
+        within(self.headers_size, HEADERS_JSON_BYTES_MAX)
+            && within(self.payload_size, limits::PAYLOAD_BYTES_MAX)
     }
 }
 

@@ -33,7 +33,8 @@ fn newest() -> u32 {
 
 /// Everything that `migrate` would run on an empty database.
 pub(super) fn schema_sql(prefix: &Prefix, lanes: u32) -> String {
-    let migrations: Vec<_> = MIGRATIONS.iter().map(|migration| written_out(migration, prefix, lanes)).collect();
+    let migrations: Vec<_> =
+        MIGRATIONS.iter().map(|migration| written_out(migration, prefix, lanes)).collect();
     migrations.join("\n")
 }
 

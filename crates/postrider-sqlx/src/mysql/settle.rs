@@ -31,8 +31,7 @@ const KEPT: &str =
     aggregate_id, ordering_key, tenant_id, content_type, headers, last_error, payload, payload_bytes";
 
 /// Delivered rows: only those that are neither dead nor of another lane.
-const DELIVERED: &str =
-    "FROM {p}event AS e FORCE INDEX (PRIMARY)
+const DELIVERED: &str = "FROM {p}event AS e FORCE INDEX (PRIMARY)
     WHERE e.seq IN ({list}) AND FIND_IN_SET(e.lane, ?) AND e.status IN (0, 2)";
 
 impl Statements {
@@ -154,9 +153,7 @@ impl Settle<'_> {
         let rows = self.open(conn, &wanted).await?;
         let open = |settlement: &&Settlement| {
             rows.get(&settlement.seq).is_some_and(|row| {
-                row.lane == settlement.lane
-                    && row.status != 3
-                    && !is_repeated(row, &settlement.change, now)
+                row.lane == settlement.lane && row.status != 3 && !is_repeated(row, &settlement.change, now)
             })
         };
         let changes: Vec<Changed> =
@@ -199,7 +196,9 @@ impl Settle<'_> {
         let survivors = self.open(conn, &heads.map(|settlement| settlement.seq).collect::<Vec<_>>()).await?;
         let (mut freed, mut held) = (Vec::<(Key, Seq)>::new(), Vec::<Held>::new());
         for Settlement { lane, seq, key, held: was_held, change } in settlements {
-            let Some(key) = key.as_deref().map(|key| Key { lane: *lane, key: key.to_owned() }) else { continue };
+            let Some(key) = key.as_deref().map(|key| Key { lane: *lane, key: key.to_owned() }) else {
+                continue;
+            };
             let was_changed = changed.contains(seq);
             match change {
                 Change::Done if *was_held && !survivors.contains_key(seq) => freed.push((key, *seq)),

@@ -25,8 +25,7 @@ pub(super) const LIST_MAX: usize = 1024;
 pub(super) const AT: &str = "TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND";
 
 /// The database's clock as a number of microseconds.
-pub(super) const NOW: &str =
-    "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))";
+pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))";
 
 /// A point in time as a number of microseconds.
 pub(super) fn micros(expression: &str) -> String {
@@ -84,7 +83,8 @@ impl Listed {
 
     /// The same for lists of at most so many items.
     pub(super) fn up_to(most: usize, template: &str, item: &str, between: &str, prefix: &Prefix) -> Self {
-        let text = |size: usize| Statement::new(&template.replace(LIST, &vec![item; size].join(between)), prefix);
+        let text =
+            |size: usize| Statement::new(&template.replace(LIST, &vec![item; size].join(between)), prefix);
         let sizes = std::iter::successors(Some(1), |size| Some(size * 2)).take_while(|size| *size < most);
         Self { shorter: sizes.map(text).collect(), longest: text(most.next_power_of_two()) }
     }

@@ -105,7 +105,8 @@ pub(super) async fn read(
         let mut met: Vec<Met> = rows.map(|row| judge.judge(row, None, &HashSet::new())).collect();
         met.sort_unstable_by_key(|met| met.row.seq);
         candidates += met.iter().filter(|met| met.is_candidate()).count();
-        written += met.iter().filter(|met| matches!(met.verdict, Verdict::Park { .. } | Verdict::Turn)).count();
+        written +=
+            met.iter().filter(|met| matches!(met.verdict, Verdict::Park { .. } | Verdict::Turn)).count();
         fresh.met.extend(met);
         fresh.reached = to;
         if found < (to - after) / STEP {

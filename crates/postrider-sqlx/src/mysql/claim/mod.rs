@@ -136,7 +136,8 @@ impl Claiming<'_> {
         let again = reader.again(conn, &again).await?.into_iter().filter(|row| is_ours(lanes, row.lane));
         let again: Vec<Met> = again.map(|row| judge.judge(row, None, &HashSet::new())).collect();
         let spread = u64::from(self.lanes).div_ceil(lanes.len() as u64).max(1);
-        let wanted = Wanted { candidates_max: limit, rows_max: limit.saturating_mul(2).max(ROWS_MIN), spread };
+        let wanted =
+            Wanted { candidates_max: limit, rows_max: limit.saturating_mul(2).max(ROWS_MIN), spread };
         let fresh = forward::read(reader, judge, conn, &stretches, gate.tip, wanted).await?;
         let already: HashSet<Seq> = again.iter().map(|met| met.row.seq).collect();
         let waiting = match gate.waiting {
@@ -168,7 +169,8 @@ impl Claiming<'_> {
         let rows = reader.look_back(conn, &numbers, (after, to), LOOK_BACK_MAX).await?;
         let was_passed = |&(lane, seq): &(Lane, Seq)| {
             let of_lane = passed.iter().find(|passed| passed.lease.lane == lane);
-            of_lane.is_some_and(|lane| seq > lane.from.seq && seq <= lane.from.met) && !judge.is_in_flight(seq)
+            of_lane.is_some_and(|lane| seq > lane.from.seq && seq <= lane.from.met)
+                && !judge.is_in_flight(seq)
         };
         let rows = rows.into_iter().filter(was_passed).collect();
         let mut late: Vec<Seq> =
@@ -238,7 +240,13 @@ impl Claiming<'_> {
         claimed.next_due = turned.chain(waiting.next_due).min().map(|due| due.since(gate.now));
 
         // Rows that wait are left out: nobody looks back for them.
-        let met = again.iter().chain(&again_left).chain(&fresh_met).chain(&returned).map(|met| met.row.seq).collect();
+        let met = again
+            .iter()
+            .chain(&again_left)
+            .chain(&fresh_met)
+            .chain(&returned)
+            .map(|met| met.row.seq)
+            .collect();
         let lists = [again, fresh_met, waiting.met, returned];
         let events = lists.into_iter().flatten().filter(Met::is_candidate).collect();
         Chosen { events, findings, met }

@@ -12,8 +12,8 @@ use super::{
         lease::token,
         row::{self, CARGO, Cargo, cargo_bytes_max},
         statement::{
-            AT, LIST_MAX, Listed, NOW, Ready, Statement, bound, filled, integer, maybe_time, micros, natural, set,
-            text, time,
+            AT, LIST_MAX, Listed, NOW, Ready, Statement, bound, filled, integer, maybe_time, micros, natural,
+            set, text, time,
         },
     },
     scan::Row,
@@ -138,7 +138,12 @@ pub(super) struct Reader<'a> {
 
 impl Reader<'_> {
     /// What is to be known first of these lanes, which stand at `after` or further on.
-    pub(super) async fn gate(&self, conn: &mut MySqlConnection, lanes: &[Lane], after: Seq) -> sqlx::Result<Gate> {
+    pub(super) async fn gate(
+        &self,
+        conn: &mut MySqlConnection,
+        lanes: &[Lane],
+        after: Seq,
+    ) -> sqlx::Result<Gate> {
         let mut gate = Gate::default();
         for lanes in lanes.chunks(LIST_MAX) {
             let query = with_list(self.sql.gate.query(lanes.len()).bind(after), lanes);
@@ -217,7 +222,11 @@ impl Reader<'_> {
             let mut query = self.sql.waiting.query(from.len());
             for (n, DueFrom { lane, due_at, due_seq }) in filled(from).enumerate() {
                 let due_at = bound(due_at);
-                query = with_cargo(query, self.inline_bytes_max).bind(lane).bind(due_at).bind(due_seq).bind(due_at);
+                query = with_cargo(query, self.inline_bytes_max)
+                    .bind(lane)
+                    .bind(due_at)
+                    .bind(due_seq)
+                    .bind(due_at);
                 query = query.bind(integer(if n < from.len() { of_each } else { 0 }));
             }
             found.extend(rows(query, conn).await?);
@@ -234,7 +243,9 @@ impl Reader<'_> {
     ) -> sqlx::Result<Vec<(Lane, String)>> {
         let query = self.sql.returning.query().bind(set(lanes.iter().copied())).bind(integer(most));
         let keys = query.fetch_all(conn).await?;
-        keys.iter().map(|row| Ok((natural(row, "lane")?, text(row, "effective_key")?.unwrap_or_default()))).collect()
+        keys.iter()
+            .map(|row| Ok((natural(row, "lane")?, text(row, "effective_key")?.unwrap_or_default())))
+            .collect()
     }
 
     /// The first rows that are parked behind each of these keys, at most [`EACH_MAX`] keys.
@@ -254,7 +265,11 @@ impl Reader<'_> {
     }
 
     /// What is heavy of these rows, in no order.
-    pub(super) async fn cargo(&self, conn: &mut MySqlConnection, seqs: &[Seq]) -> sqlx::Result<Vec<(Seq, Cargo)>> {
+    pub(super) async fn cargo(
+        &self,
+        conn: &mut MySqlConnection,
+        seqs: &[Seq],
+    ) -> sqlx::Result<Vec<(Seq, Cargo)>> {
         let mut found = Vec::with_capacity(seqs.len());
         for seqs in seqs.chunks(LIST_MAX) {
             let query = with_list(with_cargo(self.sql.cargo.query(seqs.len()), usize::MAX), seqs);

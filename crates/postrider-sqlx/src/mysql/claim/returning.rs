@@ -38,7 +38,10 @@ pub(super) async fn read(
 ) -> sqlx::Result<Returning> {
     let lanes: Vec<Lane> = claims.iter().map(|claim| claim.lease.lane).collect();
     let met_of = |lane: Lane| {
-        claims.iter().find(|claim| claim.lease.lane == lane).map_or(0, |claim| claim.from.met.max(claim.from.seq))
+        claims
+            .iter()
+            .find(|claim| claim.lease.lane == lane)
+            .map_or(0, |claim| claim.from.met.max(claim.from.seq))
     };
     let mut keys = reader.returning(conn, &lanes, KEYS_MAX + 1).await?;
     let more_keys = keys.len() > KEYS_MAX;
@@ -62,7 +65,11 @@ pub(super) async fn read(
             let wanted = behind.into_iter().take(OF_A_KEY_MAX);
             let wanted = wanted.filter(|row| row.seq <= met_of(*lane) && !judge.is_in_flight(row.seq));
             let before = found.met.len();
-            found.met.extend(wanted.map(|row| Met { row, verdict: Verdict::Return { held: true }, due_at: None }));
+            found.met.extend(wanted.map(|row| Met {
+                row,
+                verdict: Verdict::Return { held: true },
+                due_at: None,
+            }));
             // What stands behind events that are all in memory already is not due: the next settle makes it so.
             found.more |= is_longer && found.met.len() > before;
         }

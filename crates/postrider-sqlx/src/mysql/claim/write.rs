@@ -133,7 +133,8 @@ impl Writer<'_> {
         self.change(&self.sql.park, conn, &followers, lanes).await?;
         // The key of the others was freed in between, so they are due; but they were met, and nobody would look at them again.
         let asked: HashSet<Seq> = seqs.iter().copied().collect();
-        let missed = findings.followers.iter().filter(|(_, seq)| asked.contains(seq) && !parked.contains(seq));
+        let missed =
+            findings.followers.iter().filter(|(_, seq)| asked.contains(seq) && !parked.contains(seq));
         let known = claimed.again.len();
         claimed.again.extend(missed);
         claimed.more |= claimed.again.len() > known;

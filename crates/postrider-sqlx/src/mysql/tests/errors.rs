@@ -1,4 +1,7 @@
-use postrider_core::{CallerTx, Error, SchemaError, Store, StoreErrorKind, tx::{OnDuplicate, Prefix}};
+use postrider_core::{
+    CallerTx, Error, SchemaError, Store, StoreErrorKind,
+    tx::{OnDuplicate, Prefix},
+};
 
 use super::{Database, event, execute, on_server, write};
 use crate::MysqlStore;

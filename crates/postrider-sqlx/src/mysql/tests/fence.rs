@@ -62,7 +62,8 @@ async fn a_lane_is_not_taken_from_under_a_settle() {
 async fn two_that_take_lanes_at_once_share_none() {
     let database = Database::new().await;
     let store = database.migrated().await;
-    let (mut first, second) = tokio::join!(lease(&store, Duration::from_secs(60)), lease(&store, Duration::from_secs(60)));
+    let (mut first, second) =
+        tokio::join!(lease(&store, Duration::from_secs(60)), lease(&store, Duration::from_secs(60)));
     first.extend(second);
     first.sort_by_key(|lease| lease.lane);
     let lanes: Vec<u32> = first.iter().map(|lease| lease.lane).collect();

@@ -44,12 +44,15 @@ async fn plan(store: &MysqlStore, statement: &Statement) -> Vec<Step> {
     let explain = values.fold(explain, |query, (n, before)| {
         let n = 7 + n as u64;
         match before {
-            before if before.ends_with("JSON_TABLE(") => query.bind("[[1, 0, 0, 1, null], [2, 1, 0, 1, null]]"),
+            before if before.ends_with("JSON_TABLE(") => {
+                query.bind("[[1, 0, 0, 1, null], [2, 1, 0, 1, null]]")
+            }
             before if before.ends_with("LIMIT") || before.ends_with("INTERVAL") => query.bind(n),
             _ => query.bind(n.to_string()),
         }
     });
-    let rows = explain.fetch_all(store.pool()).await.unwrap_or_else(|error| panic!("{error}: {}", statement.text()));
+    let rows =
+        explain.fetch_all(store.pool()).await.unwrap_or_else(|error| panic!("{error}: {}", statement.text()));
     let text = |row: &sqlx::mysql::MySqlRow, column: &str| {
         row.try_get_unchecked::<Option<String>, _>(column).unwrap().unwrap_or_default()
     };
@@ -124,7 +127,9 @@ async fn what_locks_rows_finds_them_by_their_keys() {
     )
     .await;
     let inner = &store.0;
-    for statement in [&inner.settle.remove, &inner.claim.write.park, &inner.claim.write.unpark, &inner.claim.write.turn] {
+    for statement in
+        [&inner.settle.remove, &inner.claim.write.park, &inner.claim.write.unpark, &inner.claim.write.turn]
+    {
         let text = few(statement).text().to_owned();
         let table = if text.contains("AS e") { "e" } else { "postrider_event" };
         check(&store, few(statement), table, "PRIMARY", 2).await;

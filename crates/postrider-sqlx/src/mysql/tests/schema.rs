@@ -25,7 +25,11 @@ async fn the_printed_schema_applied_by_hand_is_the_migrated_one() {
     assert_eq!(tables(&by_hand, "postrider_").await, tables(&migrated, "postrider_").await);
     by_hand.migrate().await.unwrap();
     assert_eq!(number(&by_hand, "SELECT COUNT(*) FROM postrider_lane").await, 64);
-    assert_eq!(number(&by_hand, "SELECT CAST(value AS SIGNED) FROM postrider_meta WHERE name = 'schema_version'").await, 1);
+    assert_eq!(
+        number(&by_hand, "SELECT CAST(value AS SIGNED) FROM postrider_meta WHERE name = 'schema_version'")
+            .await,
+        1
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -50,8 +54,11 @@ async fn a_migration_that_ended_half_way_goes_on_with_its_lanes() {
     let database = Database::new().await;
     let store = database.store().await.with_lanes(8).unwrap();
     store.migrate().await.unwrap();
-    execute(&store, "DROP TABLE postrider_hold; UPDATE postrider_meta SET value = '0' WHERE name = 'schema_version'")
-        .await;
+    execute(
+        &store,
+        "DROP TABLE postrider_hold; UPDATE postrider_meta SET value = '0' WHERE name = 'schema_version'",
+    )
+    .await;
     let other = database.migrated().await;
     assert_eq!((other.features().lanes, other.stats().await.unwrap().held_keys), (8, 0));
 }
@@ -102,7 +109,8 @@ async fn the_number_of_lanes_changes_only_while_the_outbox_is_empty_and_nobody_d
 
     narrow.migrate().await.unwrap();
     assert_eq!(narrow.features().lanes, 4);
-    let events: Vec<_> = (0..40).map(|n| event(&n.to_string()).to_builder().key(n.to_string()).build().unwrap()).collect();
+    let events: Vec<_> =
+        (0..40).map(|n| event(&n.to_string()).to_builder().key(n.to_string()).build().unwrap()).collect();
     write(&narrow, &events).await;
     assert_eq!(number(&narrow, "SELECT CAST(MAX(lane) AS SIGNED) FROM postrider_event").await, 3);
     assert_eq!(number(&narrow, "SELECT COUNT(*) FROM postrider_lane").await, 4);
@@ -124,7 +132,10 @@ async fn a_plain_insert_of_a_type_and_a_payload_is_enough_and_a_hint_chooses_the
          INSERT INTO postrider_event (event_type, payload, aggregate_type, aggregate_id) VALUES ('Of', '{}', 'Order', '7')",
     )
     .await;
-    assert_eq!(number(&store, "SELECT CAST(lane AS SIGNED) FROM postrider_event WHERE event_type = 'Hinted'").await, 7);
+    assert_eq!(
+        number(&store, "SELECT CAST(lane AS SIGNED) FROM postrider_event WHERE event_type = 'Hinted'").await,
+        7
+    );
     let keyed = "SELECT lane = CRC32('k') % 64 FROM postrider_event WHERE event_type = 'Keyed'";
     assert_eq!(number(&store, keyed).await, 1);
     let of = "SELECT lane = CRC32('Order:7') % 64 FROM postrider_event WHERE event_type = 'Of'";

@@ -26,7 +26,11 @@ async fn a_bare_connection_is_taken_in_a_transaction_and_refused_outside_of_one(
 async fn nothing_is_written_after_a_deadlock_that_the_program_swallowed() {
     let database = Database::new().await;
     let store = database.migrated().await;
-    execute(&store, "CREATE TABLE business (id INT PRIMARY KEY, n INT); INSERT INTO business VALUES (1, 0), (2, 0)").await;
+    execute(
+        &store,
+        "CREATE TABLE business (id INT PRIMARY KEY, n INT); INSERT INTO business VALUES (1, 0), (2, 0)",
+    )
+    .await;
     let mut tx = TxSource::<Sqlx>::begin(&store).await.unwrap();
     let mut other = store.pool().begin().await.unwrap();
     // The other has written more, so it is the first that has to go.
@@ -73,7 +77,10 @@ async fn several_statements_of_events_are_written_all_or_none() {
     let mut tx = store.pool().begin().await.unwrap();
     events.push(event("id 7"));
     let refused = (&mut tx).insert(store.target(), &events, OnDuplicate::Fail).await;
-    assert!(matches!(&refused, Err(Error::DuplicateId { id: Some(id) }) if id.as_str() == "id 7"), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(Error::DuplicateId { id: Some(id) }) if id.as_str() == "id 7"),
+        "{refused:?}"
+    );
     let new = (&mut tx).insert(store.target(), &events, OnDuplicate::Keep).await.unwrap();
     assert_eq!(new.iter().filter(|new| **new).count(), 2500);
     assert!(!new[2500]);
