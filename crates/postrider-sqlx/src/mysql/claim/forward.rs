@@ -61,6 +61,8 @@ pub(super) struct Wanted {
     pub(super) rows_max: usize,
     /// How many times as many lanes there are as are read.
     pub(super) spread: u64,
+    /// Whether any key is held.
+    pub(super) holds: bool,
 }
 
 /// Reads from where the lanes stand up to `tip`, until there is enough.
@@ -94,7 +96,7 @@ pub(super) async fn read(
             continue;
         }
         let to = after.saturating_add(width).min(most);
-        let rows = reader.fresh(conn, &lanes, (after, to), wanted.rows_max).await?;
+        let rows = reader.fresh(conn, &lanes, (after, to), wanted.rows_max, wanted.holds).await?;
         let found = rows.len() as u64;
         if found >= rows_max && to - after > rows_max {
             // There may be more, and which ones depends on their lanes: look at less.

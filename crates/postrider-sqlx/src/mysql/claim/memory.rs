@@ -2,10 +2,16 @@
 //!
 //! A row draws its `seq` when it is inserted and can be seen when its transaction commits, so claims that read forward may pass
 //! over it. Neither database says which transactions are open to whom may not ask. So what was met is remembered for a minute or
-//! two, and claims look back, at intervals, at the rows of that time that are still fresh: what was not met is late. A transaction
-//! that stays open longer after it wrote its event is found by the engine's look from the bottom.
+//! two, and claims look back at the rows of that time that are still fresh: what was not met is late. A transaction that stays open
+//! longer after it wrote its event is found by the engine's look from the bottom.
 //!
 //! The rows that are looked back at are those in flight, as a rule: what is delivered has left the index.
+//!
+//! # Order
+//!
+//! If `a` committed before `b` of its key was inserted, no claim may return `b` first, though it stands beyond `a`. So a claim that
+//! met a row which was inserted after the last look back looks back after it has read forward: whoever sees `b` then sees `a`. What is
+//! older needs no look of its own, so a backlog is drained without.
 
 use std::{
     collections::BTreeMap,
@@ -13,19 +19,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-use postrider_core::store::Seq;
+use postrider_core::{Timestamp, store::Seq};
 
 /// How long a transaction may stay open after it wrote an event, and be found by looking back.
 const OPEN_MAX: Duration = Duration::from_secs(60);
 
 /// How often to look back while there is something to read forward. While there is nothing, every claim looks back.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Looking back takes at most this part of the time.
-const LOOK_SHARE: u32 = 10;
+/// Looking back takes at most one part in so many of the time. Rows that were delivered a moment ago are walked over until the
+/// database has cleared them away, so while a backlog is drained a look may take long.
+const LOOK_SHARE: u32 = 20;
 
 /// A look that took no longer than this is cheap.
 const CHEAP: Duration = Duration::from_millis(5);
+
+/// By how much the database's clock may have been set back between two events.
+const CLOCK_STEP_MAX: Duration = Duration::from_secs(1);
 
 /// The memory of one store; claims of several lanes and leases share it, because a row that was seen once is seen ever after.
 #[derive(Debug, Default)]
@@ -37,8 +47,16 @@ struct Inner {
     /// A `seq` that was drawn by then, and when that was.
     mark: Option<(Seq, Instant)>,
     low: Seq,
-    /// When the last look back ended, and how long it took.
-    look: Option<(Instant, Duration)>,
+    look: Option<Look>,
+}
+
+/// The last look back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Look {
+    /// When it was, on the database's clock: what had committed by then was seen.
+    pub(super) at: Timestamp,
+    pub(super) began: Instant,
+    pub(super) ended: Instant,
 }
 
 impl Memory {
@@ -62,17 +80,20 @@ impl Memory {
         inner.low
     }
 
-    /// Whether a claim should look back.
-    pub(super) fn wants_look(&self, quiet: bool, now: Instant) -> bool {
-        self.lock().look.is_none_or(|(ended, took)| {
-            (quiet && took < CHEAP) || now.duration_since(ended) >= LOOK_EVERY.max(took * LOOK_SHARE)
+    /// Whether a claim should look back that found nothing new, or rows of which the newest was inserted then.
+    pub(super) fn wants_look(&self, quiet: bool, newest: Option<Timestamp>, now: Instant) -> bool {
+        self.lock().look.is_none_or(|look| {
+            let took = look.ended.duration_since(look.began);
+            (quiet && took < CHEAP)
+                || newest.is_some_and(|newest| newest >= look.at.minus(CLOCK_STEP_MAX))
+                || now.duration_since(look.ended) >= LOOK_EVERY.max(took * LOOK_SHARE)
         })
     }
 
     /// A look back has ended. Says which of the rows were never met.
-    pub(super) fn looked<T>(&self, rows: Vec<(T, Seq)>, began: Instant, ended: Instant) -> Vec<(T, Seq)> {
+    pub(super) fn looked<T>(&self, rows: Vec<(T, Seq)>, look: Look) -> Vec<(T, Seq)> {
         let mut inner = self.lock();
-        inner.look = Some((ended, ended.duration_since(began)));
+        inner.look = Some(look);
         rows.into_iter().filter(|(_, seq)| !inner.met.contains(*seq)).collect()
     }
 
@@ -129,12 +150,16 @@ mod tests {
         assert_eq!(memory.low(400, start + OPEN_MAX * 2), 300);
     }
 
+    fn look(began: Instant, took: Duration) -> Look {
+        Look { at: Timestamp::from_micros(1_000_000_000), began, ended: began + took }
+    }
+
     #[test]
     fn what_was_met_is_not_late_and_is_forgotten_in_time() {
         let (memory, start) = (Memory::default(), Instant::now());
         memory.met([1, 63, 64, PAGE, 10 * PAGE].into_iter());
         let rows = [1, 2, 63, 64, 65, PAGE, PAGE + 1, 10 * PAGE].map(|seq| ((), seq)).to_vec();
-        let late = memory.looked(rows, start, start);
+        let late = memory.looked(rows, look(start, CHEAP));
         assert_eq!(late.iter().map(|(_, seq)| *seq).collect::<Vec<_>>(), [2, 65, PAGE + 1]);
         memory.low(5 * PAGE, start);
         memory.low(5 * PAGE, start + OPEN_MAX);
@@ -143,13 +168,19 @@ mod tests {
     }
 
     #[test]
-    fn claims_look_back_when_nothing_is_new_and_else_at_intervals() {
+    fn claims_look_back_when_nothing_is_new_or_something_is_very_new_and_else_at_intervals() {
         let (memory, start) = (Memory::default(), Instant::now());
-        assert!(memory.wants_look(false, start));
-        memory.looked(Vec::<((), Seq)>::new(), start, start + CHEAP / 5);
-        assert!(memory.wants_look(true, start + CHEAP) && !memory.wants_look(false, start + CHEAP));
-        assert!(memory.wants_look(false, start + LOOK_EVERY * 2));
-        memory.looked(Vec::<((), Seq)>::new(), start, start + CHEAP * 20);
-        assert!(!memory.wants_look(true, start + CHEAP * 30) && memory.wants_look(true, start + CHEAP * 220));
+        let nothing = Vec::<((), Seq)>::new;
+        assert!(memory.wants_look(false, None, start));
+        memory.looked(nothing(), look(start, CHEAP / 5));
+        let soon = start + CHEAP;
+        assert!(memory.wants_look(true, None, soon) && !memory.wants_look(false, None, soon));
+        assert!(memory.wants_look(false, None, start + LOOK_EVERY * 2));
+        let at = look(start, CHEAP).at;
+        assert!(memory.wants_look(false, Some(at), soon));
+        assert!(!memory.wants_look(false, Some(at.minus(CLOCK_STEP_MAX * 2)), soon));
+        memory.looked(nothing(), look(start, CHEAP * 20));
+        assert!(!memory.wants_look(true, None, start + CHEAP * 30));
+        assert!(memory.wants_look(true, None, start + CHEAP * 420));
     }
 }

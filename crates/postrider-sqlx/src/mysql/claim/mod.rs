@@ -1,7 +1,7 @@
 //! Claiming: look at what is due, choose, read what is heavy, and write down what was met on the way.
 //!
 //! The reads are statements of their own, without locks, in an order that makes them add up: what comes back is read before
-//! what is new, so that nothing which was parked meanwhile is overtaken. Whatever the engine settles while a claim runs, it
+//! what is new, so that nothing which was parked meanwhile is overtaken, and what was passed by is looked for after it. Whatever the engine settles while a claim runs, it
 //! knows; and nobody else changes the events of a lane. The writing is a transaction under the lane's token, and asks
 //! again whether its reasons still hold.
 
@@ -29,6 +29,7 @@ pub(super) use self::memory::Memory;
 use self::{
     choose::{Budget, Queue, Queues},
     forward::{Fresh, Stretch, Wanted},
+    memory::Look,
     read::{Gate, Reader},
     returning::Returning,
     scan::{Judge, Met, Verdict},
@@ -127,18 +128,19 @@ impl Claiming<'_> {
             true => returning::read(reader, judge, conn, lanes, limit).await?,
             false => Returning::default(),
         };
+        let stretches: Vec<Stretch> = lanes.iter().map(|lane| Stretch::of(lane)).collect();
+        let spread = u64::from(self.lanes).div_ceil(lanes.len() as u64).max(1);
+        let rows_max = limit.saturating_mul(2).max(ROWS_MIN);
+        let wanted = Wanted { candidates_max: limit, rows_max, spread, holds: gate.holds };
+        let fresh = forward::read(reader, judge, conn, &stretches, gate.tip, wanted).await?;
         let mut again: Vec<Seq> = lanes.iter().flat_map(|lane| lane.again.iter().copied()).collect();
-        again.extend(self.look_back(reader, judge, conn, lanes, gate, limit).await?);
+        // After what is new was read: whoever committed before that was inserted is seen now.
+        again.extend(self.look_back(reader, judge, conn, lanes, gate, &fresh).await?);
         again.sort_unstable();
         again.dedup();
-        let stretches: Vec<Stretch> = lanes.iter().map(|lane| Stretch::of(lane)).collect();
         // All of them, or those beyond the limit would be forgotten.
         let again = reader.again(conn, &again).await?.into_iter().filter(|row| is_ours(lanes, row.lane));
         let again: Vec<Met> = again.map(|row| judge.judge(row, None, &HashSet::new())).collect();
-        let spread = u64::from(self.lanes).div_ceil(lanes.len() as u64).max(1);
-        let wanted =
-            Wanted { candidates_max: limit, rows_max: limit.saturating_mul(2).max(ROWS_MIN), spread };
-        let fresh = forward::read(reader, judge, conn, &stretches, gate.tip, wanted).await?;
         let already: HashSet<Seq> = again.iter().map(|met| met.row.seq).collect();
         let waiting = match gate.waiting {
             true => waiting::read(reader, judge, conn, lanes, &already, limit).await?,
@@ -155,30 +157,32 @@ impl Claiming<'_> {
         conn: &mut MySqlConnection,
         lanes: &[&LaneClaim],
         gate: &Gate,
-        limit: usize,
+        fresh: &Fresh,
     ) -> sqlx::Result<Vec<Seq>> {
         let began = Instant::now();
-        let passed: Vec<&&LaneClaim> = lanes.iter().filter(|lane| lane.from.seq < lane.from.met).collect();
+        let passed: Vec<&LaneClaim> =
+            lanes.iter().copied().filter(|lane| lane.from.seq < lane.from.met).collect();
         let quiet = lanes.iter().all(|lane| lane.from.met >= gate.tip);
-        if passed.is_empty() || !self.memory.wants_look(quiet, began) {
+        let newest = fresh.met.iter().map(|met| met.row.stored.created_at).max();
+        if passed.is_empty() || !self.memory.wants_look(quiet, newest, began) {
             return Ok(Vec::new());
         }
-        let numbers: Vec<Lane> = passed.iter().map(|lane| lane.lease.lane).collect();
-        let after = passed.iter().map(|lane| lane.from.seq).min().unwrap_or_default();
-        let to = passed.iter().map(|lane| lane.from.met).max().unwrap_or_default();
-        let rows = reader.look_back(conn, &numbers, (after, to), LOOK_BACK_MAX).await?;
+        let mut rows = reader.look_back(conn, &passed, LOOK_BACK_MAX).await?;
+        if rows.len() >= LOOK_BACK_MAX {
+            // Which rows were left out depends on their lanes, so each is asked alone.
+            rows.clear();
+            for lane in &passed {
+                rows.extend(reader.look_back(conn, std::slice::from_ref(lane), LOOK_BACK_MAX).await?);
+            }
+        }
         let was_passed = |&(lane, seq): &(Lane, Seq)| {
             let of_lane = passed.iter().find(|passed| passed.lease.lane == lane);
             of_lane.is_some_and(|lane| seq > lane.from.seq && seq <= lane.from.met)
                 && !judge.is_in_flight(seq)
         };
         let rows = rows.into_iter().filter(was_passed).collect();
-        let mut late: Vec<Seq> =
-            self.memory.looked(rows, began, Instant::now()).into_iter().map(|(_, seq)| seq).collect();
-        late.sort_unstable();
-        // Those beyond are still unmet at the next look.
-        late.truncate(limit);
-        Ok(late)
+        let look = Look { at: gate.now, began, ended: Instant::now() };
+        Ok(self.memory.looked(rows, look).into_iter().map(|(_, seq)| seq).collect())
     }
 
     /// Chooses what is returned, cuts the lists where the limits are, and notes where the next claim begins.

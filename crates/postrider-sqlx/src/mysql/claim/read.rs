@@ -2,7 +2,7 @@
 
 use postrider_core::{
     Timestamp,
-    store::{Lane, Lease, Seq},
+    store::{Lane, LaneClaim, Lease, Seq},
     tx::Prefix,
 };
 use sqlx::MySqlConnection;
@@ -27,6 +27,7 @@ pub(super) const EACH_MAX: usize = 64;
 pub(in super::super) struct Statements {
     pub(in super::super) gate: Listed,
     pub(in super::super) fresh: Listed,
+    pub(in super::super) fresh_unheld: Listed,
     pub(in super::super) look_back: Listed,
     pub(in super::super) again: Listed,
     pub(in super::super) first_due: Listed,
@@ -59,13 +60,19 @@ impl Statements {
                         (SELECT MAX(seq) FROM {{p}}event WHERE seq > ?) AS tip,
                         EXISTS (SELECT 1 FROM {BY_PLACE} WHERE e.place = 2) AS waiting,
                         EXISTS (SELECT 1 FROM {{p}}hold FORCE INDEX ({{p}}hold_reason) WHERE reason = 'returning')
-                            AS returning_keys
+                            AS returning_keys,
+                        EXISTS (SELECT 1 FROM {{p}}hold) AS holds
                  FROM {{p}}lane AS l WHERE l.lane IN ({{list}})"
             )),
             // A window of the order over all lanes, which is one range of the index for each. A few rows of each lane by
             // UNION ALL took twice the time: sixty-four plans are made at each execution. There is no LATERAL in MariaDB.
             fresh: of_values(&format!(
                 "SELECT {glance} FROM {BY_PLACE} {ITS_HOLD}
+                 WHERE {FRESH} AND e.lane IN ({{list}}) AND e.seq > ? AND e.seq <= ? LIMIT ?"
+            )),
+            // The same while no key is held at all: looking for a hold of each row took a sixth of the time.
+            fresh_unheld: of_values(&format!(
+                "SELECT {columns}, NULL AS head, 0 AS coming_back, {CARGO} FROM {BY_PLACE}
                  WHERE {FRESH} AND e.lane IN ({{list}}) AND e.seq > ? AND e.seq <= ? LIMIT ?"
             )),
             // The index alone, no rows.
@@ -117,7 +124,8 @@ pub(super) struct Gate {
     pub(super) tip: Seq,
     /// Whether anything waits for a time of its own.
     pub(super) waiting: bool,
-    /// Whether any key is coming back.
+    /// Whether any key is held, and whether any is coming back.
+    pub(super) holds: bool,
     pub(super) returning: bool,
 }
 
@@ -152,33 +160,39 @@ impl Reader<'_> {
                 gate.now = time(&row, "now")?;
                 gate.tip = natural::<Seq>(&row, "tip")?.max(after);
                 gate.waiting = natural::<u8>(&row, "waiting")? != 0;
+                gate.holds = natural::<u8>(&row, "holds")? != 0;
                 gate.returning = natural::<u8>(&row, "returning_keys")? != 0;
             }
         }
         Ok(gate)
     }
 
-    /// Fresh rows of these lanes in a window of the order, at most so many, in no order.
+    /// Fresh rows of these lanes in a window of the order, at most so many, in no order. Their holds are looked for where there
+    /// are any: those that come while a claim runs are the engine's own, which knows them.
     pub(super) async fn fresh(
         &self,
         conn: &mut MySqlConnection,
         lanes: &[Lane],
         (after, to): (Seq, Seq),
         most: usize,
+        holds: bool,
     ) -> sqlx::Result<Vec<Row>> {
-        let query = with_list(with_cargo(self.sql.fresh.query(lanes.len()), self.inline_bytes_max), lanes);
+        let statement = if holds { &self.sql.fresh } else { &self.sql.fresh_unheld };
+        let query = with_list(with_cargo(statement.query(lanes.len()), self.inline_bytes_max), lanes);
         rows(query.bind(after).bind(to).bind(integer(most)), conn).await
     }
 
-    /// Where fresh rows of these lanes are, in a window of the order.
+    /// Where the fresh rows are that claims of these lanes have passed by.
     pub(super) async fn look_back(
         &self,
         conn: &mut MySqlConnection,
-        lanes: &[Lane],
-        (after, to): (Seq, Seq),
+        passed: &[&LaneClaim],
         most: usize,
     ) -> sqlx::Result<Vec<(Lane, Seq)>> {
-        let query = with_list(self.sql.look_back.query(lanes.len()), lanes).bind(after).bind(to);
+        let lanes: Vec<Lane> = passed.iter().map(|lane| lane.lease.lane).collect();
+        let after = passed.iter().map(|lane| lane.from.seq).min().unwrap_or_default();
+        let to = passed.iter().map(|lane| lane.from.met).max().unwrap_or_default();
+        let query = with_list(self.sql.look_back.query(lanes.len()), &lanes).bind(after).bind(to);
         let rows = query.bind(integer(most)).fetch_all(conn).await?;
         rows.iter().map(|row| Ok((natural(row, "lane")?, natural(row, "seq")?))).collect()
     }

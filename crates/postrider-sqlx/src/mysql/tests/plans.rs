@@ -100,7 +100,7 @@ async fn claims_walk_the_index_of_places_and_nothing_else() {
     execute(&store, ROWS).await;
     let (read, place) = (&store.0.claim.read, "postrider_event_place");
     // Five thousand rows, of which an eighth is fresh: a lane has about ten.
-    for fresh in [&read.fresh, &read.look_back] {
+    for fresh in [&read.fresh, &read.fresh_unheld, &read.look_back] {
         check(&store, few(fresh), "e", place, 40).await;
         check(&store, many(fresh), "e", place, 64 * 40).await;
     }
