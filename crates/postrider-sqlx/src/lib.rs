@@ -4,8 +4,10 @@
 //!
 //! * [`postgres`]: the outbox in a PostgreSQL database, and the writers for the transactions of `sqlx`
 //! * [`sqlite`]: the outbox in a SQLite database, and the writers for the transactions of `sqlx` and `rusqlite`
+//! * [`mysql`]: the outbox in a MySQL or MariaDB database, and the writers for the transactions of `sqlx`
 //!
-//! ```
+#![cfg_attr(feature = "sqlite", doc = "```")]
+#![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
 //! use postrider_core::{CallerTx, Event, Store, tx::OnDuplicate};
 //! use postrider_sqlx::SqliteStore;
 //!
@@ -24,11 +26,15 @@
 //! # }
 //! ```
 
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+#[cfg(feature = "mysql")]
+pub use mysql::{MysqlStore, MysqlTx};
 #[cfg(feature = "postgres")]
 pub use postgres::{PgStore, PgTx};
 #[cfg(feature = "rusqlite")]

@@ -36,7 +36,7 @@
 //!
 //! * [`Outbox`] and [`OutboxBuilder`]: all of it in one piece
 //! * [`Event`]: what is written; [`Delivery`] and [`Outcome`]: what a handler sees and says
-//! * [`sqlite`]: the store; [`memory`]: a store without a database, for tests
+//! * [`sqlite`] and `mysql`, each a feature: the stores; [`memory`]: a store without a database, for tests
 //! * [`store`]: the verbs behind them, for those who write a store of their own
 
 pub use postrider_core::{
@@ -90,6 +90,12 @@ pub use postrider_macros::{AggregateType, EventType};
 ///
 #[cfg(feature = "macros")]
 pub use postrider_macros::publish;
+
+/// The MySQL and MariaDB store and its writers.
+#[cfg(feature = "mysql")]
+pub mod mysql {
+    pub use postrider_sqlx::mysql::*;
+}
 
 /// The SQLite store and its writers.
 #[cfg(feature = "sqlite")]

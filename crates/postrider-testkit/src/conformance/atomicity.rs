@@ -202,3 +202,24 @@ pub async fn a_transaction_that_commits_late_is_not_passed_over<H: StoreHarness>
     assert_eq!(super::scene::sorted(claimed_ids(&second.events)), ids(&late));
     Ok(())
 }
+
+/// What committed late comes before an event of its key that was inserted after that, though claims have passed it by. Only for stores
+/// where that can happen. Section 4.1 of the design
+pub async fn what_committed_late_comes_before_what_was_inserted_after_it<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    if !scene.store.features().late_commits {
+        return Ok(());
+    }
+    for _ in 0..3 {
+        let [late, later] = keyed("k")?;
+        let mut tx = scene.harness.begin().await?;
+        scene.harness.insert(&mut tx, std::slice::from_ref(&late), OnDuplicate::Fail).await?;
+        scene.keyed::<1>("other").await?;
+        let [other] = scene.claim_exactly().await?;
+        scene.harness.commit(tx).await?;
+        scene.write(&later).await?;
+        scene.done(&[other]).await?;
+        assert_eq!(scene.drain().await?, ids(&[late, later]));
+    }
+    Ok(())
+}

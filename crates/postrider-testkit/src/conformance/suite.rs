@@ -22,6 +22,7 @@ macro_rules! store_conformance {
                 a_write_that_keeps_duplicates_says_which_events_are_new
                 an_event_begins_as_new_with_no_attempts
                 a_transaction_that_commits_late_is_not_passed_over
+                what_committed_late_comes_before_what_was_inserted_after_it
             }
             round_trip {
                 every_field_of_a_text_event_comes_back_as_written

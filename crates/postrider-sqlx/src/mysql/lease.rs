@@ -1,0 +1,280 @@
+//! Who may deliver: taking, keeping, giving back, and proving it.
+//!
+//! Whatever changes the state of a lane's events locks the lane's row first, and several of them in lane order. So a lane has
+//! one writer at a time, what was read under the lock stays true until its end, and nobody waits in a circle.
+
+use std::time::Duration;
+
+use postrider_core::{
+    Timestamp,
+    store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Seq, Taken, Token},
+    tx::Prefix,
+};
+use sqlx::{Connection, MySqlConnection, mysql::MySqlRow};
+
+use super::statement::{
+    AT, Listed, NOW, Statement, bound, filled, json, maybe, maybe_time, micros, natural, text, time,
+};
+
+/// Most characters of an owner's or instance's name that are stored.
+const NAME_CHARS_MAX: usize = 255;
+
+/// The statements of this file.
+#[derive(Debug)]
+pub(super) struct Statements {
+    lanes: Statement,
+    lanes_locked: Statement,
+    pub(super) lock: Listed,
+    take: Statement,
+    renew: Listed,
+    mark: Statement,
+    release: Statement,
+    now: Statement,
+    forget: Statement,
+    join: Statement,
+    members: Statement,
+    leave: Statement,
+}
+
+/// A list of lanes, each with its values, as a table that is read first.
+const EACH_LANE: &str = "JSON_TABLE(?, '$[*]' COLUMNS (lane INT PATH '$[0]', epoch BIGINT PATH '$[1]',
+    nonce BIGINT PATH '$[2]', sent_to BIGINT PATH '$[3]')) AS s STRAIGHT_JOIN {p}lane AS l FORCE INDEX (PRIMARY)
+    ON l.lane = s.lane";
+
+impl Statements {
+    pub(super) fn new(prefix: &Prefix) -> Self {
+        let statement = |template: &str| Statement::new(template, prefix);
+        let until = micros("leased_until");
+        let lanes = format!(
+            "SELECT lane, owner, epoch, nonce, {until} AS leased_until, clean, sent_to, {NOW} AS now FROM {{p}}lane
+             ORDER BY lane"
+        );
+        Self {
+            lanes: statement(&lanes),
+            lanes_locked: statement(&format!("{lanes} FOR UPDATE")),
+            lock: Listed::of_values(
+                &format!(
+                    "SELECT lane, epoch, nonce, {NOW} AS now FROM {{p}}lane FORCE INDEX (PRIMARY)
+                     WHERE lane IN ({{list}}) ORDER BY lane FOR UPDATE"
+                ),
+                prefix,
+            ),
+            take: statement(&format!(
+                "UPDATE {EACH_LANE} SET l.owner = ?, l.epoch = s.epoch, l.nonce = s.nonce, l.leased_until = {AT},
+                 l.clean = 0, l.sent_to = s.sent_to"
+            )),
+            renew: Listed::of_values(
+                &format!("UPDATE {{p}}lane FORCE INDEX (PRIMARY) SET leased_until = {AT} WHERE lane IN ({{list}})"),
+                prefix,
+            ),
+            mark: statement(&format!("UPDATE {EACH_LANE} SET l.sent_to = GREATEST(l.sent_to, s.sent_to)")),
+            // Without a nonce the old token passes no fence any more.
+            release: statement(&format!(
+                "UPDATE {EACH_LANE} SET l.owner = NULL, l.nonce = NULL, l.leased_until = NULL, l.clean = (s.sent_to = 0),
+                 l.sent_to = s.sent_to"
+            )),
+            now: statement(&format!("SELECT {NOW} AS now")),
+            forget: statement(&format!("DELETE FROM {{p}}member WHERE until <= {AT}")),
+            join: statement(&format!(
+                "INSERT INTO {{p}}member (instance, until) VALUES (?, {AT}) ON DUPLICATE KEY UPDATE until = VALUES(until)"
+            )),
+            members: statement("SELECT COUNT(*) AS members FROM {p}member"),
+            leave: statement("DELETE FROM {p}member WHERE instance = ?"),
+        }
+    }
+}
+
+/// A lane, its token, and how far events of it may be under way; as [`EACH_LANE`] reads it.
+type Row = (Lane, u64, u64, Seq);
+
+fn row(lease: &Lease, sent_to: Seq) -> Row {
+    (lease.lane, lease.token.epoch, lease.token.nonce, sent_to)
+}
+
+/// Takes lanes that are free or whose lease has run out, as many as are wanted. An owner's name is no token: its own lanes are as taken as
+/// anybody's. Also says how many lanes there are.
+pub(super) async fn lease(
+    sql: &Statements,
+    conn: &mut MySqlConnection,
+    request: &LeaseRequest,
+) -> sqlx::Result<(Leased, u32)> {
+    // A look without a lock first: where nothing is to be had, nobody's settle is kept waiting.
+    let rows = sql.lanes.query().fetch_all(&mut *conn).await?;
+    let count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+    let seen = choose(&rows, request)?;
+    if seen.taken.is_empty() {
+        return Ok((seen, count));
+    }
+    let mut tx = conn.begin().await?;
+    let rows = sql.lanes_locked.query().fetch_all(&mut *tx).await?;
+    let leased = choose(&rows, request)?;
+    if let Some(first) = rows.first().filter(|_| !leased.taken.is_empty()) {
+        let until = time(first, "now")?.plus(request.ttl);
+        let taken: Vec<Row> = leased.taken.iter().map(|taken| row(&taken.lease, taken.suspect_to)).collect();
+        let take = sql.take.query().bind(json(&taken)?).bind(name(&request.owner)).bind(bound(until));
+        take.execute(&mut *tx).await?;
+    }
+    tx.commit().await?;
+    Ok((leased, count))
+}
+
+/// Which lanes can be taken.
+fn choose(rows: &[MySqlRow], request: &LeaseRequest) -> sqlx::Result<Leased> {
+    let mut leased = Leased::default();
+    let mut nonces = request.nonces();
+    for row in rows {
+        let now = time(row, "now")?;
+        let owner = text(row, "owner")?;
+        // Nobody leases for so long: a lease that ends later was taken before the clock was set back.
+        let until = maybe_time(row, "leased_until")?.filter(|until| until.since(now) <= LEASE_MAX);
+        match until {
+            Some(until) if owner.is_some() && until > now => {
+                let left = until.since(now);
+                leased.next_expiry = Some(leased.next_expiry.map_or(left, |next| next.min(left)));
+            }
+            _ if leased.taken.len() >= request.most => {}
+            _ => {
+                let clean = natural::<u8>(row, "clean")? != 0;
+                let suspect_to = if clean { 0 } else { natural(row, "sent_to")? };
+                let epoch = natural::<u64>(row, "epoch")?.saturating_add(1);
+                let token = Token { epoch, nonce: nonces.next().unwrap_or_default() };
+                leased.taken.push(Taken { lease: Lease { lane: natural(row, "lane")?, token }, suspect_to });
+            }
+        }
+    }
+    Ok(leased)
+}
+
+/// What the fence said.
+#[derive(Debug, Default)]
+pub(super) struct Fence {
+    /// The lanes that are somebody else's by now. Whether a lease has run out does not matter, only whether somebody took it.
+    pub(super) lost: Vec<Lane>,
+    /// The database's clock when it was asked.
+    pub(super) now: Timestamp,
+}
+
+/// The fence: locks the lanes in lane order and says which are lost. Inside of a transaction the answer stays true until its
+/// end. The leases must be in lane order.
+pub(super) async fn fence(
+    sql: &Statements,
+    conn: &mut MySqlConnection,
+    leases: &[Lease],
+) -> sqlx::Result<Fence> {
+    let mut fence = Fence::default();
+    for leases in leases.chunks(super::statement::LIST_MAX) {
+        let lanes: Vec<Lane> = leases.iter().map(|lease| lease.lane).collect();
+        let mut query = sql.lock.query(lanes.len());
+        for lane in filled(&lanes) {
+            query = query.bind(lane);
+        }
+        let rows = query.fetch_all(&mut *conn).await?;
+        let held = rows.iter().map(token).collect::<sqlx::Result<Vec<_>>>()?;
+        if let Some(row) = rows.first() {
+            fence.now = time(row, "now")?;
+        }
+        fence
+            .lost
+            .extend(leases.iter().filter(|lease| !held.contains(&Some(**lease))).map(|lease| lease.lane));
+    }
+    Ok(fence)
+}
+
+/// By which token a lane is held, if it is.
+pub(super) fn token(row: &MySqlRow) -> sqlx::Result<Option<Lease>> {
+    let (lane, epoch) = (natural(row, "lane")?, natural(row, "epoch")?);
+    Ok(maybe(row, "nonce")?.map(|nonce| Lease { lane, token: Token { epoch, nonce } }))
+}
+
+/// Leases in lane order, each once: what is locked in another order deadlocks.
+pub(super) fn in_order(leases: impl Iterator<Item = Lease>) -> Vec<Lease> {
+    let mut leases: Vec<Lease> = leases.collect();
+    leases.sort_unstable_by_key(|lease| lease.lane);
+    leases.dedup();
+    leases
+}
+
+/// Extends the leases that still hold, and says which those are.
+pub(super) async fn renew(
+    sql: &Statements,
+    conn: &mut MySqlConnection,
+    leases: &[Lease],
+    ttl: Duration,
+) -> sqlx::Result<Vec<Lane>> {
+    let mut tx = conn.begin().await?;
+    let fence = fence(sql, &mut tx, &in_order(leases.iter().copied())).await?;
+    let held: Vec<Lane> =
+        leases.iter().map(|lease| lease.lane).filter(|lane| !fence.lost.contains(lane)).collect();
+    for lanes in held.chunks(super::statement::LIST_MAX) {
+        let mut renew = sql.renew.query(lanes.len()).bind(bound(fence.now.plus(ttl)));
+        for lane in filled(lanes) {
+            renew = renew.bind(lane);
+        }
+        renew.execute(&mut *tx).await?;
+    }
+    tx.commit().await?;
+    Ok(held)
+}
+
+/// Raises the marks of the lanes that still are held, and says which are not.
+pub(super) async fn mark_sent(
+    sql: &Statements,
+    conn: &mut MySqlConnection,
+    marks: &[(Lease, Seq)],
+) -> sqlx::Result<Vec<Lane>> {
+    each(sql, &sql.mark, conn, marks).await
+}
+
+/// Gives back the lanes that are still held by these tokens.
+pub(super) async fn release(
+    sql: &Statements,
+    conn: &mut MySqlConnection,
+    lanes: &[(Lease, Seq)],
+) -> sqlx::Result<()> {
+    each(sql, &sql.release, conn, lanes).await.map(|_lost| ())
+}
+
+/// Runs a statement over the lanes that are still held, and says which are not.
+async fn each(
+    sql: &Statements,
+    statement: &Statement,
+    conn: &mut MySqlConnection,
+    lanes: &[(Lease, Seq)],
+) -> sqlx::Result<Vec<Lane>> {
+    let mut tx = conn.begin().await?;
+    let fence = fence(sql, &mut tx, &in_order(lanes.iter().map(|(lease, _)| *lease))).await?;
+    let held = lanes.iter().filter(|(lease, _)| !fence.lost.contains(&lease.lane));
+    let held: Vec<Row> = held.map(|(lease, seq)| row(lease, *seq)).collect();
+    if !held.is_empty() {
+        statement.query().bind(json(&held)?).execute(&mut *tx).await?;
+    }
+    tx.commit().await?;
+    Ok(fence.lost)
+}
+
+/// Says that an instance is there, and how many there are.
+pub(super) async fn join(
+    sql: &Statements,
+    conn: &mut MySqlConnection,
+    instance: &str,
+    ttl: Duration,
+) -> sqlx::Result<u32> {
+    let mut tx = conn.begin().await?;
+    let now = time(&sql.now.query().fetch_one(&mut *tx).await?, "now")?;
+    sql.forget.query().bind(bound(now)).execute(&mut *tx).await?;
+    sql.join.query().bind(name(instance)).bind(bound(now.plus(ttl))).execute(&mut *tx).await?;
+    let members = natural(&sql.members.query().fetch_one(&mut *tx).await?, "members")?;
+    tx.commit().await?;
+    Ok(members)
+}
+
+/// Says that an instance is gone.
+pub(super) async fn leave(sql: &Statements, conn: &mut MySqlConnection, instance: &str) -> sqlx::Result<()> {
+    sql.leave.query().bind(name(instance)).execute(conn).await?;
+    Ok(())
+}
+
+/// A name as long as its column is.
+fn name(name: &str) -> String {
+    name.chars().take(NAME_CHARS_MAX).collect()
+}

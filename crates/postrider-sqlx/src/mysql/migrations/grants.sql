@@ -1,0 +1,15 @@
+-- What each role needs, and no more. Put the names of your users in place of these; the tables are those of this database.
+GRANT INSERT, SELECT ON {p}event TO 'writer'@'%';
+
+GRANT SELECT, INSERT, UPDATE, DELETE ON {p}event TO 'relay'@'%';
+GRANT SELECT, INSERT, DELETE ON {p}done TO 'relay'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON {p}hold TO 'relay'@'%';
+GRANT SELECT, UPDATE ON {p}lane TO 'relay'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON {p}member TO 'relay'@'%';
+GRANT SELECT ON {p}meta TO 'relay'@'%';
+
+GRANT SELECT, UPDATE, DELETE ON {p}event TO 'operator'@'%';
+GRANT SELECT ON {p}done TO 'operator'@'%';
+GRANT SELECT, UPDATE ON {p}hold TO 'operator'@'%';
+GRANT SELECT, UPDATE ON {p}lane TO 'operator'@'%'; -- a lane is locked while its dead letters are changed
+GRANT SELECT ON {p}meta TO 'operator'@'%';

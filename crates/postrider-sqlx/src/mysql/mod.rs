@@ -1,0 +1,333 @@
+//! The outbox in a MySQL or MariaDB database: MySQL 8.0.17, MariaDB 10.6, and later.
+//!
+//! The database computes each event's lane, so every writer agrees, a plain `INSERT` included. Its clock is the one that counts.
+//!
+//! # Late commits
+//!
+//! A row draws its place in the order when it is inserted and can be seen when its transaction commits. Claims read forward and
+//! look back, at intervals, for what committed behind them. A transaction that commits more than a minute after it wrote its event
+//! is found by the engine's next look from the bottom, within a minute.
+//!
+//! # Layout
+//!
+//! * `connect`: from a name to a pool
+//! * `schema` and `migrations/`: creating, upgrading and printing the tables
+//! * `insert`: what an insert says and binds; `write` says it through sqlx
+//! * `lease`: who may deliver, and the fence
+//! * `claim/`: what is due; `row` decodes it
+//! * `settle`: what became of it; `hold` sees to the keys
+//! * `operate`: what operators see and do
+//! * `error`, `patience`: what error codes mean, and which of them are worth another try
+//! * `statement`: what SQL texts are made of
+
+mod claim;
+mod connect;
+mod error;
+mod hold;
+mod insert;
+mod lease;
+mod operate;
+mod patience;
+mod row;
+mod schema;
+mod settle;
+mod statement;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::{
+    fmt,
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use postrider_core::{
+    BoxFuture, ConfigError, EventId, Result, Store, Target,
+    store::{
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
+        Settled, Settlement, Stats,
+    },
+    tx::Prefix,
+};
+use sqlx::{Connection, MySql, MySqlPool, pool::PoolConnection};
+
+use self::patience::{VERB_TRIES, patiently};
+pub use self::write::MysqlTx;
+
+/// How many lanes an outbox has unless somebody asks for another number.
+pub const LANES_DEFAULT: u32 = 64;
+
+/// Most lanes that an outbox can have.
+pub const LANES_MAX: u32 = 1024;
+
+/// An outbox in a MySQL or MariaDB database. Cloning it copies a pointer.
+#[derive(Clone)]
+pub struct MysqlStore(Arc<Inner>);
+
+struct Inner {
+    pool: MySqlPool,
+    /// What the verbs run on.
+    verbs: MySqlPool,
+    /// For messages.
+    place: String,
+    target: Target,
+    /// The number of lanes that was asked for, if one was.
+    lanes_wanted: Option<u32>,
+    /// The number of lanes that there are, as far as is known.
+    lanes: AtomicU32,
+    lease: lease::Statements,
+    claim: claim::Statements,
+    hold: hold::Statements,
+    settle: settle::Statements,
+    operate: operate::Statements,
+    memory: claim::Memory,
+}
+
+impl MysqlStore {
+    /// Connects to `mysql://user:password@host:port/database`. Call [`migrate`](Store::migrate) next.
+    ///
+    /// The verbs have at most six connections of their own, whose sessions are in UTC, at READ COMMITTED, and wait for a lock for
+    /// five seconds; so a lease must be longer than that.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let options = connect::parse(url)?;
+        Ok(Self::new(connect::connect(&options).await?))
+    }
+
+    /// An outbox in a database that the program has a pool for already. The verbs open connections of their own, with the options of
+    /// the pool's.
+    pub fn new(pool: MySqlPool) -> Self {
+        Self::made(pool, Prefix::default(), None)
+    }
+
+    /// The same outbox with a prefix for its tables other than `postrider_`.
+    #[must_use]
+    pub fn with_prefix(self, prefix: Prefix) -> Self {
+        Self::made(self.0.pool.clone(), prefix, self.0.lanes_wanted)
+    }
+
+    /// The same outbox with another number of lanes than 64. It is written down by the first [`migrate`](Store::migrate); a later one
+    /// changes it if the outbox is empty and no instance runs, and fails otherwise. Without this the number is what was written down.
+    pub fn with_lanes(self, lanes: u32) -> Result<Self> {
+        if !(1..=LANES_MAX).contains(&lanes) {
+            let allowed = format!("1 to {LANES_MAX}");
+            return Err(
+                ConfigError::OutOfRange { setting: "lanes", value: lanes.to_string(), allowed }.into()
+            );
+        }
+        Ok(Self::made(self.0.pool.clone(), self.0.target.prefix.clone(), Some(lanes)))
+    }
+
+    fn made(pool: MySqlPool, prefix: Prefix, lanes_wanted: Option<u32>) -> Self {
+        let options = pool.connect_options();
+        Self(Arc::new(Inner {
+            verbs: connect::verbs(&options),
+            place: connect::place(&options),
+            pool,
+            target: insert::target(&prefix),
+            lanes_wanted,
+            lanes: AtomicU32::new(lanes_wanted.unwrap_or(LANES_DEFAULT)),
+            lease: lease::Statements::new(&prefix),
+            claim: claim::Statements::new(&prefix),
+            hold: hold::Statements::new(&prefix),
+            settle: settle::Statements::new(&prefix),
+            operate: operate::Statements::new(&prefix),
+            memory: claim::Memory::default(),
+        }))
+    }
+
+    /// Closes all connections, those of [`pool`](MysqlStore::pool) included.
+    pub async fn close(&self) {
+        self.0.verbs.close().await;
+        self.0.pool.close().await;
+    }
+
+    /// The pool for the program's own transactions. The verbs do not run on it.
+    pub fn pool(&self) -> &MySqlPool {
+        &self.0.pool
+    }
+
+    /// The SQL that [`migrate`](Store::migrate) would run on an empty database, to be read or applied by hand.
+    ///
+    /// ```
+    /// use postrider_core::tx::Prefix;
+    /// let sql = postrider_sqlx::MysqlStore::schema_sql(&Prefix::default(), 64);
+    /// assert!(sql.contains("CREATE TABLE IF NOT EXISTS postrider_event"));
+    /// ```
+    pub fn schema_sql(prefix: &Prefix, lanes: u32) -> String {
+        schema::schema_sql(prefix, lanes)
+    }
+
+    /// The rights that a writer, a relay and an operator need, as SQL to be edited: the names of the users are examples.
+    ///
+    /// ```
+    /// use postrider_core::tx::Prefix;
+    /// let sql = postrider_sqlx::MysqlStore::grants_sql(&Prefix::default());
+    /// assert!(sql.contains("GRANT INSERT, SELECT ON postrider_event TO 'writer'"));
+    /// ```
+    pub fn grants_sql(prefix: &Prefix) -> String {
+        schema::grants_sql(prefix)
+    }
+
+    /// Runs a verb on a connection, and again if another try may help. `what` says what the verb cannot do if it fails.
+    fn run<'a, T, F>(
+        &'a self,
+        what: &'static str,
+        verb: impl Fn(PoolConnection<MySql>) -> F + Send + Sync + 'a,
+    ) -> BoxFuture<'a, Result<T>>
+    where
+        T: Send + 'a,
+        F: Future<Output = sqlx::Result<T>> + Send + 'a,
+    {
+        Box::pin(async move {
+            let verb = &verb;
+            let verbs = &self.0.verbs;
+            let done = patiently(VERB_TRIES, move || async move { verb(verbs.acquire().await?).await }).await;
+            done.map_err(|error| error::of_sqlx(error, format!("cannot {what} in {}", self.0.place)))
+        })
+    }
+}
+
+impl fmt::Debug for MysqlStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MysqlStore")
+            .field("place", &self.0.place)
+            .field("prefix", &self.0.target.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store for MysqlStore {
+    fn features(&self) -> Features {
+        Features { lanes: self.0.lanes.load(Relaxed), shared_clock: true, late_commits: true }
+    }
+
+    fn target(&self) -> &Target {
+        &self.0.target
+    }
+
+    fn migrate(&self) -> BoxFuture<'_, Result<()>> {
+        let Inner { target, lanes_wanted, lanes, .. } = &*self.0;
+        Box::pin(async move {
+            // The connection leaves the pool and is closed in any case: the lock that keeps others away ends with it.
+            let migrate = move |conn: PoolConnection<MySql>| async move {
+                let mut conn = conn.detach();
+                let migrated = schema::migrate(&mut conn, &target.prefix, *lanes_wanted, LANES_DEFAULT).await;
+                conn.close().await?;
+                migrated
+            };
+            lanes.store(self.run("create the tables", migrate).await??, Relaxed);
+            Ok(())
+        })
+    }
+
+    fn join<'a>(&'a self, instance: &'a str, ttl: Duration) -> BoxFuture<'a, Result<u32>> {
+        let Inner { lease: sql, .. } = &*self.0;
+        self.run("join", move |mut conn| async move { lease::join(sql, &mut conn, instance, ttl).await })
+    }
+
+    fn leave<'a>(&'a self, instance: &'a str) -> BoxFuture<'a, Result<()>> {
+        let Inner { lease: sql, .. } = &*self.0;
+        self.run("leave", move |mut conn| async move { lease::leave(sql, &mut conn, instance).await })
+    }
+
+    fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
+        let Inner { lease: sql, lanes, .. } = &*self.0;
+        self.run("take lanes", move |mut conn| async move {
+            let (leased, count) = lease::lease(sql, &mut conn, request).await?;
+            // Whoever applied the schema by hand never called migrate.
+            lanes.store(count, Relaxed);
+            Ok(leased)
+        })
+    }
+
+    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Vec<Lane>>> {
+        let Inner { lease: sql, .. } = &*self.0;
+        self.run(
+            "renew leases",
+            move |mut conn| async move { lease::renew(sql, &mut conn, leases, ttl).await },
+        )
+    }
+
+    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
+        let Inner { lease: sql, .. } = &*self.0;
+        self.run("mark what is under way", move |mut conn| async move {
+            lease::mark_sent(sql, &mut conn, marks).await
+        })
+    }
+
+    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
+        let Inner { lease: sql, .. } = &*self.0;
+        self.run("release lanes", move |mut conn| async move { lease::release(sql, &mut conn, lanes).await })
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
+        let Inner { claim: sql, lease, hold, memory, lanes, .. } = &*self.0;
+        self.run("claim events", move |mut conn| async move {
+            let lanes = lanes.load(Relaxed);
+            claim::Claiming { sql, lease, hold, memory, lanes }.claim(&mut conn, claim).await
+        })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        leases: &'a [Lease],
+        settlements: &'a [Settlement],
+        retention: Duration,
+    ) -> BoxFuture<'a, Result<Settled>> {
+        let Inner { settle: sql, lease, hold, .. } = &*self.0;
+        self.run("settle events", move |mut conn| async move {
+            settle::Settle { sql, lease, hold }.settle(&mut conn, leases, settlements, retention).await
+        })
+    }
+
+    fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
+        let Inner { operate: sql, .. } = &*self.0;
+        self.run("list dead letters", move |mut conn| async move {
+            operate::dead(sql, &mut conn, after, limit).await
+        })
+    }
+
+    fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
+        let Inner { operate: sql, lease, .. } = &*self.0;
+        self.run("redrive events", move |mut conn| async move {
+            operate::redrive(sql, lease, &mut conn, ids).await
+        })
+    }
+
+    fn discard<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
+        let Inner { operate: sql, lease, .. } = &*self.0;
+        self.run("discard events", move |mut conn| async move {
+            operate::discard(sql, lease, &mut conn, ids).await
+        })
+    }
+
+    fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>> {
+        let Inner { operate: sql, .. } = &*self.0;
+        self.run("purge delivered events", move |mut conn| async move {
+            operate::purge(sql, &mut conn, retention, limit).await
+        })
+    }
+
+    fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
+        let Inner { operate: sql, .. } = &*self.0;
+        self.run("count events", move |mut conn| async move { operate::stats(sql, &mut conn).await })
+    }
+
+    fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {
+        let Inner { operate: sql, .. } = &*self.0;
+        self.run(
+            "look for an event",
+            move |mut conn| async move { operate::status(sql, &mut conn, id).await },
+        )
+    }
+
+    fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
+        let Inner { operate: sql, .. } = &*self.0;
+        self.run("look for a hold", move |mut conn| async move { operate::why(sql, &mut conn, key).await })
+    }
+}

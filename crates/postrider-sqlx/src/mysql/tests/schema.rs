@@ -1,0 +1,154 @@
+use postrider_core::{Error, SchemaError, Store, tx::Prefix};
+use sqlx::{AssertSqlSafe, Row};
+
+use super::{Database, event, execute, lease, number, write};
+use crate::MysqlStore;
+
+/// How every table of a database was made.
+async fn tables(store: &MysqlStore, prefix: &str) -> Vec<String> {
+    let mut made = Vec::new();
+    for table in ["meta", "event", "done", "lane", "member", "hold"] {
+        let sql = format!("SHOW CREATE TABLE {prefix}{table}");
+        let row = sqlx::query(AssertSqlSafe(sql)).fetch_one(store.pool()).await.unwrap();
+        let text = row.try_get_unchecked::<String, _>(1).unwrap();
+        made.push(text.split(" AUTO_INCREMENT=").next().unwrap().to_owned());
+    }
+    made
+}
+
+#[tokio::test]
+async fn the_printed_schema_applied_by_hand_is_the_migrated_one() {
+    let (by_hand, migrated) = (Database::new().await, Database::new().await);
+    let (by_hand, migrated) = (by_hand.store().await, migrated.migrated().await);
+    let sql = MysqlStore::schema_sql(&Prefix::default(), 64);
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(by_hand.pool()).await.unwrap();
+    assert_eq!(tables(&by_hand, "postrider_").await, tables(&migrated, "postrider_").await);
+    by_hand.migrate().await.unwrap();
+    assert_eq!(number(&by_hand, "SELECT COUNT(*) FROM postrider_lane").await, 64);
+    assert_eq!(
+        number(&by_hand, "SELECT CAST(value AS SIGNED) FROM postrider_meta WHERE name = 'schema_version'")
+            .await,
+        1
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_can_migrate_at_once_and_again() {
+    let database = Database::new().await;
+    let url = database.url(None);
+    let tasks: Vec<_> = (0..6)
+        .map(|_| {
+            let url = url.clone();
+            tokio::spawn(async move { MysqlStore::connect(&url).await?.migrate().await })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    let store = database.migrated().await;
+    assert_eq!(number(&store, "SELECT COUNT(*) FROM postrider_lane").await, 64);
+}
+
+#[tokio::test]
+async fn a_migration_that_ended_half_way_goes_on_with_its_lanes() {
+    let database = Database::new().await;
+    let store = database.store().await.with_lanes(8).unwrap();
+    store.migrate().await.unwrap();
+    execute(
+        &store,
+        "DROP TABLE postrider_hold; UPDATE postrider_meta SET value = '0' WHERE name = 'schema_version'",
+    )
+    .await;
+    let other = database.migrated().await;
+    assert_eq!((other.features().lanes, other.stats().await.unwrap().held_keys), (8, 0));
+}
+
+#[tokio::test]
+async fn a_foreign_table_of_any_of_our_names_is_refused_and_nothing_is_changed() {
+    for (create, table) in [
+        ("CREATE TABLE postrider_event (id INT)", "postrider_event"),
+        ("CREATE VIEW postrider_lane AS SELECT 1", "postrider_lane"),
+        ("CREATE TABLE postrider_meta (id INT)", "postrider_meta"),
+        ("CREATE TABLE postrider_meta (name TEXT, value TEXT)", "postrider_meta"),
+    ] {
+        let database = Database::new().await;
+        let store = database.store().await;
+        execute(&store, create).await;
+        let error = store.migrate().await.unwrap_err();
+        assert!(
+            matches!(&error, Error::Schema(SchemaError::Foreign { table: found }) if found == table),
+            "{create}: {error}"
+        );
+        let tables = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()";
+        assert_eq!(number(&store, tables).await, 1);
+    }
+}
+
+#[tokio::test]
+async fn tables_of_a_newer_version_are_refused() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    execute(&store, "UPDATE postrider_meta SET value = '99' WHERE name = 'schema_version'").await;
+    let error = store.migrate().await.unwrap_err();
+    assert!(matches!(error, Error::Schema(SchemaError::Newer { found: 99, known: 1 })), "{error}");
+}
+
+#[tokio::test]
+async fn the_number_of_lanes_changes_only_while_the_outbox_is_empty_and_nobody_delivers() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    let narrow = database.store().await.with_lanes(4).unwrap();
+
+    let leases = lease(&store, std::time::Duration::from_secs(60)).await;
+    let refused = |error: &Error| matches!(error, Error::Schema(SchemaError::Lanes { found: 64, wanted: 4 }));
+    assert!(refused(&narrow.migrate().await.unwrap_err()));
+    store.release(&leases.iter().map(|lease| (*lease, 0)).collect::<Vec<_>>()).await.unwrap();
+    write(&store, &[event("a")]).await;
+    assert!(refused(&narrow.migrate().await.unwrap_err()));
+    execute(&store, "DELETE FROM postrider_event").await;
+
+    narrow.migrate().await.unwrap();
+    assert_eq!(narrow.features().lanes, 4);
+    let events: Vec<_> =
+        (0..40).map(|n| event(&n.to_string()).to_builder().key(n.to_string()).build().unwrap()).collect();
+    write(&narrow, &events).await;
+    assert_eq!(number(&narrow, "SELECT CAST(MAX(lane) AS SIGNED) FROM postrider_event").await, 3);
+    assert_eq!(number(&narrow, "SELECT COUNT(*) FROM postrider_lane").await, 4);
+    // Whoever asks for no number takes what there is.
+    let adopted = database.migrated().await;
+    assert_eq!(adopted.features().lanes, 4);
+}
+
+#[tokio::test]
+async fn a_plain_insert_of_a_type_and_a_payload_is_enough_and_a_hint_chooses_the_lane() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    execute(
+        &store,
+        "SET time_zone = '+05:00'; INSERT INTO postrider_event (event_type, payload) VALUES ('Plain', '{}');
+         SET time_zone = '+00:00';
+         INSERT INTO postrider_event (event_type, payload, lane_hint) VALUES ('Hinted', '{}', 71);
+         INSERT INTO postrider_event (event_type, payload, lane_hint, ordering_key) VALUES ('Keyed', '{}', 71, 'k');
+         INSERT INTO postrider_event (event_type, payload, aggregate_type, aggregate_id) VALUES ('Of', '{}', 'Order', '7')",
+    )
+    .await;
+    assert_eq!(
+        number(&store, "SELECT CAST(lane AS SIGNED) FROM postrider_event WHERE event_type = 'Hinted'").await,
+        7
+    );
+    let keyed = "SELECT lane = CRC32('k') % 64 FROM postrider_event WHERE event_type = 'Keyed'";
+    assert_eq!(number(&store, keyed).await, 1);
+    let of = "SELECT lane = CRC32('Order:7') % 64 FROM postrider_event WHERE event_type = 'Of'";
+    assert_eq!(number(&store, of).await, 1);
+    let young = "SELECT COUNT(*) FROM postrider_event
+                 WHERE ABS(TIMESTAMPDIFF(SECOND, created_at, UTC_TIMESTAMP(6))) < 60 AND available_at = created_at";
+    assert_eq!(number(&store, young).await, 4);
+}
+
+#[tokio::test]
+async fn keys_and_ids_compare_as_bytes() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    write(&store, &["a", "A", "a ", "ä"].map(event)).await;
+    assert_eq!(number(&store, "SELECT COUNT(DISTINCT event_id) FROM postrider_event").await, 4);
+}
