@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use super::*;
 
 /// Most events that a worker takes for a handler at once. It gives back the rest as soon as one of them takes its time.
-const HAND_MAX: usize = 32;
+const HAND_MAX: usize = 128;
 
 impl Buffer {
     pub(super) fn enter(&mut self, item: Item) {
