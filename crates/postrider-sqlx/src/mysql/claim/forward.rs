@@ -104,7 +104,7 @@ pub(super) async fn read(
             continue;
         }
         let rows = rows.into_iter().filter(|row| stretches.iter().any(|stretch| stretch.holds(row)));
-        let mut met: Vec<Met> = rows.map(|row| judge.judge(row, None, &HashSet::new())).collect();
+        let mut met: Vec<Met> = rows.map(|row| judge.judge(row, &HashSet::new())).collect();
         met.sort_unstable_by_key(|met| met.row.seq);
         candidates += met.iter().filter(|met| met.is_candidate()).count();
         written +=

@@ -140,7 +140,7 @@ impl Claiming<'_> {
         again.dedup();
         // All of them, or those beyond the limit would be forgotten.
         let again = reader.again(conn, &again).await?.into_iter().filter(|row| is_ours(lanes, row.lane));
-        let again: Vec<Met> = again.map(|row| judge.judge(row, None, &HashSet::new())).collect();
+        let again: Vec<Met> = again.map(|row| judge.judge(row, &HashSet::new())).collect();
         let already: HashSet<Seq> = again.iter().map(|met| met.row.seq).collect();
         let waiting = match gate.waiting {
             true => waiting::read(reader, judge, conn, lanes, &already, limit).await?,

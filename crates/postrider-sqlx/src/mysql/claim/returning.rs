@@ -68,7 +68,6 @@ pub(super) async fn read(
             found.met.extend(wanted.map(|row| Met {
                 row,
                 verdict: Verdict::Return { held: true },
-                due_at: None,
             }));
             // What stands behind events that are all in memory already is not due: the next settle makes it so.
             found.more |= is_longer && found.met.len() > before;

@@ -69,8 +69,6 @@ pub(super) enum Verdict {
 pub(super) struct Met {
     pub(super) row: Row,
     pub(super) verdict: Verdict,
-    /// Where it was met among the waiting rows, if it was there.
-    pub(super) due_at: Option<Timestamp>,
 }
 
 impl Met {
@@ -92,9 +90,9 @@ impl Judge<'_> {
         self.in_flight.binary_search(&seq).is_ok()
     }
 
-    /// What is to become of a row that was read because it is new, waiting, or to be looked at once more; `due_at` says where it
-    /// was met among those that wait. Those that were met `already` are passed.
-    pub(super) fn judge(&self, row: Row, due_at: Option<Timestamp>, already: &HashSet<Seq>) -> Met {
+    /// What is to become of a row that was read because it is new, waiting, or to be looked at once more. Those that were
+    /// met `already` are passed.
+    pub(super) fn judge(&self, row: Row, already: &HashSet<Seq>) -> Met {
         let verdict = if self.is_in_flight(row.seq) || already.contains(&row.seq) {
             Verdict::Pass
         } else if self.is_early(&row) {
@@ -105,7 +103,7 @@ impl Judge<'_> {
         } else {
             Verdict::Return { held: row.head.is_some() }
         };
-        Met { row, verdict, due_at }
+        Met { row, verdict }
     }
 
     /// Whether a row's time has not come. One that was written to be delivered at once is never early, also if the clock
@@ -116,7 +114,7 @@ impl Judge<'_> {
     }
 
     /// Whether a row that could be returned is wanted. Asked once about each, and only if it fits.
-    pub(super) fn admits(&self, Met { row, due_at, .. }: &Met) -> bool {
+    pub(super) fn admits(&self, Met { row, .. }: &Met) -> bool {
         self.admission.is_none_or(|admission| {
             admission.admits(&Glance {
                 lane: row.lane,
@@ -124,7 +122,7 @@ impl Judge<'_> {
                 event_type: &row.event_type,
                 aggregate_type: &row.aggregate_type,
                 key: row.key.as_deref(),
-                due_at: *due_at,
+                due_at: (!row.is_new).then_some(row.available_at),
             })
         })
     }

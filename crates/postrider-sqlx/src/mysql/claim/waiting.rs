@@ -66,7 +66,7 @@ pub(super) async fn read(
             if let Some(from) = from.get_mut(&lane) {
                 *from = DueFrom { lane, due_at, due_seq: row.seq };
             }
-            let met = judge.judge(row, Some(due_at), already);
+            let met = judge.judge(row, already);
             candidates += usize::from(met.is_candidate());
             waiting.met.push(met);
         }

@@ -87,7 +87,7 @@ LEFT JOIN LATERAL (
       AND e.seq > (SELECT seq FROM ceiling) AND e.seq <= lane.ends AND {not_in_flight} AND (e.seq > lane.front OR {late})
     ORDER BY e.seq LIMIT 1) AS beyond ON true
 UNION ALL
-SELECT 5, h.lane, e.seq, NULL, NULL, NULL, h.seq, NULL, {weight}, h.effective_key, e.event_type, e.aggregate_type,
+SELECT 5, h.lane, e.seq, e.status, e.available_at, NULL, h.seq, NULL, {weight}, h.effective_key, e.event_type, e.aggregate_type,
        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM (SELECT h.lane, h.effective_key, h.seq
       FROM lane CROSS JOIN LATERAL (

@@ -46,6 +46,8 @@ pub(super) struct Seen {
     pub(super) seq: Seq,
     pub(super) state: State,
     pub(super) available_at: Timestamp,
+    /// Whether it lies among those that wait for their time, wherever it was met.
+    pub(super) waits: bool,
     pub(super) weight: usize,
     /// Whether its key is held because of it, or because others stand behind it.
     pub(super) held: bool,
@@ -283,7 +285,8 @@ impl Look {
         if let (Some(seq), Some(freed)) = (parked, self.returning.last_mut()) {
             let in_memory = claim.in_flight.binary_search(&seq).is_ok();
             let state = if in_memory { State::Elsewhere } else { State::Due };
-            freed.parked.push(seen(row, seq, (state, Timestamp::EPOCH, true), claim)?);
+            let available_at = optional_time(row, column::AVAILABLE_AT)?.unwrap_or(Timestamp::EPOCH);
+            freed.parked.push(seen(row, seq, (state, available_at, true), claim)?);
         }
         Ok(())
     }
@@ -309,5 +312,6 @@ fn seen(
         None => None,
     };
     let weight = natural(row.try_get(column::WEIGHT)?);
-    Ok(Seen { lane: lane(row)?, seq, state, available_at, weight, held, words })
+    let waits = row.try_get::<i16, _>(column::STATUS)? == 2;
+    Ok(Seen { lane: lane(row)?, seq, state, available_at, waits, weight, held, words })
 }

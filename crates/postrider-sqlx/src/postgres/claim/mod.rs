@@ -128,10 +128,10 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
     let (returning, empty, mut more) = returning(claim, &mut look);
 
     // Those that are looked at once more lie below the fresh ones, so one after the other they are in order.
-    let mut again = Stream::new(std::mem::take(&mut look.again), false);
-    let mut fresh = Stream::new(std::mem::take(&mut look.fresh), false);
-    let mut waiting = Stream::new(std::mem::take(&mut look.waiting), true);
-    let mut returning = Stream::new(returning, false);
+    let mut again = Stream::new(std::mem::take(&mut look.again));
+    let mut fresh = Stream::new(std::mem::take(&mut look.fresh));
+    let mut waiting = Stream::new(std::mem::take(&mut look.waiting));
+    let mut returning = Stream::new(returning);
     let mut budget = Budget::new(claim.limit, claim.bytes);
     let oldest = again.oldest().min(fresh.oldest());
     let mut turns = Turns::new(oldest < waiting.oldest().min(returning.oldest()));
