@@ -65,10 +65,7 @@ pub(super) async fn read(
             let wanted = behind.into_iter().take(OF_A_KEY_MAX);
             let wanted = wanted.filter(|row| row.seq <= met_of(*lane) && !judge.is_in_flight(row.seq));
             let before = found.met.len();
-            found.met.extend(wanted.map(|row| Met {
-                row,
-                verdict: Verdict::Return { held: true },
-            }));
+            found.met.extend(wanted.map(|row| Met { row, verdict: Verdict::Return { held: true } }));
             // What stands behind events that are all in memory already is not due: the next settle makes it so.
             found.more |= is_longer && found.met.len() > before;
         }
