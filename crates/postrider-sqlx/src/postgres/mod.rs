@@ -8,7 +8,7 @@
 //!
 //! * `connect` and `session`: from a name to a pool, and from a pool to what a verb runs on
 //! * `schema` and `migrations/`: creating, upgrading and printing the tables, and who may do what with them
-//! * `insert`: what an insert says and binds; `write` says it through sqlx
+//! * `write`: the writers for sqlx; what an insert says and binds is in `postrider-drivers`
 //! * `lease`: who may deliver
 //! * `claim/`: what is due, and what may still commit; `row` decodes it
 //! * `settle`: what became of it
@@ -20,7 +20,6 @@ mod announce;
 mod claim;
 mod connect;
 mod error;
-mod insert;
 mod lease;
 mod operate;
 #[cfg(test)]
@@ -153,7 +152,7 @@ impl PgStoreBuilder {
         Ok(PgStore(Arc::new(Inner {
             pool,
             place,
-            target: insert::target(&shape),
+            target: postrider_drivers::postgres::target(&shape.prefix, !pooled),
             lanes_wanted: self.lanes,
             lanes: AtomicU32::new(self.lanes.unwrap_or(schema::LANES_DEFAULT)),
             lease_ms: AtomicU64::new(0),
