@@ -43,7 +43,7 @@ use std::{
 };
 
 use postrider_core::{BoxFuture, ConfigError, Result, Target, tx::Prefix};
-use sqlx::{PgPool, postgres::PgConnectOptions};
+use sqlx::{PgPool, Row as _, postgres::PgConnectOptions};
 
 pub use self::write::PgTx;
 use self::{
@@ -51,6 +51,7 @@ use self::{
     session::{Session, patiently},
     statement::Shape,
 };
+use crate::Server;
 pub use crate::Sqlx;
 
 /// How long a transaction of ours may take before anybody has asked for a lease; afterwards a third of that.
@@ -193,6 +194,16 @@ impl PgStore {
     /// An outbox in a database that the program has a pool for already, with no pooler before it.
     pub fn new(pool: PgPool) -> Result<Self> {
         Self::builder().with_pool(pool)
+    }
+
+    /// Which product and version the database is.
+    pub async fn server(&self) -> Result<Server> {
+        let told = sqlx::raw_sql("SELECT version()")
+            .fetch_one(self.pool())
+            .await
+            .and_then(|row| row.try_get::<String, _>(0));
+        let told = told.map_err(|error| error::of_sqlx(error, "cannot ask the database for its version"))?;
+        Ok(Server::of_postgres(&told)?)
     }
 
     /// Closes all connections. Call it when the engine has shut down.

@@ -107,7 +107,7 @@ pub async fn a_batch_of_unlike_events_comes_back_as_written<H: StoreHarness>() -
             .header(HARD, HARD)
             .occurred_at(Timestamp::from_micros(-1))
             .build()?,
-        Event::bytes("Bytes", HARD, bytes).aggregate("NULL", "").key("\\").build()?,
+        Event::bytes("Bytes", HARD, bytes).aggregate("NULL", "null").key("\\").build()?,
         Event::bytes("Empty", "text/plain", Vec::new()).tenant("{a,b}").build()?,
         Event::json_text("Text", "").payload(Payload::Text("\r\n\t\"".into()), "text/plain").build()?,
     ];
