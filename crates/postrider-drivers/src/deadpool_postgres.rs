@@ -4,6 +4,15 @@ use deadpool_postgres::Transaction;
 use postrider_core::{BoxFuture, CallerTx, Event, Result, Target, tx::OnDuplicate};
 
 /// What the adapters of deadpool-postgres are known by to [`CallerTx`]. Callers never name it.
+///
+/// A client of the pool is no transaction, and is refused by the compiler:
+///
+/// ```compile_fail,E0277
+/// # async fn f(client: &deadpool_postgres::Client, target: &postrider_core::Target, events: &[postrider_core::Event]) {
+/// use postrider_core::{CallerTx, tx::OnDuplicate};
+/// let _ = CallerTx::insert(client, target, events, OnDuplicate::Fail).await;
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct DeadpoolPostgres;
 

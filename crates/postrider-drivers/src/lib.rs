@@ -5,6 +5,15 @@
 //! * [`postgres`]: the insert into PostgreSQL, for whoever teaches Postrider a driver. The writer for sqlx is in `postrider-sqlx`
 //! * `tokio_postgres`, `deadpool_postgres`, `diesel_async`, `sea_orm`: the drivers, each a feature of the same name with hyphens
 //!
+//! | driver | what is passed | round trips of a `write` or `write_all` |
+//! | --- | --- | --- |
+//! | tokio-postgres | `&Transaction`; `&Client`, which is asked | one; a client one more |
+//! | deadpool-postgres | `&Transaction` | one |
+//! | diesel-async | `&mut AsyncPgConnection`, which is asked | two, and those that prepare a statement the first time, or each time behind a pooler |
+//! | sea-orm | `&DatabaseTransaction` on PostgreSQL | one, and those that prepare a statement the first time |
+//!
+//! More than 5000 events or 8 MiB of payload are several statements.
+//!
 //! A program never names anything of this crate. It passes its transaction to `outbox.write`:
 //!
 #![cfg_attr(feature = "tokio-postgres", doc = "```no_run")]

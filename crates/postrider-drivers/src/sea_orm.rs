@@ -1,8 +1,8 @@
 //! Writing through sea-orm: its transaction, on PostgreSQL.
 //!
-//! sea-orm keeps every statement prepared and offers no other way. Behind a pooler that gives each transaction another
-//! connection, a program of sea-orm's has to say `statement-cache-capacity=0` in its URL for its own statements already, and that
-//! serves for these too.
+//! sea-orm keeps every statement prepared and offers no other way. Behind a pooler that gives each transaction another connection, a
+//! program of sea-orm's has to say `statement-cache-capacity=0` in its URL for its own statements already, and that serves for these
+//! too. PgBouncer itself has to let pass what sqlx asks for (`ignore_startup_parameters = extra_float_digits`). It is tested so.
 
 use postrider_core::{BoxFuture, CallerTx, Error, Event, Result, Target, tx::OnDuplicate};
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, RuntimeErr, Statement, Value};
@@ -10,6 +10,15 @@ use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, RuntimeErr
 use crate::postgres::{Columns, Fault, PgConn, Row, insert_all};
 
 /// What the adapter of sea-orm is known by to [`CallerTx`]. Callers never name it.
+///
+/// A connection of sea-orm's is a pool, and is refused by the compiler:
+///
+/// ```compile_fail,E0277
+/// # async fn f(db: &sea_orm::DatabaseConnection, target: &postrider_core::Target, events: &[postrider_core::Event]) {
+/// use postrider_core::{CallerTx, tx::OnDuplicate};
+/// let _ = CallerTx::insert(db, target, events, OnDuplicate::Fail).await;
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct SeaOrm;
 

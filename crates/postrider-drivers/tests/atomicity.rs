@@ -1,19 +1,13 @@
 //! An event exists if and only if its transaction committed: the checks of the conformance suite that are about writing, for every
-//! driver, directly and through PgBouncer in transaction mode.
+//! driver.
 
 mod support;
 
 macro_rules! drivers {
     ($($module:ident: $driver:ident,)*) => {
         $(mod $module {
-            mod direct {
-                use crate::support::{drivers::$driver, harness::{Direct, DriverHarness}};
-                postrider_testkit::writer_conformance!(DriverHarness<$driver, Direct>);
-            }
-            mod pooled {
-                use crate::support::{drivers::$driver, harness::{DriverHarness, Pooled}};
-                postrider_testkit::writer_conformance!(DriverHarness<$driver, Pooled>);
-            }
+            use crate::support::{drivers::$driver, harness::DriverHarness};
+            postrider_testkit::writer_conformance!(DriverHarness<$driver>);
         })*
     };
 }

@@ -201,7 +201,6 @@ pub(crate) async fn sea_orm(url: &str) -> Result<sea_orm::DatabaseConnection, Fa
 
 impl Driver for SeaOrm {
     async fn serve(url: String, target: Target, commands: Commands) -> Result<(), Failure> {
-        let url = if target.prepared { url } else { format!("{url}?statement-cache-capacity=0") };
         obey(sea_orm(&url).await?.begin().await?, target, commands).await
     }
 }

@@ -13,31 +13,11 @@ use super::{
     drivers::{Command, Driver},
 };
 
-/// Which way transactions go to the server.
-pub(crate) trait Way: Send + Sync + 'static {
-    const DOOR: &'static str;
-}
-
-pub(crate) struct Direct;
-
-impl Way for Direct {
-    const DOOR: &'static str = super::SERVER;
-}
-
-/// Through PgBouncer in transaction mode.
-pub(crate) struct Pooled;
-
-impl Way for Pooled {
-    const DOOR: &'static str = "POSTRIDER_TEST_PGBOUNCER_URL";
-}
-
-/// A store that sqlx reaches directly, and transactions of a driver on it.
-pub(crate) struct DriverHarness<D, W> {
+/// A store of sqlx's, and transactions of a driver on it.
+pub(crate) struct DriverHarness<D> {
     store: PgStore,
-    /// The store as the writers know it.
-    writers: PgStore,
     database: Database,
-    _driver: PhantomData<(D, W)>,
+    _driver: PhantomData<D>,
 }
 
 /// A transaction in a task of its own; without this it is dropped.
@@ -51,13 +31,13 @@ impl Held {
     }
 }
 
-impl<D: Driver, W: Way> DriverHarness<D, W> {
+impl<D: Driver> DriverHarness<D> {
     async fn count(&self, sql: String) -> Result<i64, Failure> {
         Ok(sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(self.store.pool()).await?.try_get(0)?)
     }
 }
 
-impl<D: Driver, W: Way> StoreHarness for DriverHarness<D, W> {
+impl<D: Driver> StoreHarness for DriverHarness<D> {
     type Tx = Held;
 
     async fn fresh() -> Result<Self, Failure> {
@@ -65,9 +45,7 @@ impl<D: Driver, W: Way> StoreHarness for DriverHarness<D, W> {
         let store = PgStore::builder().pooled(false).connections(4).connect(&database.url()).await?;
         store.migrate().await?;
         sqlx::raw_sql("CREATE TABLE business (name text PRIMARY KEY)").execute(store.pool()).await?;
-        let writers = PgStore::builder().connections(1).connect(&database.url_by(W::DOOR)).await?;
-        assert_eq!(writers.target().prepared, W::DOOR == Direct::DOOR);
-        Ok(Self { store, writers, database, _driver: PhantomData })
+        Ok(Self { store, database, _driver: PhantomData })
     }
 
     fn store(&self) -> Arc<dyn Store> {
@@ -80,7 +58,7 @@ impl<D: Driver, W: Way> StoreHarness for DriverHarness<D, W> {
 
     async fn begin(&self) -> Result<Held, Failure> {
         let (sender, commands) = mpsc::unbounded_channel();
-        let serve = D::serve(self.database.url_by(W::DOOR), self.writers.target().clone(), commands);
+        let serve = D::serve(self.database.url(), self.store.target().clone(), commands);
         tokio::spawn(async move { serve.await.expect("the driver") });
         let held = Held(sender);
         held.tell(|answer| Command::Run("SELECT 1".to_owned(), answer)).await?;
