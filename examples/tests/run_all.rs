@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs, io,
+    env, fs, io,
     path::Path,
     process::{Command, Stdio},
     sync::mpsc,
@@ -10,16 +10,73 @@ use std::{
     time::Duration,
 };
 
+use sqlx::Connection as _;
+
 /// How long an example may take, on a busy machine.
 const RUN_MAX: Duration = Duration::from_secs(60);
 
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 
+/// A database of its own for an example that needs a server. It goes away with the test.
+struct Database {
+    variable: &'static str,
+    server: String,
+    name: String,
+}
+
+impl Database {
+    fn of(example: &str) -> io::Result<Option<Self>> {
+        let variable = match example.split_once('_') {
+            Some(("postgres", _)) => "POSTRIDER_TEST_POSTGRES_URL",
+            Some(("mysql", _)) => "POSTRIDER_TEST_MYSQL_URL",
+            _ => return Ok(None),
+        };
+        let server = env::var(variable).map_err(|_| {
+            io::Error::other(format!(
+                "{variable} is not set: start the servers with `cargo xtask services up` and name them to this shell with \
+                 `eval $(cargo xtask services env)`"
+            ))
+        })?;
+        let database = Self { variable, server, name: format!("example_{example}_{}", std::process::id()) };
+        database.run(format!("CREATE DATABASE {}", database.name))?;
+        Ok(Some(database))
+    }
+
+    fn url(&self) -> String {
+        let (base, _) = self.server.rsplit_once('/').unwrap_or((&self.server, ""));
+        format!("{base}/{}", self.name)
+    }
+
+    fn run(&self, sql: String) -> io::Result<()> {
+        let sql = sqlx::AssertSqlSafe(sql);
+        tokio::runtime::Runtime::new()?.block_on(async {
+            if self.server.starts_with("mysql") {
+                let mut conn =
+                    sqlx::MySqlConnection::connect(&self.server).await.map_err(io::Error::other)?;
+                sqlx::raw_sql(sql).execute(&mut conn).await.map_err(io::Error::other)?;
+            } else {
+                let mut conn = sqlx::PgConnection::connect(&self.server).await.map_err(io::Error::other)?;
+                sqlx::raw_sql(sql).execute(&mut conn).await.map_err(io::Error::other)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let force = if self.server.starts_with("mysql") { "" } else { " WITH (FORCE)" };
+        let _ = self.run(format!("DROP DATABASE {}{force}", self.name));
+    }
+}
+
 fn check(name: &str, program: &str) -> io::Result<()> {
     // Some write a file into the folder that they are run in.
     let folder = std::env::temp_dir().join(format!("postrider-example-{name}-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
+    let database = Database::of(name)?;
     let child = Command::new(program)
+        .envs(database.iter().map(|database| (database.variable, database.url())))
         .current_dir(&folder)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -72,6 +129,12 @@ run! {
     custom_sink,
     write_only,
     several_instances,
+    postgres_sqlx,
+    postgres_tokio,
+    postgres_deadpool,
+    postgres_diesel,
+    postgres_sea_orm,
+    mysql_sqlx,
 }
 
 #[test]

@@ -153,6 +153,29 @@ pub enum ConfigError {
         /// What can be given.
         known: &'static str,
     },
+    /// The database is of a kind that this program was built without.
+    Feature {
+        /// How the name of the database begins.
+        scheme: &'static str,
+        /// The feature of the crate `postrider` that is missing.
+        feature: &'static str,
+    },
+    /// What answers is another product.
+    Product {
+        /// What it should be.
+        expected: &'static str,
+        /// What it says that it is.
+        found: String,
+    },
+    /// The database is too old.
+    Version {
+        /// The product.
+        product: &'static str,
+        /// Its version.
+        found: String,
+        /// The oldest version that an outbox can be in.
+        oldest: String,
+    },
     /// A name that goes into SQL is not a plain identifier.
     Identifier {
         /// What was given.
@@ -181,6 +204,22 @@ impl fmt::Display for ConfigError {
             }
             Self::Database { given, known } => {
                 write!(f, "{given:?} names no database that can be opened here: give {known}")
+            }
+            Self::Feature { scheme, feature } => write!(
+                f,
+                "{scheme}: names a database that this program was built without: add it with `cargo add postrider --features {feature}`"
+            ),
+            Self::Product { expected, found } => {
+                write!(
+                    f,
+                    "what answers is not {expected}; it calls itself {found:?}: name a database of that product"
+                )
+            }
+            Self::Version { product, found, oldest } => {
+                write!(
+                    f,
+                    "the database is {product} {found}, and an outbox needs {oldest} or later: upgrade it"
+                )
             }
             Self::Identifier { value } => write!(
                 f,

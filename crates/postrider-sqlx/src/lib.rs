@@ -5,6 +5,7 @@
 //! * [`postgres`]: the outbox in a PostgreSQL database, and the writers for the transactions of `sqlx`
 //! * [`sqlite`]: the outbox in a SQLite database, and the writers for the transactions of `sqlx` and `rusqlite`
 //! * [`mysql`]: the outbox in a MySQL or MariaDB database, and the writers for the transactions of `sqlx`
+//! * [`Server`]: which product a database is, and which version of it
 //!
 #![cfg_attr(feature = "sqlite", doc = "```")]
 #![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
@@ -30,6 +31,7 @@
 pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+mod server;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -37,6 +39,7 @@ pub mod sqlite;
 pub use mysql::{MysqlStore, MysqlTx};
 #[cfg(feature = "postgres")]
 pub use postgres::{PgStore, PgTx};
+pub use server::{Product, Server, Version};
 #[cfg(feature = "rusqlite")]
 pub use sqlite::Rusqlite;
 #[cfg(feature = "sqlite")]

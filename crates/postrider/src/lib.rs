@@ -36,9 +36,15 @@
 //!
 //! * [`Outbox`] and [`OutboxBuilder`]: all of it in one piece
 //! * [`Event`]: what is written; [`Delivery`] and [`Outcome`]: what a handler sees and says
-//! * [`sqlite`] and `mysql`, each a feature: the stores; [`memory`]: a store without a database, for tests
+//! * [`connect`]: the store of a database by its name alone
+//! * `sqlite`, `postgres` and `mysql`, each a feature: the stores; [`memory`]: a store without a database, for tests
+//! * `drivers`: what is known of drivers other than sqlx. Each is a feature (`tokio-postgres`, `deadpool-postgres`, `diesel-async`,
+//!   `sea-orm`, `rusqlite`), and its transactions are passed to [`Outbox::write`] like any other
 //! * [`store`]: the verbs behind them, for those who write a store of their own
 
+mod connect;
+
+pub use connect::{Connected, connect};
 pub use postrider_core::{
     AggregateType, Backoff, BatchOrder, BlockingCallerTx, BoxFuture, CallerTx, ConfigError, Delivery, Error,
     Event, EventBuilder, EventError, EventId, EventType, Fate, GLOBAL_AGGREGATE, Health, Interceptor,
@@ -91,6 +97,9 @@ pub use postrider_macros::{AggregateType, EventType};
 #[cfg(feature = "macros")]
 pub use postrider_macros::publish;
 
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+pub use postrider_sqlx::{Product, Server, Version};
+
 /// The MySQL and MariaDB store and its writers.
 #[cfg(feature = "mysql")]
 pub mod mysql {
@@ -107,4 +116,15 @@ pub mod sqlite {
 #[cfg(feature = "postgres")]
 pub mod postgres {
     pub use postrider_sqlx::postgres::*;
+}
+
+/// The writers for drivers other than sqlx. A program names nothing of it: it passes its transaction to [`Outbox::write`].
+#[cfg(any(
+    feature = "tokio-postgres",
+    feature = "deadpool-postgres",
+    feature = "diesel-async",
+    feature = "sea-orm"
+))]
+pub mod drivers {
+    pub use postrider_drivers::*;
 }

@@ -54,10 +54,11 @@ use postrider_core::{
     },
     tx::Prefix,
 };
-use sqlx::{Connection, MySql, MySqlPool, pool::PoolConnection};
+use sqlx::{Connection, MySql, MySqlPool, Row as _, pool::PoolConnection};
 
 use self::patience::{VERB_TRIES, patiently};
 pub use self::write::MysqlTx;
+use crate::Server;
 
 /// How many lanes an outbox has unless somebody asks for another number.
 pub const LANES_DEFAULT: u32 = 64;
@@ -138,6 +139,16 @@ impl MysqlStore {
             operate: operate::Statements::new(&prefix),
             memory: claim::Memory::default(),
         }))
+    }
+
+    /// Which product and version the database is.
+    pub async fn server(&self) -> Result<Server> {
+        let told = sqlx::raw_sql("SELECT VERSION()")
+            .fetch_one(self.pool())
+            .await
+            .and_then(|row| row.try_get::<String, _>(0));
+        let told = told.map_err(|error| error::of_sqlx(error, "cannot ask the database for its version"))?;
+        Ok(Server::of_mysql(&told)?)
     }
 
     /// Closes all connections, those of [`pool`](MysqlStore::pool) included.

@@ -1,15 +1,11 @@
-//! What PostgreSQL's states mean to Postrider. The one place that knows them.
+//! What the errors of sqlx on PostgreSQL mean to Postrider. What states mean is known to `postrider-drivers`.
 
 use postrider_core::{Error, SchemaError, StoreError, StoreErrorKind};
+use postrider_drivers::postgres::{self, Fault, kind_of_state};
 
 /// Whether the same verb may succeed a moment later, or on another connection.
 pub(super) fn is_transient(error: &sqlx::Error) -> bool {
     matches!(kind(error), StoreErrorKind::Busy | StoreErrorKind::Unreachable)
-}
-
-/// Whether it says that there is no transaction.
-pub(super) fn is_no_transaction(error: &sqlx::Error) -> bool {
-    state(error).as_deref() == Some("25P01")
 }
 
 /// Whether it says that a table or a column is missing.
@@ -38,19 +34,8 @@ fn kind(error: &sqlx::Error) -> StoreErrorKind {
             _ => StoreErrorKind::Other,
         };
     };
-    match state.as_str() {
-        // Serialisation failure, deadlock, lock not available, a statement that ran into its time limit.
-        "40001" | "40P01" | "55P03" | "57014" => StoreErrorKind::Busy,
-        // Shutting down, crashed, starting up, an idle transaction that was ended, too many connections.
-        "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "53300" => StoreErrorKind::Unreachable,
-        // PgBouncer's own words for a server that it cannot reach.
-        "08P01" if is_unknown_parameter(error) => StoreErrorKind::Other,
-        "25006" => StoreErrorKind::ReadOnly,
-        "28000" | "28P01" | "42501" => StoreErrorKind::Denied,
-        "XX001" | "XX002" => StoreErrorKind::Corrupt,
-        _ if state.starts_with("08") => StoreErrorKind::Unreachable,
-        _ => StoreErrorKind::Other,
-    }
+    // PgBouncer says with a state for lost connections that it does not know a parameter.
+    if is_unknown_parameter(error) { StoreErrorKind::Other } else { kind_of_state(&state) }
 }
 
 /// An error of sqlx's as one of ours; `what` says what failed, and where.
@@ -63,23 +48,20 @@ pub(super) fn of_sqlx(error: sqlx::Error, what: impl Into<String>) -> Error {
 
 /// The table that it misses.
 fn missing_table(error: &sqlx::Error) -> Option<String> {
-    let error = error.as_database_error().filter(|error| error.code().as_deref() == Some("42P01"))?;
-    named(error.message())
+    let error = error.as_database_error()?;
+    postgres::missing_table(&error.code()?, error.message())
 }
 
-/// What stands between the first quotes of a message.
-fn named(message: &str) -> Option<String> {
-    message.split('"').nth(1).map(str::to_owned)
+/// What every driver tells of an insert that failed.
+pub(super) fn fault(error: sqlx::Error) -> Fault {
+    let lost = kind(&error) == StoreErrorKind::Unreachable;
+    let message = error.as_database_error().map_or(String::new(), |told| told.message().to_owned());
+    Fault { state: state(&error), message, lost, source: Box::new(error) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_missing_table_is_named() {
-        assert_eq!(named("relation \"postrider_event\" does not exist").as_deref(), Some("postrider_event"));
-    }
 
     #[test]
     fn what_may_pass_is_told_from_what_stays() {

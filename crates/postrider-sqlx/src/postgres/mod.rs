@@ -8,7 +8,7 @@
 //!
 //! * `connect` and `session`: from a name to a pool, and from a pool to what a verb runs on
 //! * `schema` and `migrations/`: creating, upgrading and printing the tables, and who may do what with them
-//! * `insert`: what an insert says and binds; `write` says it through sqlx
+//! * `write`: the writers for sqlx; what an insert says and binds is in `postrider-drivers`
 //! * `lease`: who may deliver
 //! * `claim/`: what is due, and what may still commit; `row` decodes it
 //! * `settle`: what became of it
@@ -20,7 +20,6 @@ mod announce;
 mod claim;
 mod connect;
 mod error;
-mod insert;
 mod lease;
 mod operate;
 #[cfg(test)]
@@ -44,7 +43,7 @@ use std::{
 };
 
 use postrider_core::{BoxFuture, ConfigError, Result, Target, tx::Prefix};
-use sqlx::{PgPool, postgres::PgConnectOptions};
+use sqlx::{PgPool, Row as _, postgres::PgConnectOptions};
 
 pub use self::write::PgTx;
 use self::{
@@ -52,6 +51,7 @@ use self::{
     session::{Session, patiently},
     statement::Shape,
 };
+use crate::Server;
 pub use crate::Sqlx;
 
 /// How long a transaction of ours may take before anybody has asked for a lease; afterwards a third of that.
@@ -153,7 +153,7 @@ impl PgStoreBuilder {
         Ok(PgStore(Arc::new(Inner {
             pool,
             place,
-            target: insert::target(&shape),
+            target: postrider_drivers::postgres::target(&shape.prefix, !pooled),
             lanes_wanted: self.lanes,
             lanes: AtomicU32::new(self.lanes.unwrap_or(schema::LANES_DEFAULT)),
             lease_ms: AtomicU64::new(0),
@@ -194,6 +194,16 @@ impl PgStore {
     /// An outbox in a database that the program has a pool for already, with no pooler before it.
     pub fn new(pool: PgPool) -> Result<Self> {
         Self::builder().with_pool(pool)
+    }
+
+    /// Which product and version the database is.
+    pub async fn server(&self) -> Result<Server> {
+        let told = sqlx::raw_sql("SELECT version()")
+            .fetch_one(self.pool())
+            .await
+            .and_then(|row| row.try_get::<String, _>(0));
+        let told = told.map_err(|error| error::of_sqlx(error, "cannot ask the database for its version"))?;
+        Ok(Server::of_postgres(&told)?)
     }
 
     /// Closes all connections. Call it when the engine has shut down.

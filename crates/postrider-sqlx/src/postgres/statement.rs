@@ -1,8 +1,9 @@
 //! SQL texts with the prefix of the tables spliced in, and values as PostgreSQL takes and gives them.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use postrider_core::{Timestamp, tx::Prefix};
+pub(super) use postrider_drivers::postgres::span;
 use sqlx::{
     AssertSqlSafe, ColumnIndex, Postgres, Row,
     postgres::{PgArguments, PgRow},
@@ -71,23 +72,6 @@ pub(super) fn natural<T: TryFrom<i64> + Default>(number: i64) -> T {
 
 /// PostgreSQL counts microseconds from the year 2000.
 const EPOCH_2000_US: i64 = 946_684_800_000_000;
-
-/// Times before and after this cannot be stored: 4714 BC, and well before the year 294276.
-const TIME_MIN_US: i64 = -210_866_803_200_000_000;
-const TIME_MAX_US: i64 = 9_000_000_000_000_000_000;
-
-/// Longest span of time that is added to a clock, so that it stays a time.
-const SPAN_MAX: Duration = Duration::from_secs(200 * 365 * 86_400);
-
-/// A time as microseconds of the Unix epoch, as near as PostgreSQL can store it.
-pub(super) fn micros(time: Timestamp) -> i64 {
-    time.as_micros().clamp(TIME_MIN_US, TIME_MAX_US)
-}
-
-/// A span of time in microseconds.
-pub(super) fn span(span: Duration) -> i64 {
-    integer(span.min(SPAN_MAX).as_micros())
-}
 
 /// A `timestamptz`. Read as the number that it is, since neither of the crates for dates is wanted.
 pub(super) fn time<I: ColumnIndex<PgRow>>(row: &PgRow, column: I) -> sqlx::Result<Timestamp> {

@@ -1,17 +1,15 @@
 //! Writing through sqlx: the caller's transaction, a bare connection, and a transaction that Postrider owns.
 
-use std::collections::HashSet;
-
 use postrider_core::{
-    BoxFuture, CallerTx, Error, Event, EventId, OwnedTx, Result, Target, TxSource,
+    BoxFuture, CallerTx, Event, EventId, OwnedTx, Result, Target, TxSource,
     tx::{Dialect, OnDuplicate, Placed},
 };
-use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, Row, Transaction};
+use postrider_drivers::postgres::{ASK, Columns, Fault, PgConn, Row, insert_all, require_transaction};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, Row as _, Transaction};
 
 use super::{
     PgStore,
-    error::{is_no_transaction, of_sqlx},
-    insert,
+    error::{fault, of_sqlx},
     statement::{natural, splice},
 };
 use crate::Sqlx;
@@ -29,7 +27,7 @@ impl CallerTx<Sqlx> for &mut Transaction<'_, Postgres> {
     where
         Self: 'a,
     {
-        Box::pin(insert_all(self, target, events, on_duplicate))
+        Box::pin(async move { insert_all(&mut Through(self), target, events, on_duplicate).await })
     }
 }
 
@@ -46,8 +44,10 @@ impl CallerTx<Sqlx> for &mut PgConnection {
     {
         Box::pin(async move {
             target.require(Dialect::Postgres, DRIVER)?;
-            require_transaction(self, target).await?;
-            insert_all(self, target, events, on_duplicate).await
+            // What sqlx believes is not asked: the caller may have said BEGIN itself.
+            let answer = sqlx::raw_sql(ASK).execute(&mut *self).await;
+            require_transaction(answer.map(drop).map_err(fault), DRIVER, target)?;
+            insert_all(&mut Through(self), target, events, on_duplicate).await
         })
     }
 }
@@ -100,7 +100,7 @@ impl OwnedTx for PgTx {
         on_duplicate: OnDuplicate,
     ) -> BoxFuture<'a, Result<Vec<bool>>> {
         self.proved = false;
-        Box::pin(insert_all(&mut self.tx, target, events, on_duplicate))
+        Box::pin(async move { insert_all(&mut Through(&mut self.tx), target, events, on_duplicate).await })
     }
 
     fn read_back<'a>(
@@ -134,115 +134,61 @@ impl OwnedTx for PgTx {
     }
 }
 
-/// An error unless the connection is in a transaction. What sqlx believes is not asked: the caller may have said BEGIN itself.
-async fn require_transaction(conn: &mut PgConnection, target: &Target) -> Result<()> {
-    // A savepoint is refused outside of a transaction, and two statements that are sent as one do not make one.
-    match sqlx::raw_sql("SAVEPOINT postrider_ask; RELEASE SAVEPOINT postrider_ask").execute(conn).await {
-        Ok(_) => Ok(()),
-        Err(error) if is_no_transaction(&error) => Err(Error::NotInTransaction { driver: DRIVER }),
-        Err(error) => Err(of_sqlx(error, insert::what(target))),
-    }
-}
+/// A connection of sqlx's. A type of this crate's, because neither the trait nor the connection is.
+struct Through<'c>(&'c mut PgConnection);
 
-/// Inserts all events or none.
-async fn insert_all(
-    conn: &mut PgConnection,
-    target: &Target,
-    events: &[Event],
-    on_duplicate: OnDuplicate,
-) -> Result<Vec<bool>> {
-    target.require(Dialect::Postgres, DRIVER)?;
-    let fail = |error| of_sqlx(error, insert::what(target));
-    if let [event] = events {
-        let new = insert_one(conn, target, event, &fail).await?;
-        return match on_duplicate {
-            OnDuplicate::Fail if !new => Err(insert::duplicate(event.id())),
-            _ => Ok(vec![new]),
-        };
-    }
-    if on_duplicate == OnDuplicate::Fail {
-        insert::require_distinct(events)?;
-    }
-    let mut inserted = HashSet::with_capacity(events.len());
-    for chunk in insert::chunks(events) {
-        let new = insert_chunk(conn, target, chunk, on_duplicate, &fail).await?;
-        let complete = new.len() == chunk.len();
-        inserted.extend(new);
-        if on_duplicate == OnDuplicate::Fail && !complete {
-            take_back(conn, target, inserted).await.map_err(fail)?;
-            return Err(Error::DuplicateId { id: None });
-        }
-    }
-    Ok(insert::which_are_new(events, inserted).collect())
-}
+impl PgConn for Through<'_> {
+    const DRIVER: &'static str = DRIVER;
 
-async fn insert_one(
-    conn: &mut PgConnection,
-    target: &Target,
-    event: &Event,
-    fail: &(impl Fn(sqlx::Error) -> Error + Sync),
-) -> Result<bool> {
-    let values = insert::values(event)?;
-    let query = sqlx::query(AssertSqlSafe(target.insert_one.clone())).persistent(target.prepared);
-    let query = query
-        .bind(event.id().as_str())
-        .bind(event.event_type())
-        .bind(event.aggregate_type())
-        .bind(event.aggregate_id())
-        .bind(event.ordering_key())
-        .bind(event.tenant_id())
-        .bind(event.content_type())
-        .bind(values.headers)
-        .bind(values.payload)
-        .bind(values.payload_bytes)
-        .bind(values.occurred_at)
-        .bind(values.available_at)
-        .bind(values.delay);
-    Ok(query.execute(conn).await.map_err(fail)?.rows_affected() > 0)
-}
-
-/// Inserts what fits into one statement and gives the ids of the new events.
-async fn insert_chunk(
-    conn: &mut PgConnection,
-    target: &Target,
-    events: &[Event],
-    on_duplicate: OnDuplicate,
-    fail: &(impl Fn(sqlx::Error) -> Error + Sync),
-) -> Result<Vec<String>> {
-    let values = events.iter().map(insert::values).collect::<Result<Vec<_>>>()?;
-    fn of<'e, T>(events: &'e [Event], value: impl Fn(&'e Event) -> T) -> Vec<T> {
-        events.iter().map(value).collect()
+    async fn insert_one(&mut self, sql: &str, row: &Row<'_>, prepared: bool) -> Result<bool, Fault> {
+        let query = sqlx::query(AssertSqlSafe(sql.to_owned())).persistent(prepared);
+        let query = query
+            .bind(row.event_id)
+            .bind(row.event_type)
+            .bind(row.aggregate_type)
+            .bind(row.aggregate_id)
+            .bind(row.ordering_key)
+            .bind(row.tenant_id)
+            .bind(row.content_type)
+            .bind(&row.headers)
+            .bind(row.payload)
+            .bind(row.payload_bytes)
+            .bind(row.occurred_at)
+            .bind(row.available_at)
+            .bind(row.delay);
+        Ok(query.execute(&mut *self.0).await.map_err(fault)?.rows_affected() > 0)
     }
-    let query =
-        sqlx::query(AssertSqlSafe(insert::statement(target, on_duplicate))).persistent(target.prepared);
-    let query = query
-        .bind(of(events, |event| event.id().as_str()))
-        .bind(of(events, Event::event_type))
-        .bind(of(events, Event::aggregate_type))
-        .bind(of(events, Event::aggregate_id))
-        .bind(of(events, Event::ordering_key))
-        .bind(of(events, Event::tenant_id))
-        .bind(of(events, Event::content_type))
-        .bind(values.iter().map(|v| v.headers.as_deref()).collect::<Vec<_>>())
-        .bind(values.iter().map(|v| v.payload).collect::<Vec<_>>())
-        .bind(values.iter().map(|v| v.payload_bytes).collect::<Vec<_>>())
-        .bind(values.iter().map(|v| v.occurred_at).collect::<Vec<_>>())
-        .bind(values.iter().map(|v| v.available_at).collect::<Vec<_>>())
-        .bind(values.iter().map(|v| v.delay).collect::<Vec<_>>());
-    let rows = query.fetch_all(conn).await.map_err(fail)?;
-    rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>().map_err(fail)
-}
 
-/// Takes back what was inserted before a duplicate was met: in an earlier piece, or beside an event of the same id that another
-/// transaction committed at the very moment.
-async fn take_back(conn: &mut PgConnection, target: &Target, ids: HashSet<String>) -> sqlx::Result<()> {
-    if ids.is_empty() {
-        return Ok(());
+    async fn insert_many(
+        &mut self,
+        sql: &str,
+        columns: &Columns<'_>,
+        prepared: bool,
+    ) -> Result<Vec<String>, Fault> {
+        let query = sqlx::query(AssertSqlSafe(sql.to_owned())).persistent(prepared);
+        let query = query
+            .bind(&columns.event_id)
+            .bind(&columns.event_type)
+            .bind(&columns.aggregate_type)
+            .bind(&columns.aggregate_id)
+            .bind(&columns.ordering_key)
+            .bind(&columns.tenant_id)
+            .bind(&columns.content_type)
+            .bind(&columns.headers)
+            .bind(&columns.payload)
+            .bind(&columns.payload_bytes)
+            .bind(&columns.occurred_at)
+            .bind(&columns.available_at)
+            .bind(&columns.delay);
+        let rows = query.fetch_all(&mut *self.0).await.map_err(fault)?;
+        rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>().map_err(fault)
     }
-    let sql = splice("DELETE FROM {p}event WHERE event_id = ANY ($1)", &target.prefix);
-    let ids: Vec<String> = ids.into_iter().collect();
-    sqlx::query(AssertSqlSafe(sql)).persistent(false).bind(ids).execute(conn).await?;
-    Ok(())
+
+    async fn delete(&mut self, sql: &str, ids: &[String]) -> Result<(), Fault> {
+        let query = sqlx::query(AssertSqlSafe(sql.to_owned())).persistent(false);
+        query.bind(ids).execute(&mut *self.0).await.map_err(fault)?;
+        Ok(())
+    }
 }
 
 async fn read_back(conn: &mut PgConnection, target: &Target, ids: &[EventId]) -> sqlx::Result<Vec<Placed>> {

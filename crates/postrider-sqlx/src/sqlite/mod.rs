@@ -41,12 +41,13 @@ use postrider_core::{
     },
     tx::Prefix,
 };
-use sqlx::{Sqlite, SqlitePool, pool::PoolConnection};
+use sqlx::{Row as _, Sqlite, SqlitePool, pool::PoolConnection};
 
 use self::patience::{VERB_TRIES, patiently};
 #[cfg(feature = "rusqlite")]
 pub use self::rusqlite::Rusqlite;
 pub use self::write::SqliteTx;
+use crate::Server;
 pub use crate::Sqlx;
 
 /// An outbox in a SQLite database. Cloning it copies a pointer.
@@ -97,6 +98,16 @@ impl SqliteStore {
             settle: settle::Statements::new(&prefix),
             operate: operate::Statements::new(&prefix),
         }))
+    }
+
+    /// Which product and version the database is.
+    pub async fn server(&self) -> Result<Server> {
+        let told = sqlx::raw_sql("SELECT sqlite_version()")
+            .fetch_one(self.pool())
+            .await
+            .and_then(|row| row.try_get::<String, _>(0));
+        let told = told.map_err(|error| error::of_sqlx(error, "cannot ask the database for its version"))?;
+        Ok(Server::of_sqlite(&told)?)
     }
 
     /// Closes all connections; the last one merges the write-ahead log into the file. Call it when the engine has shut

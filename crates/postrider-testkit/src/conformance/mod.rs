@@ -19,7 +19,8 @@
 //! * [`atomicity`], [`round_trip`], [`claiming`], [`admitting`], [`waiting`], [`holding`], [`settling`], [`fencing`], [`leasing`],
 //!   [`operating`]: the checks
 //! * `gate`: an admission that remembers what it was asked
-//! * `suite`: the list of them, as a macro
+//! * `suite`: the lists of them, as macros: [`store_conformance!`](crate::store_conformance) has all of them, and
+//!   [`writer_conformance!`](crate::writer_conformance) those about writing, for a further driver on a store that is proved already
 
 pub mod admitting;
 pub mod atomicity;

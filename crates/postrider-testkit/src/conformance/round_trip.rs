@@ -95,6 +95,31 @@ pub async fn values_at_their_limits_are_stored_whole<H: StoreHarness>() -> Check
     comes_back_as_written::<H>(bytes.build()?).await
 }
 
+/// Events that differ in all that may be absent come back from one batch as they were, in its order. S3-6.1b, S3-8.1b
+pub async fn a_batch_of_unlike_events_comes_back_as_written<H: StoreHarness>() -> Checked {
+    let bytes: Vec<u8> = (0..=255).collect();
+    let events = [
+        Event::json_text("Plain", "{}").build()?,
+        Event::json_text(HARD, HARD)
+            .aggregate("Order", HARD)
+            .key(HARD)
+            .tenant("NULL")
+            .header(HARD, HARD)
+            .occurred_at(Timestamp::from_micros(-1))
+            .build()?,
+        Event::bytes("Bytes", HARD, bytes).aggregate("NULL", "null").key("\\").build()?,
+        Event::bytes("Empty", "text/plain", Vec::new()).tenant("{a,b}").build()?,
+        Event::json_text("Text", "").payload(Payload::Text("\r\n\t\"".into()), "text/plain").build()?,
+    ];
+    let mut scene = Scene::<H>::fresh().await?;
+    scene.harness.write(&events).await?;
+    let claimed: [_; 5] = scene.claim_exactly().await?;
+    for (written, read) in events.iter().zip(&claimed) {
+        assert_same(written, &decoded(read)?);
+    }
+    Ok(())
+}
+
 /// A row that is no event is returned as such, with a reason; its neighbours are delivered. S3-11.3b
 pub async fn a_row_that_is_no_event_comes_as_such_and_its_neighbours_come_too<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;

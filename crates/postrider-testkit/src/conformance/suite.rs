@@ -1,4 +1,4 @@
-//! The list of all checks, as a macro.
+//! The lists of all checks, as macros.
 
 /// Makes one test of each check of the [store conformance suite](crate::conformance), for the given
 /// [`StoreHarness`](crate::conformance::StoreHarness).
@@ -7,32 +7,8 @@
 #[macro_export]
 macro_rules! store_conformance {
     ($harness:ty) => {
+        $crate::writer_conformance!($harness);
         $crate::store_conformance! { @checks $harness;
-            atomicity {
-                a_committed_event_and_its_business_row_are_seen_together
-                nothing_of_a_rolled_back_transaction_is_left
-                a_dropped_transaction_is_rolled_back
-                what_a_savepoint_rolled_back_is_gone_and_the_rest_stays
-                a_swallowed_statement_error_takes_event_and_business_row_alike
-                a_batch_is_claimed_in_the_order_it_was_written
-                an_empty_batch_is_written_as_nothing
-                a_duplicate_id_is_an_error_of_its_own_and_leaves_the_transaction_usable
-                a_batch_with_a_duplicate_in_it_writes_none_of_its_events
-                an_id_is_a_duplicate_within_its_own_transaction_too
-                a_write_that_keeps_duplicates_says_which_events_are_new
-                an_event_begins_as_new_with_no_attempts
-                a_transaction_that_commits_late_is_not_passed_over
-                what_committed_late_comes_before_what_was_inserted_after_it
-            }
-            round_trip {
-                every_field_of_a_text_event_comes_back_as_written
-                every_field_of_a_binary_event_comes_back_as_written
-                an_event_of_a_type_and_a_payload_comes_back_with_its_defaults
-                empty_payloads_and_plain_text_come_back_as_written
-                values_at_their_limits_are_stored_whole
-                a_row_that_is_no_event_comes_as_such_and_its_neighbours_come_too
-                a_row_that_is_no_event_can_go_dead
-            }
             claiming {
                 events_come_in_order_within_their_lane
                 the_events_of_a_key_share_a_lane
@@ -167,5 +143,41 @@ macro_rules! store_conformance {
                 )*
             }
         )*
+    };
+}
+
+/// The part of the [store conformance suite](crate::conformance) that is about writing, for a
+/// [`StoreHarness`](crate::conformance::StoreHarness) of another driver's transactions on a store that is proved already.
+#[macro_export]
+macro_rules! writer_conformance {
+    ($harness:ty) => {
+        $crate::store_conformance! { @checks $harness;
+            atomicity {
+                a_committed_event_and_its_business_row_are_seen_together
+                nothing_of_a_rolled_back_transaction_is_left
+                a_dropped_transaction_is_rolled_back
+                what_a_savepoint_rolled_back_is_gone_and_the_rest_stays
+                a_swallowed_statement_error_takes_event_and_business_row_alike
+                a_batch_is_claimed_in_the_order_it_was_written
+                an_empty_batch_is_written_as_nothing
+                a_duplicate_id_is_an_error_of_its_own_and_leaves_the_transaction_usable
+                a_batch_with_a_duplicate_in_it_writes_none_of_its_events
+                an_id_is_a_duplicate_within_its_own_transaction_too
+                a_write_that_keeps_duplicates_says_which_events_are_new
+                an_event_begins_as_new_with_no_attempts
+                a_transaction_that_commits_late_is_not_passed_over
+                what_committed_late_comes_before_what_was_inserted_after_it
+            }
+            round_trip {
+                every_field_of_a_text_event_comes_back_as_written
+                every_field_of_a_binary_event_comes_back_as_written
+                an_event_of_a_type_and_a_payload_comes_back_with_its_defaults
+                empty_payloads_and_plain_text_come_back_as_written
+                values_at_their_limits_are_stored_whole
+                a_batch_of_unlike_events_comes_back_as_written
+                a_row_that_is_no_event_comes_as_such_and_its_neighbours_come_too
+                a_row_that_is_no_event_can_go_dead
+            }
+        }
     };
 }

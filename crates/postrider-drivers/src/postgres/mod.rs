@@ -1,0 +1,103 @@
+//! The insert into PostgreSQL, for every driver alike.
+//!
+//! An error inside a transaction of PostgreSQL's ends it, so an id that is there already must not become one: the insert does
+//! nothing about it, and says so by what it returns. That is also why it needs no savepoint.
+//!
+//! A driver implements [`PgConn`], which runs three statements, and has [`insert_all`] do the rest.
+
+mod fault;
+mod statement;
+mod values;
+
+use std::{collections::HashSet, future::Future};
+
+use postrider_core::{
+    Error, Event, Result, Target,
+    tx::{Dialect, OnDuplicate},
+};
+
+pub use self::{
+    fault::{Fault, kind_of_state, missing_table},
+    statement::{ASK, target},
+    values::{Columns, Row, span},
+};
+
+/// A connection of PostgreSQL's that is in a transaction.
+pub trait PgConn: Send {
+    /// The driver's name in messages.
+    const DRIVER: &'static str;
+
+    /// Runs a statement with the thirteen values of an event, in the order of [`Row`]'s fields, and says whether it changed
+    /// anything. It may stay prepared only if `prepared` says so.
+    fn insert_one(
+        &mut self,
+        sql: &str,
+        row: &Row<'_>,
+        prepared: bool,
+    ) -> impl Future<Output = Result<bool, Fault>> + Send;
+
+    /// Runs a statement with thirteen lists, in the order of [`Columns`]'s fields, and gives the text in the first column of
+    /// each row that it returns.
+    fn insert_many(
+        &mut self,
+        sql: &str,
+        columns: &Columns<'_>,
+        prepared: bool,
+    ) -> impl Future<Output = Result<Vec<String>, Fault>> + Send;
+
+    /// Runs a statement with one list of texts. It comes so rarely that it need not stay prepared.
+    fn delete(&mut self, sql: &str, ids: &[String]) -> impl Future<Output = Result<(), Fault>> + Send;
+}
+
+/// Inserts all events or none.
+pub async fn insert_all<C: PgConn>(
+    conn: &mut C,
+    target: &Target,
+    events: &[Event],
+    on_duplicate: OnDuplicate,
+) -> Result<Vec<bool>> {
+    target.require(Dialect::Postgres, C::DRIVER)?;
+    let fail = |fault: Fault| fault.into_error(what(target));
+    if let [event] = events {
+        let row = Row::of(event)?;
+        let new = conn.insert_one(&target.insert_one, &row, target.prepared).await.map_err(fail)?;
+        return match on_duplicate {
+            OnDuplicate::Fail if !new => Err(Error::DuplicateId { id: Some(event.id().clone()) }),
+            _ => Ok(vec![new]),
+        };
+    }
+    if on_duplicate == OnDuplicate::Fail {
+        values::require_distinct(events)?;
+    }
+    let mut inserted = HashSet::with_capacity(events.len());
+    for chunk in values::chunks(events) {
+        let (sql, columns) = (statement::insert_many(target, on_duplicate), Columns::of(chunk)?);
+        let new = conn.insert_many(&sql, &columns, target.prepared).await.map_err(fail)?;
+        let complete = new.len() == chunk.len();
+        inserted.extend(new);
+        if on_duplicate == OnDuplicate::Fail && !complete {
+            // What was inserted before a duplicate was met: in an earlier piece, or beside an event of the same id that
+            // another transaction committed at the very moment.
+            let ids: Vec<String> = inserted.into_iter().collect();
+            if !ids.is_empty() {
+                conn.delete(&statement::take_back(target), &ids).await.map_err(fail)?;
+            }
+            return Err(Error::DuplicateId { id: None });
+        }
+    }
+    Ok(values::which_are_new(events, inserted).collect())
+}
+
+/// What the answer to [`ASK`] means: an error unless the connection is in a transaction.
+pub fn require_transaction(answer: Result<(), Fault>, driver: &'static str, target: &Target) -> Result<()> {
+    match answer {
+        Ok(()) => Ok(()),
+        Err(fault) if fault.is_no_transaction() => Err(Error::NotInTransaction { driver }),
+        Err(fault) => Err(fault.into_error(what(target))),
+    }
+}
+
+/// What failed, for messages.
+fn what(target: &Target) -> String {
+    format!("cannot insert into {}event", target.prefix)
+}

@@ -1,0 +1,21 @@
+//! An event exists if and only if its transaction committed: the checks of the conformance suite that are about writing, for every
+//! driver.
+
+mod support;
+
+macro_rules! drivers {
+    ($($module:ident: $driver:ident,)*) => {
+        $(mod $module {
+            use crate::support::{drivers::$driver, harness::DriverHarness};
+            postrider_testkit::writer_conformance!(DriverHarness<$driver>);
+        })*
+    };
+}
+
+drivers! {
+    tokio_postgres: TokioPostgres,
+    tokio_postgres_client: TokioPostgresClient,
+    deadpool_postgres: DeadpoolPostgres,
+    diesel_async: DieselAsync,
+    sea_orm: SeaOrm,
+}
