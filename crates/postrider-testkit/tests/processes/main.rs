@@ -92,12 +92,15 @@ async fn run(kind: Kind) -> Result<(), Failure> {
         quota.allowed.fetch_add(total / phases, Relaxed);
         println!("  {fault:?}: {:.1} s", started.elapsed().as_secs_f64());
     }
+    let started = Instant::now();
     quota.allowed.store(usize::MAX, Relaxed);
     let mut written = Vec::new();
     while let Some(writer) = writers.join_next().await {
         written.extend(writer??);
     }
+    println!("  the rest is written: {:.1} s", started.elapsed().as_secs_f64());
     stage.drain(DRAIN).await?;
+    println!("  all is delivered: {:.1} s", started.elapsed().as_secs_f64());
     let done = stage.database.done().await?;
     for seat in &mut stage.seats {
         seat.take_process()?.end().await?;

@@ -86,7 +86,7 @@ async fn write(url: String, writer: usize, total: usize, quota: Arc<Quota>) -> R
         match put(&outbox, &store, &payloads, keep).await {
             Ok((ids, fate)) => {
                 reached_at = Instant::now();
-                kept += if fate == Fate::RolledBack { 0 } else { ids.len() };
+                kept += if fate == Fate::Committed { ids.len() } else { 0 };
                 written.extend(ids.into_iter().zip(payloads).map(|(id, payload)| Written {
                     id,
                     key: payload.key,
