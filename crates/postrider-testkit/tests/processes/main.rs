@@ -32,7 +32,7 @@ const EVENTS: &str = "POSTRIDER_TEST_PROCESSES_EVENTS";
 const EVENTS_DEFAULT: usize = 20_000;
 
 /// About how long a fault takes; what is written meanwhile is spread over it.
-const A_FAULT_S: usize = 4;
+const A_FAULT_S: usize = 3;
 
 /// How long the last events may take once everything is well again.
 const DRAIN: Duration = Duration::from_secs(300);
