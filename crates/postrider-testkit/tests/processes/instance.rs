@@ -85,6 +85,9 @@ async fn run(name: String, url: String, folder: PathBuf) -> Result<(), Failure> 
         .lease(LEASE)
         .poll(Duration::from_millis(5), Duration::from_millis(200))
         .workers(8)
+        // What may be under way when a lane is lost goes one at a time afterwards: with small steps that is less.
+        .cold_queue(200)
+        .claim_batch(100)
         .max_attempts(ATTEMPTS_MAX)
         .retry_with(|_, _| Duration::from_millis(50))
         .metrics(Arc::new(Counted(Arc::clone(&pen))))

@@ -161,7 +161,7 @@ async fn stall_a_settle(stage: &mut Stage, seat: usize, direction: Direction) ->
         // What was through already ends soon, and another may begin.
         let mut open = None;
         let hangs = until("a settle hangs", HANGS * 5, async || {
-            let now = open_settle(stage.reader.read_on()?, &name);
+            let now = open_settle(stage.reader.read_on()?, &name).map(|(call, _)| call);
             let since =
                 open.filter(|(call, _)| Some(*call) == now).map_or_else(Instant::now, |(_, since)| since);
             open = now.map(|call| (call, since));
@@ -175,10 +175,10 @@ async fn stall_a_settle(stage: &mut Stage, seat: usize, direction: Direction) ->
     Err(format!("{STALLS_MAX} stalls met no settle").into())
 }
 
-/// The settle that an instance has begun last, if it has heard nothing of it.
-fn open_settle(entries: &[Entry], name: &str) -> Option<u64> {
+/// The settle that an instance has begun last, if it has heard nothing of it: which, and one event that it delivers.
+fn open_settle(entries: &[Entry], name: &str) -> Option<(u64, u64)> {
     let last = entries.iter().rev().filter(|entry| entry.by == name).find_map(|entry| match entry.what {
-        What::Settling { call, .. } => Some(Some(call)),
+        What::Settling { call, seq, .. } => Some(Some((call, seq))),
         What::Settled { .. } | What::Refused { .. } => Some(None),
         _ => None,
     });
@@ -190,26 +190,28 @@ async fn lose_the_reply_to_a_commit(stage: &mut Stage, seat: usize) -> Result<()
     let name = stage.seat(seat)?.name()?;
     for _ in 0..LOST_REPLIES_MAX {
         let mark = stage.mark()?;
-        let (call, seq) = settling(stage, mark, &name).await?;
+        settling(stage, mark, &name).await?;
         stage.fault("stalled", &name)?;
         stage.seat(seat)?.proxy.stall(Direction::ToClient);
-        let answered = |entry: &Entry| match entry.what {
-            What::Settled { call: settled } | What::Refused { call: settled, .. } => {
-                (entry.by == name && settled == call).then_some(())
-            }
-            _ => None,
-        };
-        let committed = until("the commit is seen", COMMIT, async || {
-            Ok(stage.database.is_done(seq).await?.then_some(()))
-        });
         // Whether it is committed is asked first, so that an answer in between is not taken for one that was lost.
-        let committed = committed.await.is_ok();
-        let lost = committed && !stage.reader.after(mark)?.iter().any(|entry| answered(entry).is_some());
+        let lost = until("a commit is seen, and not answered", COMMIT, async || {
+            let Some((call, seq)) = open_settle(stage.reader.read_on()?, &name) else { return Ok(None) };
+            let committed = stage.database.is_done(seq).await?;
+            let open = open_settle(stage.reader.read_on()?, &name);
+            Ok(open.filter(|open| committed && *open == (call, seq)))
+        });
+        let lost = lost.await;
         stage.fault("cut", &name)?;
         stage.seat(seat)?.proxy.cut();
         stage.seat(seat)?.proxy.flow(Direction::ToClient);
-        if lost {
+        if let Ok((call, _)) = lost {
             // Repeated on a new connection, it finds its work done.
+            let answered = |entry: &Entry| match entry.what {
+                What::Settled { call: settled } | What::Refused { call: settled, .. } if entry.by == name => {
+                    (settled >= call).then_some(())
+                }
+                _ => None,
+            };
             return stage.said(mark, "the settle is repeated", answered).await;
         }
     }
@@ -249,12 +251,10 @@ fn kill(stage: &mut Stage, seat: usize) -> Result<(), Failure> {
     stage.fault("killed", &name)
 }
 
-/// Waits until an instance begins a settle: which, and one event that it delivers.
-async fn settling(stage: &mut Stage, mark: usize, name: &str) -> Result<(u64, u64), Failure> {
-    let begins = |entry: &Entry| match entry.what {
-        What::Settling { call, seq, .. } if entry.by == name => Some((call, seq)),
-        _ => None,
-    };
+/// Waits until an instance begins a settle.
+async fn settling(stage: &mut Stage, mark: usize, name: &str) -> Result<(), Failure> {
+    let begins =
+        |entry: &Entry| (entry.by == name && matches!(entry.what, What::Settling { .. })).then_some(());
     stage.said(mark, "a settle begins", begins).await
 }
 
