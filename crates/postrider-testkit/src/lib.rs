@@ -2,4 +2,5 @@
 
 pub mod conformance;
 pub mod outbox;
+pub mod proxy;
 pub mod sim;

@@ -4,7 +4,7 @@ use std::{str::FromStr, time::Duration};
 
 use postrider_core::{ConfigError, Result, StoreError, StoreErrorKind};
 use sqlx::{
-    ConnectOptions, Executor, MySqlPool,
+    ConnectOptions, Connection, Executor, MySqlPool,
     mysql::{MySqlConnectOptions, MySqlPoolOptions},
 };
 
@@ -20,10 +20,19 @@ const VERB_CONNECTIONS_MAX: u32 = 6;
 /// How long a verb waits for a connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// A connection of the verbs that was idle for as long as this is asked whether it still is one before it is used.
+const IDLE_IS_DOUBTFUL: Duration = Duration::from_secs(1);
+
 /// What the sessions of the verbs are set to. With gap locks, which REPEATABLE READ takes, claims and settles would wait for
 /// inserts. A lock is waited for five seconds, a third of the default lease: a settle that waits longer may have lost its lane.
-const SESSION: &str =
-    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; SET SESSION innodb_lock_wait_timeout = 5";
+///
+/// A verb locks lanes over several statements. If its process is stopped between two of them, or its network is, the server ends the
+/// session after two seconds and frees the lanes: otherwise nobody could take them over for as long as the connection seems to be
+/// there. MariaDB has a limit for idle transactions. MySQL has one only for idle sessions, so there the pool has to look before it
+/// uses one. Each of the two comments is read by one of them only.
+const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+     SET SESSION innodb_lock_wait_timeout = 5 /*M!100300 , SESSION idle_transaction_timeout = 2 */ \
+     /*!80000 , SESSION wait_timeout = 2 */";
 
 /// What a database can be named by.
 const KNOWN: &str = "mysql://user:password@host:port/database, or the same with mariadb:";
@@ -77,6 +86,14 @@ pub(super) fn verbs(options: &MySqlConnectOptions) -> MySqlPool {
         .acquire_timeout(ACQUIRE_TIMEOUT)
         // A verb whose connection is lost is tried again; asking before each would cost a round trip.
         .test_before_acquire(false)
+        .before_acquire(|conn, meta| {
+            Box::pin(async move {
+                if meta.idle_for >= IDLE_IS_DOUBTFUL {
+                    conn.ping().await?;
+                }
+                Ok(true)
+            })
+        })
         .after_connect(|conn, _| {
             Box::pin(async move {
                 conn.execute(SESSION).await?;

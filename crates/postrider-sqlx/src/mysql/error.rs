@@ -24,6 +24,7 @@ mod code {
     pub(super) const READ_ONLY_MODE: u16 = 1836;
     pub(super) const CONNECTION_KILLED: u16 = 1927;
     pub(super) const NOWAIT_LOCKED: u16 = 3572;
+    pub(super) const ENDED_FOR_INACTIVITY: u16 = 4031;
 }
 
 fn database(error: &sqlx::Error) -> Option<&MySqlDatabaseError> {
@@ -35,7 +36,7 @@ fn kind_of_code(code: u16) -> StoreErrorKind {
         code::LOCK_WAIT | code::DEADLOCK | code::NOWAIT_LOCKED | code::TOO_MANY_CONNECTIONS => {
             StoreErrorKind::Busy
         }
-        code::SHUTDOWN | code::CONNECTION_KILLED => StoreErrorKind::Unreachable,
+        code::SHUTDOWN | code::CONNECTION_KILLED | code::ENDED_FOR_INACTIVITY => StoreErrorKind::Unreachable,
         code::READ_ONLY_SERVER | code::READ_ONLY_TRANSACTION | code::READ_ONLY_MODE => {
             StoreErrorKind::ReadOnly
         }

@@ -58,6 +58,21 @@ async fn a_lane_is_not_taken_from_under_a_settle() {
     assert_eq!(lost.len(), leases.len());
 }
 
+/// Its process may be stopped, or its network gone, for as long as it likes: the server ends its transaction.
+#[tokio::test]
+async fn a_settle_that_stops_in_the_middle_does_not_keep_its_lanes() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    let leases = lease(&store, Duration::from_secs(60)).await;
+    execute(&store, "UPDATE postrider_lane SET leased_until = '2000-01-01'").await;
+
+    let mut conn = store.0.verbs.acquire().await.unwrap();
+    let mut settle = conn.begin().await.unwrap();
+    assert!(fence(&store.0.lease, &mut settle, &leases).await.unwrap().lost.is_empty());
+    assert_eq!(lease(&store, Duration::from_secs(60)).await.len(), leases.len());
+    assert!(sqlx::query("DELETE FROM postrider_event").execute(&mut *settle).await.is_err());
+}
+
 #[tokio::test]
 async fn two_that_take_lanes_at_once_share_none() {
     let database = Database::new().await;
