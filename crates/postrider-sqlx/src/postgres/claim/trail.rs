@@ -10,13 +10,13 @@
 //! what the look before it could not see.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
 
 use postrider_core::{
     Timestamp,
-    store::{Position, Seq, Trail},
+    store::{Lane, LaneClaim, Position, Seq, Trail},
 };
 use sqlx::{Row, postgres::PgRow};
 
@@ -37,6 +37,8 @@ const NARROW: Seq = 10_000;
 const NEAR_SIGHTS_MAX: usize = 16;
 const FAR_SIGHTS_MAX: usize = 4;
 const WROTE_MAX: usize = 64;
+/// How many times as wide as usual a look gets: half of the rows, or all but one in eight, may be parked or somebody else's.
+const WIDE_MAX: u64 = 8;
 const HORIZONS_MAX: usize = 256;
 const HORIZON_EVERY: Duration = Duration::from_millis(500);
 
@@ -100,6 +102,19 @@ pub(in super::super) struct Looks {
     last_far: Option<(Instant, Duration)>,
     /// Whether the last claim left something.
     full: bool,
+    /// Where it ended.
+    ended: Ended,
+    /// How many times as wide as usual the next look is, because much of what lies there is not to be seen.
+    wide: u64,
+}
+
+/// Where a claim ended: a claim that goes on from there knows how far to look without asking where the rows are.
+#[derive(Debug, Clone, Default)]
+struct Ended {
+    /// Where its forward reads stood.
+    fronts: BTreeMap<Lane, Seq>,
+    /// Up to where all its lanes were read; [`Seq::MAX`] if there was nothing more.
+    reached: Seq,
 }
 
 impl Looks {
@@ -129,6 +144,30 @@ impl Looks {
         } else {
             From::Front
         }
+    }
+
+    /// Up to where the last claim has read all of these lanes, and how many times as wide as usual to look, if they go on where it
+    /// ended.
+    pub(super) fn goes_on<'a>(&self, mut lanes: impl Iterator<Item = &'a LaneClaim>) -> Option<(Seq, u64)> {
+        let known = |lane: &LaneClaim| self.ended.fronts.get(&lane.lease.lane) == Some(&front(&lane.from));
+        lanes.all(known).then_some((self.ended.reached, self.wide.max(1)))
+    }
+
+    /// Notes where a claim ended that met so many of the rows that it could have met.
+    pub(super) fn ended(
+        &mut self,
+        positions: &[(Lane, Position)],
+        reached: Seq,
+        (met, most): (usize, usize),
+    ) {
+        let fronts = positions.iter().map(|(lane, position)| (*lane, front(position))).collect();
+        self.ended = Ended { fronts, reached };
+        self.wide = match self.wide.max(1) {
+            _ if reached == Seq::MAX => 1,
+            wide if met < most => (wide * 2).min(WIDE_MAX),
+            wide if met > most + most / 2 => (wide / 2).max(1),
+            wide => wide,
+        };
     }
 
     /// What the last look from there saw, if all lanes have it in common and it is still known.
