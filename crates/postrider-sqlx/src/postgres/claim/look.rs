@@ -50,6 +50,8 @@ pub(super) struct Seen {
     pub(super) seq: Seq,
     pub(super) state: State,
     pub(super) available_at: Timestamp,
+    /// Whether it waits, so that its time is a place too.
+    pub(super) waits: bool,
     pub(super) weight: usize,
     /// Whether its key is held because of it, or because others stand behind it.
     pub(super) held: bool,
@@ -328,5 +330,6 @@ fn seen(
         None => None,
     };
     let weight = natural(row.try_get(column::WEIGHT)?);
-    Ok(Seen { lane: lane(row)?, seq, state, available_at, weight, held, words })
+    let waits = row.try_get::<Option<i16>, _>(column::STATUS)? == Some(2);
+    Ok(Seen { lane: lane(row)?, seq, state, available_at, waits, weight, held, words })
 }

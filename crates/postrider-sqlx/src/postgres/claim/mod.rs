@@ -141,10 +141,10 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
     let (returning, empty, mut more) = returning(claim, &mut look);
 
     // Those that are looked at once more lie below the fresh ones, so one after the other they are in order.
-    let mut again = Stream::new(std::mem::take(&mut look.again), false);
-    let mut fresh = Stream::new(std::mem::take(&mut look.fresh), false);
-    let mut waiting = Stream::new(std::mem::take(&mut look.waiting), true);
-    let mut returning = Stream::new(returning, false);
+    let mut again = Stream::new(std::mem::take(&mut look.again));
+    let mut fresh = Stream::new(std::mem::take(&mut look.fresh));
+    let mut waiting = Stream::new(std::mem::take(&mut look.waiting));
+    let mut returning = Stream::new(returning);
     let mut budget = Budget::new(claim.limit, claim.bytes);
     let oldest = again.oldest().min(fresh.oldest());
     let mut turns = Turns::new(oldest < waiting.oldest().min(returning.oldest()));
@@ -169,7 +169,6 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
     claimed.again = again.left().map(|seen| (seen.lane, seen.seq)).collect();
 
     let streams = [&again, &fresh, &waiting];
-    let to_park = |seen: &&Seen| matches!(seen.state, State::Follower { .. });
     let parks_behind_freed = streams
         .iter()
         .flat_map(|stream| stream.met())
@@ -200,27 +199,7 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
             }
         }
     }
-    let findings = claim
-        .lanes
-        .iter()
-        .filter(|lane| look.lanes.contains_key(&lane.lease.lane))
-        .map(|lane| {
-            let of_lane = |seen: &&Seen| seen.lane == lane.lease.lane;
-            let met = || streams.iter().flat_map(|stream| stream.met()).filter(of_lane);
-            Findings {
-                lease: lane.lease,
-                followers: met().filter(to_park).map(|seen| seen.seq).collect(),
-                delayed: met().filter(|seen| seen.state == State::Delayed).map(|seen| seen.seq).collect(),
-                unwanted: returning.refused().filter(of_lane).map(|seen| seen.seq).collect(),
-                empty: empty
-                    .iter()
-                    .filter(|freed| freed.lane == lane.lease.lane)
-                    .map(|freed| freed.key.clone())
-                    .collect(),
-            }
-        })
-        .filter(|findings| !findings.is_empty())
-        .collect();
+    let findings = write::find(claim, &look, &streams, &returning, &empty);
     Chosen { claimed, unread, findings }
 }
 

@@ -23,15 +23,13 @@ pub(super) struct Stream {
     rows: Vec<Seen>,
     /// What became of the rows that were met; the rest was not.
     fates: Vec<Fate>,
-    /// Whether these are waiting events, whose time is a place too.
-    waiting: bool,
     stopped: bool,
 }
 
 impl Stream {
-    pub(super) fn new(rows: Vec<Seen>, waiting: bool) -> Self {
+    pub(super) fn new(rows: Vec<Seen>) -> Self {
         let fates = Vec::with_capacity(rows.len());
-        let mut stream = Self { rows, fates, waiting, stopped: false };
+        let mut stream = Self { rows, fates, stopped: false };
         stream.pass();
         stream
     }
@@ -49,7 +47,7 @@ impl Stream {
             if !budget.fits(seen.weight) {
                 return false;
             }
-            let wanted = admission.is_none_or(|admission| admission.admits(&seen.glance(self.waiting)));
+            let wanted = admission.is_none_or(|admission| admission.admits(&seen.glance()));
             if wanted {
                 budget.take(seen.weight);
             }
@@ -99,7 +97,7 @@ impl Stream {
 }
 
 impl Seen {
-    fn glance(&self, waiting: bool) -> Glance<'_> {
+    fn glance(&self) -> Glance<'_> {
         let words = self.words.as_ref();
         Glance {
             lane: self.lane,
@@ -107,7 +105,7 @@ impl Seen {
             event_type: words.map_or("", |words| &words.event_type),
             aggregate_type: words.map_or("", |words| &words.aggregate_type),
             key: words.and_then(|words| words.key.as_deref()),
-            due_at: waiting.then_some(self.available_at),
+            due_at: self.waits.then_some(self.available_at),
         }
     }
 }
