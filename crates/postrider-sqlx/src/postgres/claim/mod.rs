@@ -1,9 +1,9 @@
 //! Claiming: look at what is due, choose, read what was not read yet, and write down what was met on the way.
 //!
-//! The look is one statement and brings the payloads of fresh events with it, so that the common claim is a single round trip.
-//! Payloads of other events, and of all where a claim is told which rows are wanted, are read by a second one when it is known
-//! which of them come. The writing is a transaction of its own, under the lanes' tokens, and asks again whether its reasons
-//! still hold.
+//! The look is one statement and brings the payloads of fresh events with it, so that the common claim is a single round trip; where
+//! nothing waits or comes back it is a cheaper one (`quick`). Payloads of other events, and of all where a claim is told which rows
+//! are wanted, are read by a second one when it is known which of them come. The writing is a transaction of its own, under the lanes'
+//! tokens, and asks again whether its reasons still hold.
 
 mod choose;
 mod look;

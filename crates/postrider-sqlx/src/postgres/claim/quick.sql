@@ -8,9 +8,9 @@
 -- The first row, of kind 0, has the clock, the snapshot, how many of the lanes are held, when the first waiting event is due, whether a
 -- key comes back, and whether a lane has rows over the ceiling; the others are fresh events, in the columns of the careful look.
 --
--- 500 rows of 64 lanes cost 0.6 of what the careful look takes. It seeks each lane once, not four times: the ceiling is known from the
--- claim before. Holds are only asked for in lanes that have some: asked for each row, they were a fifth of the time. The first entry of
--- an index in its own order tells whether there is any, whatever the statistics say.
+-- It seeks each lane once for its rows, not four times: the ceiling is known from the claim before. Holds are only asked for in lanes that
+-- have some. The first entry of an index in its own order tells whether there is any, whatever the statistics say. 500 rows of 64 lanes,
+-- 1 KiB each, fastest of 60 on a busy machine: 2.6 ms, where the careful look took 6.4 and a plain read of the same rows by seq 1.5.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now, statement_timestamp() AS at,
            pg_current_snapshot()::text AS snapshot, pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,

@@ -291,3 +291,42 @@ pub(super) fn near(position: &Position) -> Seq {
 pub(super) fn front(position: &Position) -> Seq {
     position.trail.front.max(near(position))
 }
+
+#[cfg(test)]
+mod tests {
+    use postrider_core::store::{Lease, Token};
+
+    use super::*;
+
+    fn at(front: Seq) -> Position {
+        Position::at(front, Timestamp::EPOCH, 0)
+    }
+
+    fn lane(lane: Lane, front: Seq) -> LaneClaim {
+        let lease = Lease { lane, token: Token { epoch: 1, nonce: 1 } };
+        LaneClaim::after(lease, at(front))
+    }
+
+    #[test]
+    fn a_claim_goes_on_only_where_all_its_lanes_stand_as_the_last_one_left_them() {
+        let mut looks = Looks::default();
+        assert_eq!(looks.goes_on([lane(1, 7)].iter()), None);
+        looks.ended(&[(1, at(7)), (2, at(9))], 10, (5, 5));
+        assert_eq!(looks.goes_on([lane(1, 7), lane(2, 9)].iter()), Some((10, 1)));
+        assert_eq!(looks.goes_on([lane(1, 7)].iter()), Some((10, 1)));
+        assert_eq!(looks.goes_on([lane(1, 0)].iter()), None);
+        assert_eq!(looks.goes_on([lane(1, 7), lane(3, 0)].iter()), None);
+    }
+
+    #[test]
+    fn a_look_gets_wider_where_little_is_to_be_seen_and_narrow_again() {
+        let mut looks = Looks::default();
+        let mut wide = |reached, met| {
+            looks.ended(&[], reached, (met, 100));
+            looks.wide
+        };
+        assert_eq!([wide(1, 50), wide(2, 50), wide(3, 50), wide(4, 50)], [2, 4, 8, 8]);
+        assert_eq!([wide(5, 100), wide(6, 200), wide(7, 200)], [8, 4, 2]);
+        assert_eq!(wide(Seq::MAX, 0), 1);
+    }
+}
