@@ -109,6 +109,8 @@ pub(in super::super) struct Look {
     pub(super) ceiling: Option<Seq>,
     pub(super) again: Vec<Seen>,
     pub(super) fresh: Vec<Seen>,
+    /// When the last of them was inserted.
+    pub(super) inserted_at: Timestamp,
     pub(super) waiting: Vec<Seen>,
     pub(super) returning: Vec<Freed>,
     /// Fresh rows that were read whole.
@@ -260,6 +262,7 @@ impl Look {
                         if row.try_get(column::READ)? {
                             self.read.insert(seen.seq, row::claimed(row, seen.held)?);
                         }
+                        self.inserted_at = self.inserted_at.max(time(row, column::CREATED_AT)?);
                         self.fresh.push(seen);
                     }
                     _ => self.waiting.push(seen),

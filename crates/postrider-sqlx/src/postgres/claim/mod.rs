@@ -87,6 +87,17 @@ pub(super) fn begin(looks: &Looks, claim: &Claim) -> Begun {
     Begun { from, behind, goes_on: looks.goes_on(claim.lanes.iter()), started }
 }
 
+/// Where it begins instead, if what was seen demands a look behind the front that was not made.
+pub(super) fn begin_behind(looks: &Looks, claim: &Claim, begun: &Begun, look: &Look) -> Option<Begun> {
+    let positions = || claim.lanes.iter().map(|lane| &lane.from);
+    let must_look = begun.from == From::Front && looks.must_look(positions(), look.inserted_at);
+    (must_look && !look.fresh.is_empty()).then(|| Begun {
+        from: From::Near,
+        behind: looks.behind(positions(), From::Near),
+        ..*begun
+    })
+}
+
 /// Looks at all lanes at once: the cheap way if this may be a usual claim and turns out to be one.
 pub(super) async fn look(
     sql: &Statements,

@@ -34,7 +34,7 @@ const LONG: Duration = Duration::from_millis(100);
 /// So many numbers are looked through in no time.
 const NARROW: Seq = 10_000;
 /// How many sights of near and of far looks are remembered, and how far apart those are that marks move by.
-const NEAR_SIGHTS_MAX: usize = 16;
+const NEAR_SIGHTS_MAX: usize = 64;
 const FAR_SIGHTS_MAX: usize = 4;
 const WROTE_MAX: usize = 64;
 /// How many times as wide as usual a look gets: half of the rows, or all but one in eight, may be parked or somebody else's.
@@ -176,14 +176,27 @@ impl Looks {
         positions: impl Iterator<Item = &'a Position>,
         from: From,
     ) -> Option<Behind> {
+        let sight = self.last_from(positions, from)?;
+        Some(Behind { snapshot: sight.snapshot.clone(), wrote: self.wrote.iter().copied().collect() })
+    }
+
+    fn last_from<'a>(&self, positions: impl Iterator<Item = &'a Position>, from: From) -> Option<&Sight> {
         let sight = |position: &Position| {
             if from == From::Far { position.trail.far_sight } else { position.trail.near_sight }
         };
         let oldest = positions.filter(|position| front(position) > 0).map(sight).min()?;
-        self.near.iter().chain(&self.far).find(|(number, _)| *number == oldest).map(|(_, sight)| Behind {
-            snapshot: sight.snapshot.clone(),
-            wrote: self.wrote.iter().copied().collect(),
-        })
+        self.near.iter().chain(&self.far).find(|(number, _)| *number == oldest).map(|(_, sight)| sight)
+    }
+
+    /// Whether a claim that read on from the front has to look behind it after all, because it met a row that was inserted then: one of
+    /// the same key that committed before that, behind the front, would come after it. Rows of a backlog are older than the last look.
+    pub(super) fn must_look<'a>(
+        &self,
+        positions: impl Iterator<Item = &'a Position> + Clone,
+        inserted_at: Timestamp,
+    ) -> bool {
+        positions.clone().any(|position| near(position) < front(position))
+            && self.last_from(positions, From::Near).is_none_or(|sight| inserted_at >= sight.at)
     }
 
     /// Notes what a claim saw. Gives it a number, and says at what time, at the latest, every transaction that then had a number
@@ -316,6 +329,19 @@ mod tests {
         assert_eq!(looks.goes_on([lane(1, 7)].iter()), Some((10, 1)));
         assert_eq!(looks.goes_on([lane(1, 0)].iter()), None);
         assert_eq!(looks.goes_on([lane(1, 7), lane(3, 0)].iter()), None);
+    }
+
+    #[test]
+    fn what_was_inserted_since_the_last_look_demands_another() {
+        let mut looks = Looks::default();
+        let at = |micros| Sight { at: Timestamp::from_micros(micros), ..Sight::default() };
+        let (number, _) = looks.saw(&at(100), From::Near, Instant::now(), true);
+        let trail = Trail { front: 9, near: 5, near_sight: number, ..Trail::START };
+        let position = [Position { trail, ..Position::START }];
+        assert!(!looks.must_look(position.iter(), Timestamp::from_micros(99)));
+        assert!(looks.must_look(position.iter(), Timestamp::from_micros(100)));
+        let nothing_behind = [Position { trail: Trail { near: 9, ..trail }, ..Position::START }];
+        assert!(!looks.must_look(nothing_behind.iter(), Timestamp::from_micros(100)));
     }
 
     #[test]
