@@ -42,7 +42,7 @@ pub(super) async fn measure(scale: Scale, rounds: Rounds) -> Result<Vec<Figure>,
     let count = scale.pick(100, 10);
     let files = Files::create()?;
     let store = files.open("hot").await?;
-    let clock = Arc::new(Clock { origin: Instant::now(), committed_ns: AtomicU64::new(0) });
+    let clock = Arc::new(Clock::start());
     let (arrived, arrivals) = mpsc::unbounded_channel();
     let at_handler = clock.clone();
     let outbox = Outbox::builder()
@@ -103,17 +103,21 @@ async fn write(
 }
 
 /// When the last commit returned.
-struct Clock {
+pub(super) struct Clock {
     origin: Instant,
     committed_ns: AtomicU64,
 }
 
 impl Clock {
+    pub(super) fn start() -> Self {
+        Self { origin: Instant::now(), committed_ns: AtomicU64::new(0) }
+    }
+
     fn nanos(&self) -> u64 {
         u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    fn since_commit(&self) -> Duration {
+    pub(super) fn since_commit(&self) -> Duration {
         Duration::from_nanos(self.nanos().saturating_sub(self.committed_ns.load(Relaxed)))
     }
 }

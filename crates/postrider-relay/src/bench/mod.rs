@@ -1,7 +1,7 @@
 //! `postrider bench`: what Postrider promises in numbers, measured here and now.
 //!
 //! Each benchmark is a file that says what it compares. `rounds` takes the turns and the medians, `figure` knows the limits,
-//! `report` prints; `files`, `settled`, `memory` and `machine` are what several of them need.
+//! `report` prints; `server/` is what is measured on a server; `files`, `settled`, `memory` and `machine` are what several of them need.
 
 mod backlog;
 mod claim;
@@ -14,6 +14,7 @@ mod machine;
 mod memory;
 mod report;
 mod rounds;
+mod server;
 mod settled;
 mod write;
 
@@ -31,6 +32,10 @@ pub(crate) struct Args {
     /// Only these benchmarks, by name, with commas between them [default: all of them]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<Bench>,
+
+    /// Measure this server instead, in a database of its own there: postgres://user:password@host:port/database or mysql://…
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
 
     /// How many rounds to take the median of; each is printed then [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
@@ -69,6 +74,26 @@ enum Bench {
     /// A claim of 200 beside 1,000,000 delivered events, 100,000 parked ones, or 1,000,000 that were passed over; against one on a
     /// table with nothing else
     Claim,
+    /// With --store: the log that delivery writes; against the log of the inserts
+    Wal,
+    /// With --store: draining with an old snapshot open, with 3,000,000 delivered events, with 200,000 parked ones; against draining
+    /// without
+    Beside,
+    /// With --store: producers at half of their pace with an engine beside them; against without
+    Paced,
+    /// With --store: from the return of a commit to the handler, by a wake-up in the process and by NOTIFY
+    Wake,
+}
+
+impl Bench {
+    /// Whether it is one of a server's, or one of this process and its files.
+    fn runs_on(self, server: bool) -> bool {
+        match self {
+            Self::Drain => true,
+            Self::Wal | Self::Beside | Self::Paced | Self::Wake => server,
+            Self::Backlog | Self::Engine | Self::Write | Self::Hot | Self::Claim => !server,
+        }
+    }
 }
 
 /// Whether the numbers are to be believed, or only to be had.
@@ -101,9 +126,20 @@ async fn measure(args: &Args, terminal: Terminal) -> Result<Vec<Figure>, Failure
     let scale = if args.quick { Scale::Quick } else { Scale::Full };
     let rounds = args.rounds.map_or(scale.pick(5, 1), u64::from);
     let rounds = Rounds::new(rounds as usize, args.rounds.is_some(), terminal);
-    let wanted = |bench: &&Bench| args.only.is_empty() || args.only.contains(bench);
+    let server = args.store.is_some();
+    if let Some(other) = args.only.iter().find(|bench| !bench.runs_on(server)) {
+        let (name, way) = (other.to_possible_value(), if server { "without" } else { "with" });
+        let name = name.as_ref().map_or("it", |value| value.get_name());
+        return Err(Failure::usage(format!("{name} can only be measured {way} --store")));
+    }
+    let wanted =
+        |bench: &&Bench| bench.runs_on(server) && (args.only.is_empty() || args.only.contains(bench));
+    let wanted: Vec<Bench> = Bench::value_variants().iter().filter(wanted).copied().collect();
+    if let Some(url) = &args.store {
+        return server::measure(url, &wanted, scale, rounds).await;
+    }
     let mut figures = Vec::new();
-    for bench in Bench::value_variants().iter().filter(wanted) {
+    for bench in wanted {
         figures.extend(match bench {
             Bench::Backlog => backlog::measure(args.keys.unwrap_or(scale.pick(1_000_000, 1000))).await?,
             Bench::Engine => engine::measure(scale, rounds).await?,
@@ -111,6 +147,7 @@ async fn measure(args: &Args, terminal: Terminal) -> Result<Vec<Figure>, Failure
             Bench::Write => write::measure(scale, rounds).await?,
             Bench::Hot => hot::measure(scale, rounds).await?,
             Bench::Claim => claim::measure(scale, rounds).await?,
+            Bench::Wal | Bench::Beside | Bench::Paced | Bench::Wake => Vec::new(),
         });
     }
     Ok(figures)

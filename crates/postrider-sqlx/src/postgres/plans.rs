@@ -74,6 +74,8 @@ async fn every_verb_that_runs_often_walks_an_index() {
                  '{0,0}', NULL, '{}')";
     check(&mut conn, &claim.look, look, &[fresh, waiting, row, parked, hold, "postrider_hold_returning"])
         .await;
+    let quick = "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{0,0}', 500, 500, '{}', 1000, NULL, '{}')";
+    check(&mut conn, &claim.quick, quick, &[fresh, waiting, hold, "postrider_hold_returning"]).await;
     check(&mut conn, &claim.read, "('{1,2}')", &[row]).await;
     check(&mut conn, &claim.write.park, "('{1,2}', '{1}')", &[row]).await;
     check(&mut conn, &claim.write.turn, "('{1,2}', '{1}')", &[row]).await;

@@ -158,17 +158,22 @@ impl PgStore {
     async fn claim_all(&self, claim: &Claim) -> Result<Claimed> {
         let Inner { claim: sql, lease, lanes, .. } = &*self.0;
         let lanes = lanes.load(Relaxed);
-        let begun = claim::begin(&self.looks(), claim);
-        let begun = &begun;
-        let look = self
-            .run("claim events", move |mut session| async move {
+        let look_from = |begun| {
+            self.run("claim events", move |mut session| async move {
                 let look = claim::look(sql, &mut session, claim, begun, lanes).await?;
                 session.commit().await?;
                 Ok(look)
             })
-            .await?;
+        };
+        let mut begun = claim::begin(&self.looks(), claim);
+        let mut look = look_from(&begun).await?;
+        let behind = claim::begin_behind(&self.looks(), claim, &begun, &look);
+        if let Some(behind) = behind {
+            look = look_from(&behind).await?;
+            begun = behind;
+        }
         let claim::Chosen { mut claimed, unread, findings } =
-            claim::choose(&mut self.looks(), claim, begun, look);
+            claim::choose(&mut self.looks(), claim, &begun, look);
 
         if !unread.is_empty() {
             let unread = &unread;

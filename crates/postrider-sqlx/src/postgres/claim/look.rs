@@ -24,15 +24,19 @@ pub(super) const RETURNING_OF_A_KEY_MAX: usize = 16;
 /// Fewest waiting rows that are looked at in a lane. Few are enough: no lane has to fill a claim alone, and the next claim goes on.
 const WAITING_OF_A_LANE_MIN: usize = 16;
 
-/// Whether a row behind the forward read is one that the last look could not see. Transactions are numbered with 32 bits in a row
+/// Whether a row behind the forward read is one that the last look, of this snapshot, could not see. Transactions are numbered with 32 bits in a row
 /// and with 64 in a snapshot; none in a row is later than the end of the present one.
-const LATE: &str = "(SELECT $15::pg_snapshot IS NULL
-        OR NOT pg_visible_in_snapshot(x.id::text::xid8, $15::pg_snapshot) AND x.id <> ALL ($16::bigint[])
-    FROM (SELECT clock.xmax - ((clock.xmax - e.xmin::text::bigint) & 4294967295) AS id FROM clock) AS x)";
+pub(super) fn late(snapshot: &str, wrote: &str) -> String {
+    format!(
+        "(SELECT {snapshot}::pg_snapshot IS NULL
+             OR NOT pg_visible_in_snapshot(x.id::text::xid8, {snapshot}::pg_snapshot) AND x.id <> ALL ({wrote}::bigint[])
+         FROM (SELECT clock.xmax - ((clock.xmax - e.xmin::text::bigint) & 4294967295) AS id FROM clock) AS x)"
+    )
+}
 
 pub(in super::super) fn statement(shape: &Shape) -> Statement {
     let sql = row::spell(include_str!("claim.sql"))
-        .replace("{late}", LATE)
+        .replace("{late}", &late("$15", "$16"))
         .replace("{not_in_flight}", "e.seq NOT IN (SELECT unnest($8::bigint[]))")
         .replace("{keys}", &RETURNING_KEYS_MAX.to_string())
         .replace("{of_a_key}", &RETURNING_OF_A_KEY_MAX.to_string());
@@ -46,7 +50,7 @@ pub(super) struct Seen {
     pub(super) seq: Seq,
     pub(super) state: State,
     pub(super) available_at: Timestamp,
-    /// Whether it lies among those that wait for their time, wherever it was met.
+    /// Whether it waits, so that its time is a place too.
     pub(super) waits: bool,
     pub(super) weight: usize,
     /// Whether its key is held because of it, or because others stand behind it.
@@ -105,6 +109,8 @@ pub(in super::super) struct Look {
     pub(super) ceiling: Option<Seq>,
     pub(super) again: Vec<Seen>,
     pub(super) fresh: Vec<Seen>,
+    /// When the last of them was inserted.
+    pub(super) inserted_at: Timestamp,
     pub(super) waiting: Vec<Seen>,
     pub(super) returning: Vec<Freed>,
     /// Fresh rows that were read whole.
@@ -116,14 +122,15 @@ pub(in super::super) struct Look {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Limits {
     pub(super) fresh: usize,
+    pub(super) fresh_of_a_lane: usize,
     pub(super) waiting_of_a_lane: usize,
     /// How far over the first row to look.
-    width: u64,
+    pub(super) width: u64,
 }
 
 impl Limits {
     /// Rows that are passed over are no candidates, so with an admission more are looked at than can come.
-    fn of(claim: &Claim, lanes_in_all: u32) -> Self {
+    pub(super) fn of(claim: &Claim, lanes_in_all: u32) -> Self {
         let fresh = match claim.admission {
             Some(_) => claim.limit.saturating_mul(4).max(1024),
             None => claim.limit.max(1),
@@ -133,13 +140,24 @@ impl Limits {
         // Numbers are dense, and this part of them falls into our lanes.
         let width = fresh.saturating_mul(lanes_in_all as usize) / lanes;
         let width = u64::try_from(width).unwrap_or(u64::MAX).clamp(1, 1 << 40) - 1;
-        Self { fresh, waiting_of_a_lane: waiting.min(fresh.saturating_add(1)), width }
+        let waiting_of_a_lane = waiting.min(fresh.saturating_add(1));
+        Self { fresh, fresh_of_a_lane: fresh, waiting_of_a_lane, width }
+    }
+
+    /// Without a ceiling: no lane has to fill a claim alone.
+    pub(super) fn few_of_a_lane(self) -> Self {
+        Self { fresh_of_a_lane: self.waiting_of_a_lane.min(self.fresh), width: u64::MAX, ..self }
+    }
+
+    /// Where only a part of the numbers stands for rows that can be seen.
+    pub(super) fn times_as_wide(self, times: u64) -> Self {
+        Self { width: self.width.saturating_add(1).saturating_mul(times) - 1, ..self }
     }
 
     /// The largest event that is read together with the look: all that the look can see must fit.
-    fn read_at_once(self, claim: &Claim) -> Option<i64> {
-        let rows =
-            integer(self.width.saturating_add(1)).min(integer(self.fresh.saturating_mul(claim.lanes.len())));
+    pub(super) fn read_at_once(self, claim: &Claim) -> Option<i64> {
+        let rows = integer(self.width.saturating_add(1))
+            .min(integer(self.fresh_of_a_lane.saturating_mul(claim.lanes.len())));
         claim.admission.is_none().then(|| integer(claim.bytes) / rows.max(1))
     }
 }
@@ -211,8 +229,11 @@ impl Look {
             let (count, last) = counts.entry(seen.lane).or_default();
             (*count, *last) = (*count + 1, seen.seq);
         }
-        let full =
-            counts.values().filter(|(count, _)| *count >= self.limits.fresh).map(|(_, last)| *last).min();
+        let full = counts
+            .values()
+            .filter(|(count, _)| *count >= self.limits.fresh_of_a_lane)
+            .map(|(_, last)| *last)
+            .min();
         if let Some(last) = full {
             self.fresh.retain(|seen| seen.seq <= last);
         }
@@ -221,7 +242,7 @@ impl Look {
         over || full.is_some()
     }
 
-    fn take(&mut self, row: &PgRow, claim: &Claim) -> sqlx::Result<()> {
+    pub(super) fn take(&mut self, row: &PgRow, claim: &Claim) -> sqlx::Result<()> {
         match kind(row) {
             0 => {}
             1 => {
@@ -241,6 +262,7 @@ impl Look {
                         if row.try_get(column::READ)? {
                             self.read.insert(seen.seq, row::claimed(row, seen.held)?);
                         }
+                        self.inserted_at = self.inserted_at.max(time(row, column::CREATED_AT)?);
                         self.fresh.push(seen);
                     }
                     _ => self.waiting.push(seen),
@@ -312,6 +334,6 @@ fn seen(
         None => None,
     };
     let weight = natural(row.try_get(column::WEIGHT)?);
-    let waits = row.try_get::<i16, _>(column::STATUS)? == 2;
+    let waits = row.try_get::<Option<i16>, _>(column::STATUS)? == Some(2);
     Ok(Seen { lane: lane(row)?, seq, state, available_at, waits, weight, held, words })
 }

@@ -1,12 +1,13 @@
 //! Claiming: look at what is due, choose, read what was not read yet, and write down what was met on the way.
 //!
-//! The look is one statement and brings the payloads of fresh events with it, so that the common claim is a single round trip.
-//! Payloads of other events, and of all where a claim is told which rows are wanted, are read by a second one when it is known
-//! which of them come. The writing is a transaction of its own, under the lanes' tokens, and asks again whether its reasons
-//! still hold.
+//! The look is one statement and brings the payloads of fresh events with it, so that the common claim is a single round trip; where
+//! nothing waits or comes back it is a cheaper one (`quick`). Payloads of other events, and of all where a claim is told which rows
+//! are wanted, are read by a second one when it is known which of them come. The writing is a transaction of its own, under the lanes'
+//! tokens, and asks again whether its reasons still hold.
 
 mod choose;
 mod look;
+mod quick;
 mod stream;
 pub(super) mod trail;
 mod write;
@@ -26,6 +27,7 @@ pub(super) use self::write::Findings;
 use self::{
     choose::{Budget, Kind, Turns},
     look::{Cursor, Freed, Look, RETURNING_KEYS_MAX, RETURNING_OF_A_KEY_MAX, Seen, State},
+    quick::Reach,
     stream::Stream,
     trail::{Behind, From, Looks},
 };
@@ -37,6 +39,7 @@ use super::{
 /// The statements of this folder.
 #[derive(Debug)]
 pub(super) struct Statements {
+    pub(super) quick: Statement,
     pub(super) look: Statement,
     pub(super) read: Statement,
     pub(super) write: write::Statements,
@@ -50,6 +53,7 @@ impl Statements {
                            {headers} AS headers, {payload} AS payload, {payload_bytes} AS payload_bytes
                     FROM {p}event AS e WHERE e.seq = ANY ($1::bigint[]) AND e.status IN (0, 2)";
         Self {
+            quick: quick::statement(shape),
             look: look::statement(shape),
             read: Statement::new(&row::spell(read), shape),
             write: write::Statements::new(shape),
@@ -69,6 +73,8 @@ pub(super) struct Chosen {
 pub(super) struct Begun {
     from: From,
     behind: Option<Behind>,
+    /// Where the last claim ended and how wide to look, if this one goes on there.
+    goes_on: Option<(Seq, u64)>,
     started: Instant,
 }
 
@@ -78,10 +84,21 @@ pub(super) fn begin(looks: &Looks, claim: &Claim) -> Begun {
     let started = Instant::now();
     let from = looks.begin(positions(), started);
     let behind = if from == From::Front { None } else { looks.behind(positions(), from) };
-    Begun { from, behind, started }
+    Begun { from, behind, goes_on: looks.goes_on(claim.lanes.iter()), started }
 }
 
-/// Looks at all lanes at once.
+/// Where it begins instead, if what was seen demands a look behind the front that was not made.
+pub(super) fn begin_behind(looks: &Looks, claim: &Claim, begun: &Begun, look: &Look) -> Option<Begun> {
+    let positions = || claim.lanes.iter().map(|lane| &lane.from);
+    let must_look = begun.from == From::Front && looks.must_look(positions(), look.inserted_at);
+    (must_look && !look.fresh.is_empty()).then(|| Begun {
+        from: From::Near,
+        behind: looks.behind(positions(), From::Near),
+        ..*begun
+    })
+}
+
+/// Looks at all lanes at once: the cheap way if this may be a usual claim and turns out to be one.
 pub(super) async fn look(
     sql: &Statements,
     conn: &mut PgConnection,
@@ -94,7 +111,13 @@ pub(super) async fn look(
         Cursor { lane, begins, front }
     };
     let cursors: Vec<Cursor<'_>> = claim.lanes.iter().map(cursor).collect();
-    look::look(&sql.look, conn, claim, &cursors, begun.behind.as_ref(), lanes_in_all).await
+    let behind = begun.behind.as_ref();
+    if let Some(reach) = Reach::of(claim, begun.from, behind, begun.goes_on, lanes_in_all)
+        && let Some(look) = quick::look(&sql.quick, conn, claim, &cursors, behind, reach).await?
+    {
+        return Ok(look);
+    }
+    look::look(&sql.look, conn, claim, &cursors, behind, lanes_in_all).await
 }
 
 struct LaneCursor {
@@ -122,6 +145,7 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
 
     let already: HashSet<Seq> = look.again.iter().map(|seen| seen.seq).collect();
     look.fresh.retain(|seen| !already.contains(&seen.seq));
+    let fresh_seen = look.fresh.len();
     let fresh_full = look.cut_fresh();
     let waiting_full = full_lanes(&look);
     look.waiting.retain(|seen| !already.contains(&seen.seq));
@@ -156,7 +180,6 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
     claimed.again = again.left().map(|seen| (seen.lane, seen.seq)).collect();
 
     let streams = [&again, &fresh, &waiting];
-    let to_park = |seen: &&Seen| matches!(seen.state, State::Follower { .. });
     let parks_behind_freed = streams
         .iter()
         .flat_map(|stream| stream.met())
@@ -175,6 +198,8 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
     let saw = looks.saw(&look.sight, begun.from, begun.started, more);
     let ends = Ends { fresh: &fresh, waiting: &waiting, fresh_full, waiting_full };
     claimed.positions = ends.positions(claim, begun.from, &look, saw);
+    let reached = if ends.is_cut() || beyond { ends.reached(&look) } else { Seq::MAX };
+    looks.ended(&claimed.positions, reached, (fresh_seen, look.limits.fresh));
 
     let mut unread = BTreeMap::new();
     for seen in streams.iter().flat_map(|stream| stream.taken()).chain(returning.taken()) {
@@ -185,27 +210,7 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
             }
         }
     }
-    let findings = claim
-        .lanes
-        .iter()
-        .filter(|lane| look.lanes.contains_key(&lane.lease.lane))
-        .map(|lane| {
-            let of_lane = |seen: &&Seen| seen.lane == lane.lease.lane;
-            let met = || streams.iter().flat_map(|stream| stream.met()).filter(of_lane);
-            Findings {
-                lease: lane.lease,
-                followers: met().filter(to_park).map(|seen| seen.seq).collect(),
-                delayed: met().filter(|seen| seen.state == State::Delayed).map(|seen| seen.seq).collect(),
-                unwanted: returning.refused().filter(of_lane).map(|seen| seen.seq).collect(),
-                empty: empty
-                    .iter()
-                    .filter(|freed| freed.lane == lane.lease.lane)
-                    .map(|freed| freed.key.clone())
-                    .collect(),
-            }
-        })
-        .filter(|findings| !findings.is_empty())
-        .collect();
+    let findings = write::find(claim, &look, &streams, &returning, &empty);
     Chosen { claimed, unread, findings }
 }
 
@@ -260,6 +265,21 @@ struct Ends<'a> {
 }
 
 impl Ends<'_> {
+    /// Whether fresh rows that were seen, or stood behind those, were not met.
+    fn is_cut(&self) -> bool {
+        self.fresh_full || !self.fresh.is_done()
+    }
+
+    /// Up to where the fresh rows of all lanes were met.
+    fn reached(&self, look: &Look) -> Seq {
+        match (self.fresh.met().last(), look.ceiling) {
+            (Some(last), _) if self.is_cut() => last.seq,
+            (None, _) if self.is_cut() => 0,
+            (_, Some(ceiling)) => ceiling,
+            (_, None) => Seq::MAX,
+        }
+    }
+
     fn positions(
         &self,
         claim: &Claim,
@@ -267,14 +287,7 @@ impl Ends<'_> {
         look: &Look,
         seen: (u64, Timestamp),
     ) -> Vec<(Lane, Position)> {
-        let cut = self.fresh_full || !self.fresh.is_done();
-        // Up to here the fresh rows of all lanes were met.
-        let reached = match (self.fresh.met().last(), look.ceiling) {
-            (Some(last), _) if cut => last.seq,
-            (None, _) if cut => 0,
-            (_, Some(ceiling)) => ceiling,
-            (_, None) => Seq::MAX,
-        };
+        let (cut, reached) = (self.is_cut(), self.reached(look));
         let last_of =
             |rows: &Stream| rows.met().map(|seen| (seen.lane, (seen.available_at, seen.seq))).collect();
         let last_fresh: BTreeMap<Lane, (Timestamp, Seq)> = last_of(self.fresh);

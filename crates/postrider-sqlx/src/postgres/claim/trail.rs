@@ -10,13 +10,13 @@
 //! what the look before it could not see.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
 
 use postrider_core::{
     Timestamp,
-    store::{Position, Seq, Trail},
+    store::{Lane, LaneClaim, Position, Seq, Trail},
 };
 use sqlx::{Row, postgres::PgRow};
 
@@ -34,9 +34,11 @@ const LONG: Duration = Duration::from_millis(100);
 /// So many numbers are looked through in no time.
 const NARROW: Seq = 10_000;
 /// How many sights of near and of far looks are remembered, and how far apart those are that marks move by.
-const NEAR_SIGHTS_MAX: usize = 16;
+const NEAR_SIGHTS_MAX: usize = 64;
 const FAR_SIGHTS_MAX: usize = 4;
 const WROTE_MAX: usize = 64;
+/// How many times as wide as usual a look gets: half of the rows, or all but one in eight, may be parked or somebody else's.
+const WIDE_MAX: u64 = 8;
 const HORIZONS_MAX: usize = 256;
 const HORIZON_EVERY: Duration = Duration::from_millis(500);
 
@@ -100,6 +102,19 @@ pub(in super::super) struct Looks {
     last_far: Option<(Instant, Duration)>,
     /// Whether the last claim left something.
     full: bool,
+    /// Where it ended.
+    ended: Ended,
+    /// How many times as wide as usual the next look is, because much of what lies there is not to be seen.
+    wide: u64,
+}
+
+/// Where a claim ended: a claim that goes on from there knows how far to look without asking where the rows are.
+#[derive(Debug, Clone, Default)]
+struct Ended {
+    /// Where its forward reads stood.
+    fronts: BTreeMap<Lane, Seq>,
+    /// Up to where all its lanes were read; [`Seq::MAX`] if there was nothing more.
+    reached: Seq,
 }
 
 impl Looks {
@@ -131,20 +146,57 @@ impl Looks {
         }
     }
 
+    /// Up to where the last claim has read all of these lanes, and how many times as wide as usual to look, if they go on where it
+    /// ended.
+    pub(super) fn goes_on<'a>(&self, mut lanes: impl Iterator<Item = &'a LaneClaim>) -> Option<(Seq, u64)> {
+        let known = |lane: &LaneClaim| self.ended.fronts.get(&lane.lease.lane) == Some(&front(&lane.from));
+        lanes.all(known).then_some((self.ended.reached, self.wide.max(1)))
+    }
+
+    /// Notes where a claim ended that met so many of the rows that it could have met.
+    pub(super) fn ended(
+        &mut self,
+        positions: &[(Lane, Position)],
+        reached: Seq,
+        (met, most): (usize, usize),
+    ) {
+        let fronts = positions.iter().map(|(lane, position)| (*lane, front(position))).collect();
+        self.ended = Ended { fronts, reached };
+        self.wide = match self.wide.max(1) {
+            _ if reached == Seq::MAX => 1,
+            wide if met < most => (wide * 2).min(WIDE_MAX),
+            wide if met > most + most / 2 => (wide / 2).max(1),
+            wide => wide,
+        };
+    }
+
     /// What the last look from there saw, if all lanes have it in common and it is still known.
     pub(super) fn behind<'a>(
         &self,
         positions: impl Iterator<Item = &'a Position>,
         from: From,
     ) -> Option<Behind> {
+        let sight = self.last_from(positions, from)?;
+        Some(Behind { snapshot: sight.snapshot.clone(), wrote: self.wrote.iter().copied().collect() })
+    }
+
+    fn last_from<'a>(&self, positions: impl Iterator<Item = &'a Position>, from: From) -> Option<&Sight> {
         let sight = |position: &Position| {
             if from == From::Far { position.trail.far_sight } else { position.trail.near_sight }
         };
         let oldest = positions.filter(|position| front(position) > 0).map(sight).min()?;
-        self.near.iter().chain(&self.far).find(|(number, _)| *number == oldest).map(|(_, sight)| Behind {
-            snapshot: sight.snapshot.clone(),
-            wrote: self.wrote.iter().copied().collect(),
-        })
+        self.near.iter().chain(&self.far).find(|(number, _)| *number == oldest).map(|(_, sight)| sight)
+    }
+
+    /// Whether a claim that read on from the front has to look behind it after all, because it met a row that was inserted then: one of
+    /// the same key that committed before that, behind the front, would come after it. Rows of a backlog are older than the last look.
+    pub(super) fn must_look<'a>(
+        &self,
+        positions: impl Iterator<Item = &'a Position> + Clone,
+        inserted_at: Timestamp,
+    ) -> bool {
+        positions.clone().any(|position| near(position) < front(position))
+            && self.last_from(positions, From::Near).is_none_or(|sight| inserted_at >= sight.at)
     }
 
     /// Notes what a claim saw. Gives it a number, and says at what time, at the latest, every transaction that then had a number
@@ -251,4 +303,56 @@ pub(super) fn near(position: &Position) -> Seq {
 
 pub(super) fn front(position: &Position) -> Seq {
     position.trail.front.max(near(position))
+}
+
+#[cfg(test)]
+mod tests {
+    use postrider_core::store::{Lease, Token};
+
+    use super::*;
+
+    fn at(front: Seq) -> Position {
+        Position::at(front, Timestamp::EPOCH, 0)
+    }
+
+    fn lane(lane: Lane, front: Seq) -> LaneClaim {
+        let lease = Lease { lane, token: Token { epoch: 1, nonce: 1 } };
+        LaneClaim::after(lease, at(front))
+    }
+
+    #[test]
+    fn a_claim_goes_on_only_where_all_its_lanes_stand_as_the_last_one_left_them() {
+        let mut looks = Looks::default();
+        assert_eq!(looks.goes_on([lane(1, 7)].iter()), None);
+        looks.ended(&[(1, at(7)), (2, at(9))], 10, (5, 5));
+        assert_eq!(looks.goes_on([lane(1, 7), lane(2, 9)].iter()), Some((10, 1)));
+        assert_eq!(looks.goes_on([lane(1, 7)].iter()), Some((10, 1)));
+        assert_eq!(looks.goes_on([lane(1, 0)].iter()), None);
+        assert_eq!(looks.goes_on([lane(1, 7), lane(3, 0)].iter()), None);
+    }
+
+    #[test]
+    fn what_was_inserted_since_the_last_look_demands_another() {
+        let mut looks = Looks::default();
+        let at = |micros| Sight { at: Timestamp::from_micros(micros), ..Sight::default() };
+        let (number, _) = looks.saw(&at(100), From::Near, Instant::now(), true);
+        let trail = Trail { front: 9, near: 5, near_sight: number, ..Trail::START };
+        let position = [Position { trail, ..Position::START }];
+        assert!(!looks.must_look(position.iter(), Timestamp::from_micros(99)));
+        assert!(looks.must_look(position.iter(), Timestamp::from_micros(100)));
+        let nothing_behind = [Position { trail: Trail { near: 9, ..trail }, ..Position::START }];
+        assert!(!looks.must_look(nothing_behind.iter(), Timestamp::from_micros(100)));
+    }
+
+    #[test]
+    fn a_look_gets_wider_where_little_is_to_be_seen_and_narrow_again() {
+        let mut looks = Looks::default();
+        let mut wide = |reached, met| {
+            looks.ended(&[], reached, (met, 100));
+            looks.wide
+        };
+        assert_eq!([wide(1, 50), wide(2, 50), wide(3, 50), wide(4, 50)], [2, 4, 8, 8]);
+        assert_eq!([wide(5, 100), wide(6, 200), wide(7, 200)], [8, 4, 2]);
+        assert_eq!(wide(Seq::MAX, 0), 1);
+    }
 }

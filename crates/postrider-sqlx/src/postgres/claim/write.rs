@@ -6,12 +6,16 @@
 
 use std::collections::HashSet;
 
-use postrider_core::store::{Lane, Lease, Seq};
+use postrider_core::store::{Claim, Lane, Lease, Seq};
 use sqlx::{PgConnection, Row};
 
-use super::super::{
-    lease,
-    statement::{Shape, Statement, integer, natural, small},
+use super::{
+    super::{
+        lease,
+        statement::{Shape, Statement, integer, natural, small},
+    },
+    look::{Freed, Look, Seen, State},
+    stream::Stream,
 };
 
 /// The statements of this file.
@@ -73,6 +77,42 @@ impl Findings {
             && self.unwanted.is_empty()
             && self.empty.is_empty()
     }
+}
+
+/// What has to be written down, lane by lane; of a usual claim nothing.
+pub(super) fn find(
+    claim: &Claim,
+    look: &Look,
+    streams: &[&Stream],
+    returning: &Stream,
+    empty: &[Freed],
+) -> Vec<Findings> {
+    let met: Vec<&Seen> = streams.iter().flat_map(|stream| stream.met()).collect();
+    let to_park = |seen: &Seen| matches!(seen.state, State::Follower { .. });
+    let to_wait = |seen: &Seen| seen.state == State::Delayed;
+    if empty.is_empty()
+        && returning.refused().next().is_none()
+        && !met.iter().any(|seen| to_park(seen) || to_wait(seen))
+    {
+        return Vec::new();
+    }
+    let of_lane = |lease: Lease| {
+        let seqs = |wanted: &dyn Fn(&Seen) -> bool| -> Vec<Seq> {
+            let ours = met.iter().filter(|seen| seen.lane == lease.lane && wanted(seen));
+            ours.map(|seen| seen.seq).collect()
+        };
+        let freed = empty.iter().filter(|freed| freed.lane == lease.lane);
+        let refused = returning.refused().filter(|seen| seen.lane == lease.lane);
+        Findings {
+            lease,
+            followers: seqs(&to_park),
+            delayed: seqs(&to_wait),
+            unwanted: refused.map(|seen| seen.seq).collect(),
+            empty: freed.map(|freed| freed.key.clone()).collect(),
+        }
+    };
+    let held = claim.lanes.iter().map(|lane| lane.lease).filter(|lease| look.lanes.contains_key(&lease.lane));
+    held.map(of_lane).filter(|findings| !findings.is_empty()).collect()
 }
 
 /// What became of it.

@@ -1,0 +1,111 @@
+//! The usual claim: a cheaper look, where nothing waits that is due and nothing comes back.
+//!
+//! A claim that goes on where the last one ended knows up to where to look, so that each lane is sought once. A statement is a snapshot of its
+//! own: if it shows that the claim is not such a one, nothing was done yet, and the careful look is made.
+
+use postrider_core::{
+    Timestamp,
+    store::{Claim, Seq},
+};
+use sqlx::{PgConnection, Row};
+
+use super::{
+    super::{
+        lease::with_tokens,
+        row::{self, column},
+        statement::{Shape, Statement, integer, natural, optional_time},
+    },
+    look::{Cursor, LaneSeen, Limits, Look, late},
+    trail::{Behind, From, Sight},
+};
+
+pub(super) fn statement(shape: &Shape) -> Statement {
+    let sql = row::spell(include_str!("quick.sql"))
+        .replace("{late}", &late("$10", "$11"))
+        .replace("{not_in_flight}", "e.seq NOT IN (SELECT unnest($8::bigint[]))");
+    Statement::new(&sql, shape)
+}
+
+/// How far a look goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reach {
+    /// Up to where all lanes are read; none if there was nothing more, so that little can be there now.
+    ceiling: Option<Seq>,
+    limits: Limits,
+}
+
+impl Reach {
+    /// How far to look, if this may be a usual claim. `goes_on` says where the last one ended, and how wide to look.
+    pub(super) fn of(
+        claim: &Claim,
+        from: From,
+        behind: Option<&Behind>,
+        goes_on: Option<(Seq, u64)>,
+        lanes_in_all: u32,
+    ) -> Option<Self> {
+        let (reached, wide) = goes_on?;
+        // Without knowing what the last look behind the front saw, all that is in flight would come.
+        let known = from == From::Front || behind.is_some();
+        let usual = |lane: &postrider_core::store::LaneClaim| lane.again.is_empty() && lane.to == Seq::MAX;
+        if !known || claim.admission.is_some() || claim.limit == 0 || !claim.lanes.iter().all(usual) {
+            return None;
+        }
+        let limits = Limits::of(claim, lanes_in_all);
+        Some(match reached {
+            Seq::MAX => Self { ceiling: None, limits: limits.few_of_a_lane() },
+            reached => {
+                let limits = limits.times_as_wide(wide);
+                Self { ceiling: Some(reached.saturating_add(limits.width).saturating_add(1)), limits }
+            }
+        })
+    }
+}
+
+/// Looks, if nothing but fresh rows is to be looked at. None if something is.
+pub(super) async fn look(
+    sql: &Statement,
+    conn: &mut PgConnection,
+    claim: &Claim,
+    cursors: &[Cursor<'_>],
+    behind: Option<&Behind>,
+    reach: Reach,
+) -> sqlx::Result<Option<Look>> {
+    let Reach { ceiling, limits } = reach;
+    // Below all cursors nothing is read, so what is in flight there need not be said.
+    let lowest = cursors.iter().map(|cursor| cursor.begins).min().unwrap_or_default();
+    let below = claim.in_flight.partition_point(|seq| *seq <= lowest);
+    let in_flight: Vec<i64> = claim.in_flight.iter().skip(below).map(|seq| integer(*seq)).collect();
+    let rows = with_tokens(sql, cursors.iter().map(|cursor| cursor.lane.lease))
+        .bind(cursors.iter().map(|cursor| integer(cursor.begins)).collect::<Vec<_>>())
+        .bind(cursors.iter().map(|cursor| integer(cursor.front)).collect::<Vec<_>>())
+        .bind(integer(ceiling.unwrap_or(Seq::MAX)))
+        .bind(integer(limits.fresh_of_a_lane))
+        .bind(in_flight)
+        .bind(limits.read_at_once(claim))
+        .bind(behind.map(|behind| behind.snapshot.as_str()))
+        .bind(behind.map(|behind| behind.wrote.as_slice()))
+        .fetch_all(conn)
+        .await?;
+    let Some((gate, fresh)) = rows.split_first() else { return Ok(None) };
+
+    let sight = Sight::of(gate)?;
+    let next_due: Option<Timestamp> = optional_time(gate, column::OCCURRED_AT)?;
+    let all_held = natural::<usize>(gate.try_get(column::WEIGHT)?) == cursors.len();
+    let comes_back: bool = gate.try_get(column::COMING_BACK)?;
+    let beyond: bool = gate.try_get(column::READ)?;
+    // Rows that are all over the ceiling lie behind a hole, and only a look for the first of them finds its other side.
+    if !all_held || comes_back || next_due.is_some_and(|due| due <= sight.now) || beyond && fresh.is_empty() {
+        return Ok(None);
+    }
+    let mut look = Look { sight, limits, ceiling, ..Look::default() };
+    look.fresh.reserve(fresh.len());
+    look.read.reserve(fresh.len());
+    for cursor in cursors {
+        look.lanes.insert(cursor.lane.lease.lane, LaneSeen { any: true, beyond, next_due });
+    }
+    for row in fresh {
+        look.take(row, claim)?;
+    }
+    look.fresh.sort_unstable_by_key(|seen| seen.seq);
+    Ok(Some(look))
+}

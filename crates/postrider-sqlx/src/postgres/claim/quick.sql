@@ -1,0 +1,63 @@
+-- The usual claim: fresh events, where nothing waits that is due and nothing comes back. {p} stands for the prefix, {key} for the key of
+-- an event e.
+--
+-- $1 lanes, $2 epochs, $3 nonces, $4 where each lane's read begins, $5 where its forward read stands, $6 up to where all lanes are read,
+-- $7 most rows of a lane, $8 what is in flight, $9 the largest event that is read at once, $10 the snapshot of the last look behind the
+-- forward read, or null, $11 the transactions in which claims have written since.
+--
+-- The first row, of kind 0, has the clock, the snapshot, how many of the lanes are held, when the first waiting event is due, whether a
+-- key comes back, and whether a lane has rows over the ceiling; the others are fresh events, in the columns of the careful look.
+--
+-- It seeks each lane once for its rows, not four times: the ceiling is known from the claim before. Holds are only asked for in lanes that
+-- have some. The first entry of an index in its own order tells whether there is any, whatever the statistics say. 500 rows of 64 lanes,
+-- 1 KiB each, fastest of 60 on a busy machine: 2.6 ms, where the careful look took 6.4 and a plain read of the same rows by seq 1.5.
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now, statement_timestamp() AS at,
+           pg_current_snapshot()::text AS snapshot, pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
+           pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax
+), lane AS MATERIALIZED (
+    SELECT u.lane, u.begins, u.front,
+           (SELECT true FROM {p}hold AS h ORDER BY h.lane, h.effective_key LIMIT 1)
+           AND (SELECT true FROM {p}hold AS h WHERE h.lane = u.lane ORDER BY h.effective_key LIMIT 1) AS held
+    FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) AS u (lane, epoch, nonce, begins, front)
+    JOIN {p}lane AS l ON l.lane = u.lane AND l.epoch = u.epoch AND l.nonce = u.nonce
+), gate AS MATERIALIZED (
+    SELECT (SELECT count(*) FROM lane) AS held,
+           (SELECT min(e.available_at)
+            FROM lane CROSS JOIN LATERAL (
+                SELECT e.available_at FROM {p}event AS e
+                WHERE e.lane = lane.lane AND e.status = 2 AND NOT e.parked
+                ORDER BY e.available_at LIMIT 1) AS e
+            WHERE (SELECT true FROM {p}event AS e WHERE e.status = 2 AND NOT e.parked
+                   ORDER BY e.lane, e.available_at, e.seq LIMIT 1)) AS due_at,
+           EXISTS (SELECT 1
+                   FROM lane CROSS JOIN LATERAL (
+                       SELECT 1 FROM {p}hold AS h
+                       WHERE h.lane = lane.lane AND h.reason = 'returning' ORDER BY h.seq LIMIT 1) AS h
+                   WHERE lane.held) AS coming_back
+)
+SELECT 0 AS kind, NULL::integer AS lane, clock.xmin AS seq, NULL::smallint AS status, clock.at AS available_at, clock.now AS created_at,
+       clock.xmax AS head, gate.coming_back, gate.held AS weight, clock.snapshot AS key, NULL AS event_type, NULL AS aggregate_type,
+       EXISTS (SELECT 1
+               FROM lane CROSS JOIN LATERAL (
+                   SELECT 1 FROM {p}event AS e
+                   WHERE e.lane = lane.lane AND e.status = 0 AND NOT e.parked AND e.seq > $6::bigint AND {not_in_flight}
+                   ORDER BY e.seq LIMIT 1) AS e) AS read,
+       NULL::integer AS attempts, NULL AS event_id, NULL AS aggregate_id, NULL AS ordering_key, NULL AS tenant_id, NULL AS content_type,
+       gate.due_at AS occurred_at, NULL::integer AS headers_size, NULL::integer AS payload_size, NULL AS headers, NULL AS payload,
+       NULL::bytea AS payload_bytes
+FROM clock, gate
+UNION ALL
+SELECT 3, lane.lane, e.seq, 0::smallint, e.available_at, e.created_at,
+       CASE WHEN lane.held THEN (SELECT h.seq FROM {p}hold AS h WHERE h.lane = lane.lane AND h.effective_key = {key}) END,
+       false, e.weight, {key}, e.event_type, e.aggregate_type, e.weight <= $9::bigint, e.attempts, e.event_id, e.aggregate_id,
+       e.ordering_key, e.tenant_id, e.content_type, e.occurred_at, {sizes},
+       CASE WHEN e.weight <= $9::bigint THEN {headers} END,
+       CASE WHEN e.weight <= $9::bigint THEN {payload} END,
+       CASE WHEN e.weight <= $9::bigint THEN {payload_bytes} END
+FROM lane CROSS JOIN LATERAL (
+    SELECT e.*, {weight} AS weight FROM {p}event AS e
+    WHERE e.lane = lane.lane AND e.status = 0 AND NOT e.parked
+      AND e.seq > lane.begins AND e.seq <= $6::bigint AND {not_in_flight} AND (e.seq > lane.front OR {late})
+    ORDER BY e.seq LIMIT $7::bigint) AS e
+WHERE (SELECT NOT gate.coming_back AND (gate.due_at IS NULL OR gate.due_at > clock.now) FROM gate, clock)
