@@ -74,7 +74,7 @@ impl<'a> InHand<'a> {
 
     /// The outcome of an event, to be settled.
     pub(crate) fn settle(&mut self, item: Item, change: Change) {
-        self.verdicts.push(item.lease, judge::settlement(item, change));
+        self.verdicts.push(item.lease, item.key_number, judge::settlement(item, change));
     }
 
     /// The receiver is down: the event stays where it is.
