@@ -37,7 +37,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             next
         };
         match next {
-            Next::Send(hand) => deliver(InHand::new(&shared, hand)).await,
+            Next::Send(hand) => {
+                // Whoever a task wakes may have to wait for its thread, and a handler that never waits would not let it go.
+                if deliver(InHand::new(&shared, hand)).await {
+                    tokio::task::yield_now().await;
+                }
+            }
             Next::Suspect(hand) => suspect::deliver(InHand::new(&shared, hand)).await,
             Next::Wait(until) => {
                 tokio::select! {
@@ -59,14 +64,15 @@ pub(crate) enum End {
     Undecodable,
 }
 
-pub(crate) async fn deliver(mut hand: InHand<'_>) {
+/// Sends what is in the hand. Says whether it is time to settle.
+pub(crate) async fn deliver(mut hand: InHand<'_>) -> bool {
     let shared = hand.shared;
     let batching = hand.receiver().filter(|id| shared.routes.traits(*id).batch_max > 1);
     match batching {
         Some(receiver) => deliver_batch(&mut hand, receiver).await,
         None => deliver_each(&mut hand).await,
     }
-    hand.end();
+    hand.end()
 }
 
 /// One after the other, for as long as each ends at once. What would have to wait for the first that does not goes to other workers.

@@ -64,7 +64,7 @@ pub(crate) fn give_up(mut hand: InHand<'_>) {
         let change = Change::Dead { attempts: item.attempts, error, block };
         hand.settle(item, change);
     }
-    hand.end();
+    _ = hand.end();
 }
 
 fn blocks(shared: &Shared, item: &Item) -> bool {
