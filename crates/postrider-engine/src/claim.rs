@@ -112,9 +112,10 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     // A claim may have done nothing but park what it met; then what it returns says nothing of what lies behind.
     let got_on = plan.got_on(&claimed);
     let more = claimed.more;
+    let items = plan.items(std::mem::take(&mut claimed.events), &shared.routes, shared.settings.key_order);
     let (taken, again, (hot, cold)) = {
         let mut buffer = lock(&shared.buffer);
-        let taken = buffer.take(plan, claimed, &shared.routes, shared.settings.key_order);
+        let taken = buffer.take(plan, claimed, items);
         if let Some(at) = next_due.and_then(|due| Instant::now().checked_add(due)) {
             buffer.due(at);
         }

@@ -7,7 +7,7 @@ use std::{
     task::Poll,
 };
 
-use postrider_core::{Delivery, Event, Outcome};
+use postrider_core::{Delivery, Event, Outcome, store::Change};
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -37,7 +37,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             next
         };
         match next {
-            Next::Send(hand) => deliver(InHand::new(&shared, hand)).await,
+            Next::Send(hand) => {
+                // Whoever a task wakes may have to wait for its thread, and a handler that never waits would not let it go.
+                if deliver(InHand::new(&shared, hand)).await {
+                    tokio::task::yield_now().await;
+                }
+            }
             Next::Suspect(hand) => suspect::deliver(InHand::new(&shared, hand)).await,
             Next::Wait(until) => {
                 tokio::select! {
@@ -59,14 +64,15 @@ pub(crate) enum End {
     Undecodable,
 }
 
-pub(crate) async fn deliver(mut hand: InHand<'_>) {
+/// Sends what is in the hand. Says whether it is time to settle.
+pub(crate) async fn deliver(mut hand: InHand<'_>) -> bool {
     let shared = hand.shared;
     let batching = hand.receiver().filter(|id| shared.routes.traits(*id).batch_max > 1);
     match batching {
         Some(receiver) => deliver_batch(&mut hand, receiver).await,
         None => deliver_each(&mut hand).await,
     }
-    hand.end();
+    hand.end()
 }
 
 /// One after the other, for as long as each ends at once. What would have to wait for the first that does not goes to other workers.
@@ -83,7 +89,10 @@ async fn deliver_each(hand: &mut InHand<'_>) {
                 }
             }
         };
-        judge(hand, item, end).await;
+        match end {
+            End::Outcome(Outcome::Delivered) => hand.settle(item, Change::Done),
+            end => judge(hand, item, end).await,
+        }
     }
 }
 
@@ -100,19 +109,18 @@ fn delivery_of(event: &Event, item: &Item) -> Delivery {
     }
 }
 
+/// What most events do not need is boxed on the way: the future of each is as large as all that it could become, and is moved about.
 async fn deliver_one(shared: &Shared, receiver: Option<ReceiverId>, item: &Item) -> End {
     let Ok(event) = &item.cargo else { return End::Undecodable };
     let delivery = delivery_of(event, item);
     match event.trace_context() {
-        Some(context) => trace::scope(context, intercepted(shared, receiver, delivery)).await,
-        None => intercepted(shared, receiver, delivery).await,
+        Some(context) => Box::pin(trace::scope(context, intercepted(shared, receiver, delivery))).await,
+        None if shared.interceptors.is_empty() => ask(shared, receiver, delivery).await,
+        None => Box::pin(intercepted(shared, receiver, delivery)).await,
     }
 }
 
 async fn intercepted(shared: &Shared, receiver: Option<ReceiverId>, delivery: Delivery) -> End {
-    if shared.interceptors.is_empty() {
-        return ask(shared, receiver, delivery).await;
-    }
     if let Err((passed, outcome)) = before(shared, &delivery).await {
         after(shared, &delivery, &outcome, passed).await;
         return End::Intercepted(outcome);
@@ -166,7 +174,7 @@ async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
         let outcome = outcomes.next().unwrap_or_else(Outcome::missing);
         after(shared, delivery, &outcome, shared.interceptors.len()).await;
         match outcome {
-            Outcome::Delivered => judge(hand, item, End::Outcome(outcome)).await,
+            Outcome::Delivered => hand.settle(item, Change::Done),
             outcome => failed.push((item, outcome)),
         }
     }

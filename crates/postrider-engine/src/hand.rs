@@ -74,7 +74,7 @@ impl<'a> InHand<'a> {
 
     /// The outcome of an event, to be settled.
     pub(crate) fn settle(&mut self, item: Item, change: Change) {
-        self.verdicts.push(item.lease, judge::settlement(item, change));
+        self.verdicts.push(item.lease, item.key_number, judge::settlement(item, change));
     }
 
     /// The receiver is down: the event stays where it is.
@@ -89,17 +89,17 @@ impl<'a> InHand<'a> {
         self.hand_on(false);
     }
 
-    /// Everything was sent.
-    pub(crate) fn end(mut self) {
-        self.hand_on(true);
+    /// Everything was sent. Says whether it is time to settle.
+    pub(crate) fn end(mut self) -> bool {
+        self.hand_on(true)
     }
 
-    fn hand_on(&mut self, end: bool) {
+    fn hand_on(&mut self, end: bool) -> bool {
         if self.verdicts.is_empty() && !end {
-            return;
+            return false;
         }
         let now = Instant::now();
-        let (settle, back, left) = {
+        let (settle_at, first, back, left) = {
             let mut buffer = lock(&self.shared.buffer);
             let first = !buffer.has_outcomes();
             let back = buffer.finish(&self.hand, &mut self.verdicts, now);
@@ -108,18 +108,19 @@ impl<'a> InHand<'a> {
                 self.ended = true;
                 buffer.end_hand(&mut self.hand, now);
             }
-            let due = buffer.settle_at(&self.shared.settings, now);
-            (due.is_some_and(|due| first || due <= now), back, left && end)
+            (buffer.settle_at(&self.shared.settings, now), first, back, left && end)
         };
+        let due = settle_at.is_some_and(|at| at <= now);
         if back {
             judge::is_back(self.shared);
         }
-        if settle {
+        if due || (first && settle_at.is_some()) {
             self.shared.outcomes.notify_one();
         }
         if left {
             self.shared.work.notify_one();
         }
+        due
     }
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn give_up(mut hand: InHand<'_>) {
         let change = Change::Dead { attempts: item.attempts, error, block };
         hand.settle(item, change);
     }
-    hand.end();
+    _ = hand.end();
 }
 
 fn blocks(shared: &Shared, item: &Item) -> bool {
@@ -75,7 +75,7 @@ fn blocks(shared: &Shared, item: &Item) -> bool {
 async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
     // What this worker has delivered is a sign of life, and has to be known first.
     hand.flush();
-    let (shared, key) = (hand.shared, item.key_hash());
+    let (shared, key) = (hand.shared, item.key_number);
     let ask = lock(&shared.buffer).has_to_ask(hand.hand(), outcome, key);
     if ask && hand.healthy.is_none() {
         hand.healthy = Some(is_healthy(hand).await);

@@ -35,7 +35,8 @@ pub(crate) async fn send(
 async fn limited<F: Future>(timeout: Option<Duration>, sending: F) -> Result<F::Output, Duration> {
     match timeout {
         None => Ok(sending.await),
-        Some(limit) => tokio::time::timeout(limit, sending).await.map_err(|_| limit),
+        // A timer takes much room, and handlers have none: boxed, it is not moved about with every event.
+        Some(limit) => Box::pin(tokio::time::timeout(limit, sending)).await.map_err(|_| limit),
     }
 }
 

@@ -75,9 +75,9 @@ fn commit(shared: &Shared, verdicts: &Verdicts) {
     let (work, claim, drained, (hot, cold)) = {
         let mut buffer = lock(&shared.buffer);
         let now = Instant::now();
-        for (lease, settlement) in verdicts.iter() {
-            buffer.committed(lease, settlement);
-            if let Change::Wait { after, .. } = settlement.change
+        for verdict in verdicts.iter() {
+            buffer.committed(verdict);
+            if let Change::Wait { after, .. } = verdict.settlement.change
                 && let Some(at) = now.checked_add(after)
             {
                 sooner |= buffer.due(at);

@@ -24,7 +24,7 @@ pub(crate) async fn deliver(mut hand: InHand<'_>) {
     if let Some(until) = until {
         hand.counted = true;
         hand.extend(until);
-        send(hand).await;
+        _ = send(hand).await;
     } else {
         drop(hand);
         tokio::time::sleep(shared.settings.poll_min).await;

@@ -101,29 +101,17 @@ impl Buffer {
         places.collect()
     }
 
-    /// Takes what a claim returned into the cold queue. Says how many events that were.
-    pub(crate) fn take(
-        &mut self,
-        plan: &Plan,
-        claimed: Claimed,
-        routes: &RouteTable,
-        ordering: KeyOrder,
-    ) -> usize {
+    /// Takes what a claim returned into the cold queue: its events, which the plan has made items of, and the rest. Says how many
+    /// events that were.
+    pub(crate) fn take(&mut self, plan: &Plan, claimed: Claimed, items: Vec<Item>) -> usize {
         let claim = &plan.claim;
         for lane in claim.lanes.iter().filter(|lane| claimed.lost.contains(&lane.lease.lane)) {
             self.lose(lane.lease);
         }
         // A lane that was lost, or lost and taken again, while the claim ran begins anew.
-        let leases: BTreeMap<Lane, Lease> = claim
-            .lanes
-            .iter()
-            .map(|lane| (lane.lease.lane, lane.lease))
-            .filter(|(lane, lease)| {
-                self.lanes.get(lane).is_some_and(|owned| owned.lease == *lease && !owned.draining)
-            })
-            .collect();
         for (lane, position) in claimed.positions {
-            let Some(owned) = self.lanes.get_mut(&lane).filter(|_| leases.contains_key(&lane)) else {
+            let lease = plan.lease(lane);
+            let Some(owned) = self.lanes.get_mut(&lane).filter(|owned| owned.may_take(lease)) else {
                 continue;
             };
             match plan.backlog {
@@ -139,36 +127,20 @@ impl Buffer {
         }
         self.note_clock(claimed.now);
         let mut count = 0;
-        for event in claimed.events {
-            let Some(&lease) = leases.get(&event.lane) else { continue };
-            if self.tracked.contains(event.seq) {
+        for item in items {
+            let lane = item.lease.lane;
+            let ours = self.lanes.get(&lane).is_some_and(|owned| owned.may_take(Some(item.lease)));
+            if !ours || self.tracked.contains(item.seq) {
                 continue;
             }
-            let key = match &event.event {
-                Ok(event) => event.shared_key().cloned(),
-                Err(row) => row.key.clone(),
-            };
-            let key = key.filter(|_| ordering == KeyOrder::Kept || event.held);
             if !self.held_meanwhile.is_empty()
-                && key.as_ref().is_some_and(|key| {
-                    self.held_meanwhile.contains(&KeyOfLane { lane: event.lane, key: key.clone() })
-                })
+                && item.key_of_lane().is_some_and(|key| self.held_meanwhile.contains(&key))
             {
-                self.look_again(event.lane, event.seq);
+                self.look_again(lane, item.seq);
                 continue;
             }
             count += 1;
-            let slot = slot_of(&event.event, routes);
-            self.enter(Item {
-                cargo: event.event,
-                lease,
-                seq: event.seq,
-                attempts: event.attempts,
-                held: event.held,
-                source: Source::Cold,
-                key,
-                slot,
-            });
+            self.enter(item);
         }
         // Nobody is left who was not tried.
         if let Some(slot) = plan.backlog.filter(|_| count == 0) {

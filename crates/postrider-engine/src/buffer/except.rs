@@ -28,6 +28,43 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// The lease that a lane is claimed under.
+    pub(super) fn lease(&self, lane: Lane) -> Option<Lease> {
+        self.claim.lanes.iter().map(|claim| claim.lease).find(|lease| lease.lane == lane)
+    }
+
+    /// What the claim returned, as it lies in memory.
+    pub(crate) fn items(
+        &self,
+        events: Vec<ClaimedEvent>,
+        routes: &RouteTable,
+        ordering: KeyOrder,
+    ) -> Vec<Item> {
+        let leases: BTreeMap<Lane, Lease> =
+            self.claim.lanes.iter().map(|claim| (claim.lease.lane, claim.lease)).collect();
+        // Names and keys may be far from the processor. It fetches several of them at once if little else is done in between.
+        let slots: Vec<usize> = events.iter().map(|event| slot_of(&event.event, routes)).collect();
+        let numbers: Vec<Option<u64>> =
+            events.iter().map(|event| Some(hash::of_key(key_of(&event.event)?))).collect();
+        let item = |((event, slot), number): ((ClaimedEvent, usize), Option<u64>)| {
+            let lease = *leases.get(&event.lane)?;
+            let key = key_of(&event.event).filter(|_| ordering == KeyOrder::Kept || event.held).cloned();
+            Some(Item {
+                weight_bytes: event.event.as_ref().map_or(EVENT_FLAT_BYTES, Event::weight_bytes),
+                key_number: number.filter(|_| key.is_some()).unwrap_or_else(|| hash::of_seq(event.seq)),
+                cargo: event.event.map_err(Box::new),
+                lease,
+                seq: event.seq,
+                attempts: event.attempts,
+                held: event.held,
+                source: Source::Cold,
+                key,
+                slot,
+            })
+        };
+        events.into_iter().zip(slots).zip(numbers).filter_map(item).collect()
+    }
+
     /// Whether the next claim will begin further on.
     pub(crate) fn got_on(&self, claimed: &Claimed) -> bool {
         self.claim.lanes.iter().any(|lane| {
@@ -43,6 +80,18 @@ impl Plan {
     /// Where the walk had to leave something once more, in this lane.
     pub(super) fn refused(&self, lane: Lane) -> Option<Place> {
         lock(&self.except.as_ref()?.entry).refused.get(&lane).copied()
+    }
+}
+
+/// The slot of what was claimed; the first if nobody wants it, or if the row is none.
+fn slot_of(cargo: &Result<Event, Undecodable>, routes: &RouteTable) -> usize {
+    cargo.as_ref().map_or(0, |event| super::slot_of(event, routes))
+}
+
+fn key_of(cargo: &Result<Event, Undecodable>) -> Option<&Arc<str>> {
+    match cargo {
+        Ok(event) => event.shared_key(),
+        Err(row) => row.key.as_ref(),
     }
 }
 

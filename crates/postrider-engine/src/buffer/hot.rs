@@ -13,7 +13,7 @@ impl Buffer {
         routes: &RouteTable,
         now: Instant,
     ) -> HandOver {
-        let slot = routes.find(event).map_or(0, |route| route + 1);
+        let slot = slot_of(event, routes);
         if !self.receiver(slot).is_some_and(Receiver::is_up) {
             return HandOver::LeftToClaim;
         }
@@ -23,7 +23,8 @@ impl Buffer {
         };
         // What was settled during a claim that hangs stays tracked until it returns, and counts too.
         let crowded = self.tracked.len() >= settings.hot_queue + settings.cold_queue;
-        let heavy = self.bytes + event.weight_bytes() > settings.queue_bytes;
+        let weight_bytes = event.weight_bytes();
+        let heavy = self.bytes + weight_bytes > settings.queue_bytes;
         if self.hot_count >= settings.hot_queue || crowded || heavy {
             return HandOver::Full;
         }
@@ -35,7 +36,9 @@ impl Buffer {
             held: false,
             source: Source::Hot,
             key: None,
+            key_number: hash::of_seq(placed.seq),
             slot,
+            weight_bytes,
         };
         self.track(&item);
         self.reserved.insert(placed.seq, item);

@@ -67,7 +67,7 @@ impl Buffer {
     /// Forgets the head of a key, and what waits behind it.
     pub(super) fn forget(&mut self, item: Item) {
         self.untrack(item.seq);
-        let followers = item.key.and_then(|key| self.keys.remove(&KeyOfLane { lane: item.lease.lane, key }));
+        let followers = item.key_of_lane().and_then(|key| self.keys.remove(&key));
         followers.unwrap_or_default().into_iter().for_each(|follower| self.untrack(follower.seq));
     }
 

@@ -29,7 +29,11 @@ use std::{
 
 use postrider_core::{
     Event, SinkTraits, Source, Timestamp,
-    store::{Change, Claim, Claimed, Lane, LaneClaim, Lease, Position, Seq, Settlement, Taken, Undecodable},
+    event::limits::EVENT_FLAT_BYTES,
+    store::{
+        Change, Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Lease, Position, Seq, Settlement, Taken,
+        Undecodable,
+    },
     tx::Placed,
 };
 use tokio::time::Instant;
@@ -46,18 +50,22 @@ use crate::{
 use behind::Behind;
 pub(crate) use except::Plan;
 use tracker::Tracker;
-pub(crate) use verdicts::Verdicts;
+pub(crate) use verdicts::{Verdict, Verdicts};
 
 /// A key that is busy. What is in memory of one key shares its text, so that it is seldom compared.
 #[derive(Debug, Clone)]
 struct KeyOfLane {
     lane: Lane,
     key: Arc<str>,
+    /// The number of the key: its text is read once, when its event enters.
+    number: u64,
 }
 
 impl PartialEq for KeyOfLane {
     fn eq(&self, other: &Self) -> bool {
-        self.lane == other.lane && (Arc::ptr_eq(&self.key, &other.key) || self.key == other.key)
+        self.number == other.number
+            && self.lane == other.lane
+            && (Arc::ptr_eq(&self.key, &other.key) || self.key == other.key)
     }
 }
 
@@ -66,28 +74,32 @@ impl Eq for KeyOfLane {}
 impl Hash for KeyOfLane {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // The lane follows from the key.
-        state.write(self.key.as_bytes());
+        state.write_u64(self.number);
     }
 }
 
 /// One event in memory.
 #[derive(Debug)]
 pub(crate) struct Item {
-    pub(crate) cargo: Result<Event, Undecodable>,
+    pub(crate) cargo: Result<Event, Box<Undecodable>>,
     pub(crate) lease: Lease,
     pub(crate) seq: Seq,
     pub(crate) attempts: u32,
     pub(crate) held: bool,
     pub(crate) source: Source,
     pub(crate) key: Option<Arc<str>>,
+    /// The number of its key, or of itself.
+    pub(crate) key_number: u64,
     /// Its route, plus one; zero if it has none.
     slot: usize,
+    weight_bytes: usize,
 }
 
 impl Item {
-    /// The number of its key, or of itself.
-    pub(crate) fn key_hash(&self) -> u64 {
-        self.key.as_deref().map_or_else(|| hash::of_seq(self.seq), hash::of_key)
+    /// The key that is busy with it.
+    fn key_of_lane(&self) -> Option<KeyOfLane> {
+        let (lane, number) = (self.lease.lane, self.key_number);
+        self.key.clone().map(|key| KeyOfLane { lane, key, number })
     }
 }
 
@@ -168,6 +180,11 @@ impl OwnedLane {
             busy: 0,
             draining: false,
         }
+    }
+
+    /// Whether what was claimed under this lease is still for us to send.
+    fn may_take(&self, lease: Option<Lease>) -> bool {
+        lease == Some(self.lease) && !self.draining
     }
 }
 
@@ -332,7 +349,7 @@ impl Buffer {
     }
 }
 
-/// The slot of an event; the first if nobody wants it, or if the row is none.
-fn slot_of(cargo: &Result<Event, Undecodable>, routes: &RouteTable) -> usize {
-    cargo.as_ref().ok().and_then(|event| routes.find(event)).map_or(0, |route| route + 1)
+/// The slot of an event; the first if nobody wants it.
+fn slot_of(event: &Event, routes: &RouteTable) -> usize {
+    routes.find(event).map_or(0, |route| route + 1)
 }

@@ -9,8 +9,8 @@ impl Buffer {
             return false;
         }
         self.sending = self.sending.saturating_sub(verdicts.len());
-        let delivered = verdicts.settlements().iter().filter(|settlement| settlement.change == Change::Done);
-        let back = self.note_delivered(hand, delivered.map(key_hash));
+        let delivered = verdicts.iter().filter(|verdict| verdict.settlement.change == Change::Done);
+        let back = self.note_delivered(hand, delivered.map(|verdict| verdict.key_number));
         self.outcomes.append(verdicts);
         self.outcomes_since.get_or_insert(now);
         back
@@ -49,20 +49,22 @@ impl Buffer {
     pub(crate) fn still_held(&mut self, verdicts: Verdicts) -> (Verdicts, u64) {
         let (held, dropped) =
             verdicts.part(|lease| self.lanes.get(&lease.lane).is_some_and(|lane| lane.lease == lease));
-        for (lease, settlement) in dropped.iter() {
+        for verdict in dropped.iter() {
+            let settlement = verdict.settlement;
             // If the lane was taken anew, the event is pending under the new lease and nobody else will look at it.
             self.look_again(settlement.lane, settlement.seq);
-            self.leave(lease, settlement);
-            if let Some(key) = &settlement.key {
-                self.give_back_followers(settlement.lane, key.clone());
+            self.leave(verdict.lease, settlement);
+            if let Some(key) = key_of_lane(verdict) {
+                self.give_back_followers(key);
             }
         }
         (held, dropped.len() as u64)
     }
 
     /// A settle was committed: keys move on, or their followers are given back to wait in the table.
-    pub(crate) fn committed(&mut self, lease: Lease, settlement: &Settlement) {
-        self.leave(lease, settlement);
+    pub(crate) fn committed(&mut self, verdict: Verdict<'_>) {
+        let settlement = verdict.settlement;
+        self.leave(verdict.lease, settlement);
         // A claim that passes rows over does not come back to those that were due: if it met this one before the settle was known to be
         // committed, it left it to us.
         let passed = self.passing || self.passed != self.passed_before_settle;
@@ -70,39 +72,37 @@ impl Buffer {
             self.look_again(settlement.lane, settlement.seq);
         }
         match settlement.change {
-            Change::Done | Change::Dead { block: false, .. } => self.free(settlement),
+            Change::Done | Change::Dead { block: false, .. } => self.free(verdict),
             Change::Wait { .. } | Change::Attempt { .. } | Change::Dead { block: true, .. } => {
-                if let Some(key) = &settlement.key {
-                    self.give_back_followers(settlement.lane, key.clone());
+                if let Some(key) = key_of_lane(verdict) {
+                    self.give_back_followers(key);
                 }
             }
         }
     }
 
     /// The next event of the key lines up.
-    fn free(&mut self, settlement: &Settlement) {
-        let Some(key) = &settlement.key else { return };
-        let place = KeyOfLane { lane: settlement.lane, key: key.clone() };
-        let Entry::Occupied(mut followers) = self.keys.entry(place) else { return };
+    fn free(&mut self, verdict: Verdict<'_>) {
+        let Some(key) = key_of_lane(verdict) else { return };
+        let Entry::Occupied(mut followers) = self.keys.entry(key) else { return };
         match followers.get_mut().pop_front() {
             Some(next) => self.line_up(next),
             None => {
                 followers.remove();
-                self.returning |= settlement.held;
+                self.returning |= verdict.settlement.held;
             }
         }
     }
 
     /// The key waits in the table from now on: a later claim meets its followers there and parks them.
-    pub(super) fn give_back_followers(&mut self, lane: Lane, key: Arc<str>) {
-        let place = KeyOfLane { lane, key };
-        for follower in self.keys.remove(&place).unwrap_or_default() {
+    pub(super) fn give_back_followers(&mut self, key: KeyOfLane) {
+        for follower in self.keys.remove(&key).unwrap_or_default() {
             self.look_again(follower.lease.lane, follower.seq);
             self.untrack(follower.seq);
         }
         if self.claiming {
             // The claim under way may not have seen the hold, and may bring followers along.
-            self.held_meanwhile.insert(place);
+            self.held_meanwhile.insert(key);
         }
     }
 
@@ -120,7 +120,8 @@ impl Buffer {
     }
 }
 
-/// The number of the key of an event, or of itself.
-fn key_hash(settlement: &Settlement) -> u64 {
-    settlement.key.as_deref().map_or_else(|| hash::of_seq(settlement.seq), hash::of_key)
+/// The key that is busy with the event of a verdict.
+fn key_of_lane(verdict: Verdict<'_>) -> Option<KeyOfLane> {
+    let Verdict { settlement, key_number: number, .. } = verdict;
+    settlement.key.clone().map(|key| KeyOfLane { lane: settlement.lane, key, number })
 }

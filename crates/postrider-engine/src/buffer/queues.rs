@@ -10,8 +10,8 @@ const HAND_MAX: usize = 128;
 impl Buffer {
     pub(super) fn enter(&mut self, item: Item) {
         self.track(&item);
-        if let Some(key) = &item.key {
-            match self.keys.entry(KeyOfLane { lane: item.lease.lane, key: key.clone() }) {
+        if let Some(key) = item.key_of_lane() {
+            match self.keys.entry(key) {
                 Entry::Occupied(_) if broken::is(Variant::TwoOfAKey) => {}
                 Entry::Occupied(mut busy) => return busy.get_mut().push_back(item),
                 Entry::Vacant(free) => _ = free.insert(VecDeque::new()),

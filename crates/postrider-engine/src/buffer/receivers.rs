@@ -106,13 +106,13 @@ impl Buffer {
 
     /// The receiver is down, and others have their turn before this one is tried again.
     pub(crate) fn tried(&self, item: &Item) {
-        let key = item.key.as_deref().map(hash::of_key);
+        let key = item.key.as_ref().map(|_| item.key_number);
         lock(&self.behind).note_tried(item.slot, item.lease.lane, item.seq, key);
     }
 
     /// An event that is sent to see whether its receiver is back.
     fn line_up_probe(&mut self, item: Item) {
-        let key = item.key.as_deref().map(hash::of_key);
+        let key = item.key.as_ref().map(|_| item.key_number);
         lock(&self.behind).note_probe(item.slot, item.lease.lane, item.seq, key);
         self.shed_followers(&item);
         self.line_up(item);
@@ -142,12 +142,11 @@ impl Buffer {
 
     /// What waits behind a probe need not wait in memory.
     fn shed_followers(&mut self, item: &Item) {
-        let Some(key) = &item.key else { return };
-        let place = KeyOfLane { lane: item.lease.lane, key: key.clone() };
-        let followers = self.keys.get_mut(&place).map(std::mem::take).unwrap_or_default();
+        let Some(key) = item.key_of_lane() else { return };
+        let followers = self.keys.get_mut(&key).map(std::mem::take).unwrap_or_default();
         if !followers.is_empty() && self.claiming {
             // What a claim under way brings of this key would come before those that go back now.
-            self.held_meanwhile.insert(place);
+            self.held_meanwhile.insert(key);
         }
         for follower in followers {
             self.look_again(follower.lease.lane, follower.seq);
@@ -160,8 +159,8 @@ impl Buffer {
         let lane = item.lease.lane;
         self.look_again(lane, item.seq);
         self.untrack(item.seq);
-        if let Some(key) = item.key {
-            self.give_back_followers(lane, key);
+        if let Some(key) = item.key_of_lane() {
+            self.give_back_followers(key);
         }
     }
 

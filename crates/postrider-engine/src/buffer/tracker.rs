@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use postrider_core::{Event, Source, event::limits::EVENT_FLAT_BYTES, store::Seq};
+use postrider_core::{Source, store::Seq};
 
 use super::{Buffer, Item};
 
@@ -54,6 +54,13 @@ impl Tracker {
         if self.entries.back().is_none_or(|last| last.seq < seq) {
             return Err(self.entries.len());
         }
+        // Where no seq is missing in between, the place follows from it.
+        let first = self.entries.front().map_or(seq, |first| first.seq);
+        if let Some(place) = seq.checked_sub(first).and_then(|place| usize::try_from(place).ok())
+            && self.entries.get(place).is_some_and(|entry| entry.seq == seq)
+        {
+            return Ok(place);
+        }
         self.entries.binary_search_by_key(&seq, |entry| entry.seq)
     }
 
@@ -95,7 +102,7 @@ impl Buffer {
     pub(super) fn track(&mut self, item: &Item) {
         // A place that was given again after a rollback may still be tracked.
         self.uncount(item.seq);
-        let weight = item.cargo.as_ref().map_or(EVENT_FLAT_BYTES, Event::weight_bytes);
+        let weight = item.weight_bytes;
         match item.source {
             Source::Hot => self.hot_count += 1,
             Source::Cold => self.cold_count += 1,

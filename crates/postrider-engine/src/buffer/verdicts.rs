@@ -2,20 +2,37 @@
 
 use postrider_core::store::{Lease, Settlement};
 
-/// Outcomes of events on their way to the table, each with the lease that its event was claimed under.
+/// Outcomes of events on their way to the table.
 #[derive(Debug, Default)]
 pub(crate) struct Verdicts {
-    leases: Vec<Lease>,
+    marks: Vec<Mark>,
     settlements: Vec<Settlement>,
+}
+
+/// What is known of an event beside what the table is told.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    lease: Lease,
+    key_number: u64,
+}
+
+/// One outcome.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Verdict<'a> {
+    /// The lease that its event was claimed under.
+    pub(crate) lease: Lease,
+    /// The number of its event's key, or of the event itself.
+    pub(crate) key_number: u64,
+    pub(crate) settlement: &'a Settlement,
 }
 
 impl Verdicts {
     pub(crate) fn with_capacity(count: usize) -> Self {
-        Self { leases: Vec::with_capacity(count), settlements: Vec::with_capacity(count) }
+        Self { marks: Vec::with_capacity(count), settlements: Vec::with_capacity(count) }
     }
 
-    pub(crate) fn push(&mut self, lease: Lease, settlement: Settlement) {
-        self.leases.push(lease);
+    pub(crate) fn push(&mut self, lease: Lease, key_number: u64, settlement: Settlement) {
+        self.marks.push(Mark { lease, key_number });
         self.settlements.push(settlement);
     }
 
@@ -31,21 +48,29 @@ impl Verdicts {
         &self.settlements
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Lease, &Settlement)> {
-        self.leases.iter().copied().zip(&self.settlements)
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Verdict<'_>> {
+        self.marks.iter().zip(&self.settlements).map(|(mark, settlement)| Verdict {
+            lease: mark.lease,
+            key_number: mark.key_number,
+            settlement,
+        })
     }
 
     /// The leases in lane order, each once.
     pub(crate) fn distinct_leases(&self) -> Vec<Lease> {
-        let mut leases = self.leases.clone();
-        leases.dedup();
+        let mut leases = Vec::new();
+        for Mark { lease, .. } in &self.marks {
+            if leases.last() != Some(lease) {
+                leases.push(*lease);
+            }
+        }
         leases.sort_unstable_by_key(|lease| lease.lane);
         leases.dedup();
         leases
     }
 
     pub(super) fn append(&mut self, other: &mut Self) {
-        self.leases.append(&mut other.leases);
+        self.marks.append(&mut other.marks);
         self.settlements.append(&mut other.settlements);
     }
 
@@ -54,8 +79,7 @@ impl Verdicts {
         if self.len() <= most {
             return std::mem::take(self);
         }
-        let rest =
-            Self { leases: self.leases.split_off(most), settlements: self.settlements.split_off(most) };
+        let rest = Self { marks: self.marks.split_off(most), settlements: self.settlements.split_off(most) };
         std::mem::replace(self, rest)
     }
 
@@ -66,14 +90,15 @@ impl Verdicts {
             return (self, Self::default());
         }
         let (mut kept, mut parted) = (Self::default(), Self::default());
-        for (lease, settlement) in self.leases.into_iter().zip(self.settlements) {
-            if keep(lease) { kept.push(lease, settlement) } else { parted.push(lease, settlement) }
+        for (mark, settlement) in self.marks.into_iter().zip(self.settlements) {
+            let to = if keep(mark.lease) { &mut kept } else { &mut parted };
+            to.push(mark.lease, mark.key_number, settlement);
         }
         (kept, parted)
     }
 
     pub(super) fn clear(&mut self) {
-        self.leases.clear();
+        self.marks.clear();
         self.settlements.clear();
     }
 }
