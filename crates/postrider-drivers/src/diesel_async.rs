@@ -75,7 +75,8 @@ impl PgConn for AsyncPgConnection {
         Ok(new.into_iter().map(|new| new.event_id).collect())
     }
 
-    async fn delete(&mut self, sql: &str, ids: &[String]) -> Result<(), Fault> {
+    async fn delete(&mut self, sql: &str, ids: &[String], _prepared: bool) -> Result<(), Fault> {
+        // diesel never keeps such a statement prepared.
         diesel::sql_query(sql).bind::<Array<Text>, _>(ids).execute(self).await.map_err(fault)?;
         Ok(())
     }

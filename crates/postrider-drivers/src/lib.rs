@@ -10,7 +10,7 @@
 //! | tokio-postgres | `&Transaction`; `&Client`, which is asked | one; a client one more |
 //! | deadpool-postgres | `&Transaction` | one |
 //! | diesel-async | `&mut AsyncPgConnection`, which is asked | two, and those that prepare a statement the first time, or each time behind a pooler |
-//! | sea-orm | `&DatabaseTransaction` on PostgreSQL | one, and those that prepare a statement the first time |
+//! | sea-orm | `&DatabaseTransaction` on PostgreSQL | one, and those that prepare a statement the first time; behind a pooler one for an event, two for a batch, more for a batch with duplicates |
 //!
 //! More than 5000 events or 8 MiB of payload are several statements.
 //!

@@ -1,8 +1,11 @@
 //! Writing through sea-orm: its transaction, on PostgreSQL.
 //!
-//! sea-orm keeps every statement prepared and offers no other way. Behind a pooler that gives each transaction another connection, a
-//! program of sea-orm's has to say `statement-cache-capacity=0` in its URL for its own statements already, and that serves for these
-//! too. PgBouncer itself has to let pass what sqlx asks for (`ignore_startup_parameters = extra_float_digits`). It is tested so.
+//! sea-orm keeps every statement with values prepared, under a name, and offers no other way. Where nothing may stay prepared, because
+//! a pooler gives each transaction another connection, values are written into the text of the statement instead. It then says only how
+//! many rows it changed, so a batch costs a savepoint, and one that holds duplicates is written event by event. (PgBouncer itself has to
+//! let pass what sqlx asks for: `ignore_startup_parameters = extra_float_digits`.)
+
+use std::ops::Range;
 
 use postrider_core::{BoxFuture, CallerTx, Error, Event, Result, Target, tx::OnDuplicate};
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, RuntimeErr, Statement, Value};
@@ -51,7 +54,7 @@ struct Through<'c>(&'c DatabaseTransaction);
 impl PgConn for Through<'_> {
     const DRIVER: &'static str = "sea-orm (PostgreSQL)";
 
-    async fn insert_one(&mut self, sql: &str, row: &Row<'_>, _prepared: bool) -> Result<bool, Fault> {
+    async fn insert_one(&mut self, sql: &str, row: &Row<'_>, prepared: bool) -> Result<bool, Fault> {
         let text = |text: Option<&str>| Value::from(text.map(str::to_owned));
         let values = [
             row.event_id.into(),
@@ -68,44 +71,129 @@ impl PgConn for Through<'_> {
             row.available_at.into(),
             row.delay.into(),
         ];
-        let done = self.0.execute_raw(statement(sql, values)).await.map_err(fault)?;
-        Ok(done.rows_affected() > 0)
+        let done = if prepared {
+            self.0.execute_raw(statement(sql, values)).await
+        } else {
+            self.0.execute_unprepared(&inlined(sql, &values)).await
+        };
+        Ok(done.map_err(fault)?.rows_affected() > 0)
     }
 
     async fn insert_many(
         &mut self,
         sql: &str,
         columns: &Columns<'_>,
-        _prepared: bool,
+        prepared: bool,
     ) -> Result<Vec<String>, Fault> {
-        let values = [
-            list(&columns.event_id, text),
-            list(&columns.event_type, text),
-            list(&columns.aggregate_type, text),
-            optional(&columns.aggregate_id, text),
-            optional(&columns.ordering_key, text),
-            optional(&columns.tenant_id, text),
-            list(&columns.content_type, text),
-            optional(&columns.headers, |headers, to| text(&headers.as_str(), to)),
-            optional(&columns.payload, text),
-            optional(&columns.payload_bytes, bytes),
-            list(&columns.occurred_at, number),
-            optional(&columns.available_at, number),
-            list(&columns.delay, number),
-        ];
-        let rows = self.0.query_all_raw(statement(sql, values)).await.map_err(fault)?;
+        if !prepared {
+            return self.insert_inlined(sql, columns).await.map_err(fault);
+        }
+        let rows = self
+            .0
+            .query_all_raw(statement(sql, lists(columns, 0..columns.event_id.len())))
+            .await
+            .map_err(fault)?;
         rows.iter().map(|row| row.try_get_by_index(0)).collect::<Result<_, _>>().map_err(fault)
     }
 
-    async fn delete(&mut self, sql: &str, ids: &[String]) -> Result<(), Fault> {
-        let ids = list(ids, |id, to| text(&id.as_str(), to));
-        self.0.execute_raw(statement(sql, [ids])).await.map_err(fault)?;
-        Ok(())
+    async fn delete(&mut self, sql: &str, ids: &[String], prepared: bool) -> Result<(), Fault> {
+        let ids = [list(ids, |id, to| text(&id.as_str(), to))];
+        let done = if prepared {
+            self.0.execute_raw(statement(sql, ids)).await
+        } else {
+            self.0.execute_unprepared(&inlined(sql, &ids)).await
+        };
+        done.map(drop).map_err(fault)
     }
+}
+
+impl Through<'_> {
+    async fn insert_inlined(&self, sql: &str, columns: &Columns<'_>) -> Result<Vec<String>, DbErr> {
+        const SAVEPOINT: &str = "SAVEPOINT postrider_insert";
+        const RELEASE: &str = "RELEASE SAVEPOINT postrider_insert";
+        const UNDO: &str = "ROLLBACK TO SAVEPOINT postrider_insert; RELEASE SAVEPOINT postrider_insert";
+        let all = columns.event_id.len();
+        let insert = format!("{SAVEPOINT}; {}", inlined(sql, &lists(columns, 0..all)));
+        let new = self.0.execute_unprepared(&insert).await?.rows_affected();
+        if new == 0 || usize::try_from(new) == Ok(all) {
+            self.0.execute_unprepared(RELEASE).await?;
+            let ids = columns.event_id.iter().take(usize::try_from(new).unwrap_or(all));
+            return Ok(ids.map(|id| (*id).to_owned()).collect());
+        }
+        // Which of them are new was not said, so each is asked for by itself.
+        self.0.execute_unprepared(UNDO).await?;
+        let mut ids = Vec::new();
+        for (place, id) in columns.event_id.iter().enumerate() {
+            let one = inlined(sql, &lists(columns, place..place + 1));
+            if self.0.execute_unprepared(&one).await?.rows_affected() > 0 {
+                ids.push((*id).to_owned());
+            }
+        }
+        Ok(ids)
+    }
+}
+
+/// The lists of those events that lie at these places.
+fn lists(columns: &Columns<'_>, places: Range<usize>) -> [Value; 13] {
+    fn cut<'c, T>(column: &'c [T], places: &Range<usize>) -> &'c [T] {
+        column.get(places.clone()).unwrap_or_default()
+    }
+    [
+        list(cut(&columns.event_id, &places), text),
+        list(cut(&columns.event_type, &places), text),
+        list(cut(&columns.aggregate_type, &places), text),
+        optional(cut(&columns.aggregate_id, &places), text),
+        optional(cut(&columns.ordering_key, &places), text),
+        optional(cut(&columns.tenant_id, &places), text),
+        list(cut(&columns.content_type, &places), text),
+        optional(cut(&columns.headers, &places), |headers, to| text(&headers.as_str(), to)),
+        optional(cut(&columns.payload, &places), text),
+        optional(cut(&columns.payload_bytes, &places), bytes),
+        list(cut(&columns.occurred_at, &places), number),
+        optional(cut(&columns.available_at, &places), number),
+        list(cut(&columns.delay, &places), number),
+    ]
 }
 
 fn statement(sql: &str, values: impl IntoIterator<Item = Value>) -> Statement {
     Statement::from_sql_and_values(DbBackend::Postgres, sql, values)
+}
+
+/// A statement of ours with its values in their places.
+fn inlined(sql: &str, values: &[Value]) -> String {
+    let mut pieces = sql.split('$');
+    let mut text = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let digits = piece.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, rest) = piece.split_at(digits);
+        let value = number.parse::<usize>().ok().and_then(|number| values.get(number.checked_sub(1)?));
+        literal(value, &mut text);
+        text.push_str(rest);
+    }
+    text
+}
+
+/// A value as SQL. Texts are escaped in the form that means the same whatever `standard_conforming_strings` says.
+fn literal(value: Option<&Value>, to: &mut String) {
+    match value {
+        Some(Value::String(Some(text))) => {
+            to.push_str("E'");
+            for char in text.chars() {
+                if matches!(char, '\'' | '\\') {
+                    to.push(char);
+                }
+                to.push(char);
+            }
+            to.push('\'');
+        }
+        Some(Value::Bytes(Some(bytes))) => {
+            to.push_str("E'\\\\x");
+            hex(bytes, to);
+            to.push('\'');
+        }
+        Some(Value::BigInt(Some(number))) => to.push_str(&number.to_string()),
+        _ => to.push_str("NULL"),
+    }
 }
 
 /// A list as the text that PostgreSQL reads as an array: the arrays of sea-orm can hold no nulls.
@@ -141,14 +229,18 @@ fn text(text: &&str, to: &mut String) {
 }
 
 fn bytes(bytes: &&[u8], to: &mut String) {
+    to.push_str("\"\\\\x");
+    hex(bytes, to);
+    to.push('"');
+}
+
+fn hex(bytes: &[u8], to: &mut String) {
     const DIGITS: [char; 16] =
         ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
     let digit = |value: u8| DIGITS.get(usize::from(value & 15)).copied().unwrap_or_default();
-    to.push_str("\"\\\\x");
-    for byte in *bytes {
+    for byte in bytes {
         to.extend([digit(byte >> 4), digit(*byte)]);
     }
-    to.push('"');
 }
 
 fn number(number: &i64, to: &mut String) {
@@ -181,5 +273,19 @@ mod tests {
         let blobs: [Option<&[u8]>; 3] = [Some(&[0, 15, 255]), None, Some(&[])];
         assert_eq!(optional(&blobs, bytes), Value::from(r#"{"\\x000fff",NULL,"\\x"}"#));
         assert_eq!(list(&[1, -2], number), Value::from("{1,-2}"));
+    }
+
+    #[test]
+    fn a_value_in_the_text_of_a_statement_is_escaped() {
+        let values = [
+            Value::from("it's \\ $2"),
+            Value::from(None::<String>),
+            Value::from(vec![1_u8, 255]),
+            7_i64.into(),
+        ];
+        assert_eq!(
+            inlined("VALUES ($1::text, $2::text, $3::bytea, $4) $1", &values),
+            r"VALUES (E'it''s \\ $2'::text, NULL::text, E'\\x01ff'::bytea, 7) E'it''s \\ $2'"
+        );
     }
 }

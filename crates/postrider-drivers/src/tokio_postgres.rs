@@ -107,7 +107,7 @@ impl<C: GenericClient + Sync> PgConn for Through<'_, C> {
         rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(fault)
     }
 
-    async fn delete(&mut self, sql: &str, ids: &[String]) -> Result<(), Fault> {
+    async fn delete(&mut self, sql: &str, ids: &[String], _prepared: bool) -> Result<(), Fault> {
         self.0.execute_typed(sql, &[(&ids, Type::TEXT_ARRAY)]).await.map_err(fault)?;
         Ok(())
     }

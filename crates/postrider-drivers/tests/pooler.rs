@@ -4,7 +4,7 @@
 mod support;
 
 use diesel_async::{AsyncConnection, AsyncPgConnection, SimpleAsyncConnection};
-use postrider_core::{CallerTx, Event, Store, Target, tx::OnDuplicate};
+use postrider_core::{CallerTx, Error, Event, Store, Target, tx::OnDuplicate};
 use postrider_sqlx::PgStore;
 use sea_orm::{ConnectionTrait, TransactionTrait};
 use sqlx::{Connection, PgConnection, Row};
@@ -104,17 +104,23 @@ async fn diesel_async_writes_through_a_pooler() -> Tested {
     scene.judge().await
 }
 
-/// sea-orm has to be told so in its URL, for its own statements already.
 #[tokio::test]
-async fn sea_orm_without_a_cache_of_statements_writes_through_a_pooler() -> Tested {
+async fn sea_orm_writes_through_a_pooler() -> Tested {
     let mut scene = Scene::new().await?;
-    let db = drivers::sea_orm(&format!("{}?statement-cache-capacity=0", scene.url)).await?;
+    let db = drivers::sea_orm(&scene.url).await?;
     for round in 0..ROUNDS {
         scene.round(round).await?;
         let tx = db.begin().await?;
         tx.execute_unprepared(SEEN).await?;
-        (&tx).insert(&scene.target, &events(), OnDuplicate::Fail).await?;
-        (&tx).insert(&scene.target, &events()[..1], OnDuplicate::Fail).await?;
+        let [first, second] = events();
+        (&tx).insert(&scene.target, std::slice::from_ref(&first), OnDuplicate::Fail).await?;
+        // One of them is there: none is written, or the other.
+        let third = events()[0].to_builder().header("it's", "\\ \"").build()?;
+        let batch = [first, second, third];
+        let refused = (&tx).insert(&scene.target, &batch, OnDuplicate::Fail).await;
+        assert!(matches!(refused, Err(Error::DuplicateId { .. })), "{refused:?}");
+        assert_eq!((&tx).insert(&scene.target, &batch, OnDuplicate::Keep).await?, [false, true, true]);
+        assert_eq!((&tx).insert(&scene.target, &batch, OnDuplicate::Keep).await?, [false, false, false]);
         tx.commit().await?;
     }
     scene.judge().await

@@ -45,8 +45,13 @@ pub trait PgConn: Send {
         prepared: bool,
     ) -> impl Future<Output = Result<Vec<String>, Fault>> + Send;
 
-    /// Runs a statement with one list of texts. It comes so rarely that it need not stay prepared.
-    fn delete(&mut self, sql: &str, ids: &[String]) -> impl Future<Output = Result<(), Fault>> + Send;
+    /// Runs a statement with one list of texts.
+    fn delete(
+        &mut self,
+        sql: &str,
+        ids: &[String],
+        prepared: bool,
+    ) -> impl Future<Output = Result<(), Fault>> + Send;
 }
 
 /// Inserts all events or none.
@@ -80,7 +85,7 @@ pub async fn insert_all<C: PgConn>(
             // another transaction committed at the very moment.
             let ids: Vec<String> = inserted.into_iter().collect();
             if !ids.is_empty() {
-                conn.delete(&statement::take_back(target), &ids).await.map_err(fail)?;
+                conn.delete(&statement::take_back(target), &ids, target.prepared).await.map_err(fail)?;
             }
             return Err(Error::DuplicateId { id: None });
         }

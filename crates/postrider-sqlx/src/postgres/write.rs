@@ -184,7 +184,7 @@ impl PgConn for Through<'_> {
         rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>().map_err(fault)
     }
 
-    async fn delete(&mut self, sql: &str, ids: &[String]) -> Result<(), Fault> {
+    async fn delete(&mut self, sql: &str, ids: &[String], _prepared: bool) -> Result<(), Fault> {
         let query = sqlx::query(AssertSqlSafe(sql.to_owned())).persistent(false);
         query.bind(ids).execute(&mut *self.0).await.map_err(fault)?;
         Ok(())
