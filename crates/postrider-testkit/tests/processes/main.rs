@@ -87,10 +87,12 @@ async fn run(kind: Kind) -> Result<(), Failure> {
     stage.recovered().await?;
     for fault in FAULTS {
         let started = Instant::now();
+        let allowed = quota.allowed.fetch_add(total / phases, Relaxed);
         script::play(&mut stage, fault).await.map_err(|error| format!("{fault:?}: {error}"))?;
         stage.recovered().await.map_err(|error| format!("after {fault:?}: {error}"))?;
-        quota.allowed.fetch_add(total / phases, Relaxed);
         println!("  {fault:?}: {:.1} s", started.elapsed().as_secs_f64());
+        // So that the faults are spread over all events, and no fault meets only the leavings of the one before.
+        stage.delivered(allowed / 10 * 9, DRAIN).await?;
     }
     let started = Instant::now();
     quota.allowed.store(usize::MAX, Relaxed);

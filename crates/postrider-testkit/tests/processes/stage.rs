@@ -160,6 +160,18 @@ impl Stage {
         Ok(())
     }
 
+    /// Waits until so many deliveries were made.
+    pub(crate) async fn delivered(&mut self, count: usize, within: Duration) -> Result<(), Failure> {
+        let (mut seen, mut delivered) = (0, 0);
+        until(&format!("{count} events are delivered"), within, async || {
+            let entries = self.reader.after(seen)?;
+            seen += entries.len();
+            delivered += entries.iter().filter(|entry| matches!(entry.what, What::Delivered { .. })).count();
+            Ok((delivered >= count).then_some(()))
+        })
+        .await
+    }
+
     /// The operator discards every second dead letter; its key goes on without it.
     pub(crate) async fn discard_some(&self) -> Result<(), Failure> {
         let dead = self.database.store.dead(0, DEAD_MAX).await?;
