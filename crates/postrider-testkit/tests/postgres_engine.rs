@@ -1,5 +1,7 @@
 //! The engine on PostgreSQL: two processes' worth of engines on one outbox, woken by each other, each key in order.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by a panic")]
+
 use std::{
     collections::BTreeMap,
     env,
