@@ -1,6 +1,14 @@
 //! An event exists if and only if its transaction committed: the checks of the conformance suite that are about writing, for every
 //! driver.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on says so by a panic"
+)]
+
 mod support;
 
 macro_rules! drivers {

@@ -1,6 +1,14 @@
 //! Through PgBouncer in transaction mode, which gives one connection of a client's several of the server's in turn: what one of them
 //! was prepared for, another does not know.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on says so by a panic"
+)]
+
 mod support;
 
 use diesel_async::{AsyncConnection, AsyncPgConnection, SimpleAsyncConnection};

@@ -1,5 +1,13 @@
 //! What the writers refuse, how they say it, and what they leave behind on the server.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on says so by a panic"
+)]
+
 mod support;
 
 use diesel_async::{AsyncConnection, AsyncPgConnection, SimpleAsyncConnection};

@@ -1,5 +1,13 @@
 //! `postrider::connect` on real servers: what answers is told, and passwords are not.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on says so by a panic"
+)]
+
 use postrider::{Error, StoreErrorKind, connect};
 
 type Tested = Result<(), Box<dyn std::error::Error>>;
