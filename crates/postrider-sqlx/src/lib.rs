@@ -5,6 +5,7 @@
 //! * [`postgres`]: the outbox in a PostgreSQL database, and the writers for the transactions of `sqlx`
 //! * [`sqlite`]: the outbox in a SQLite database, and the writers for the transactions of `sqlx` and `rusqlite`
 //! * [`mysql`]: the outbox in a MySQL or MariaDB database, and the writers for the transactions of `sqlx`
+//! * [`profile`]: delivery from tables that somebody else designed, in PostgreSQL, MySQL and MariaDB
 //!
 #![cfg_attr(feature = "sqlite", doc = "```")]
 #![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
@@ -30,6 +31,8 @@
 pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(all(feature = "profiles", any(feature = "mysql", feature = "postgres")))]
+pub mod profile;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -37,6 +40,8 @@ pub mod sqlite;
 pub use mysql::{MysqlStore, MysqlTx};
 #[cfg(feature = "postgres")]
 pub use postgres::{PgStore, PgTx};
+#[cfg(all(feature = "profiles", any(feature = "mysql", feature = "postgres")))]
+pub use profile::{Profile, ProfileStore};
 #[cfg(feature = "rusqlite")]
 pub use sqlite::Rusqlite;
 #[cfg(feature = "sqlite")]
