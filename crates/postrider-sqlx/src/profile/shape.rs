@@ -161,13 +161,11 @@ impl Shape {
         self.profile.has(Field::Key) || self.profile.has(Field::AggregateId)
     }
 
-    /// The order of rows.
+    /// The order of rows. Columns are named with their table: PostgreSQL would take a bare name for the text that is selected.
     pub(super) fn order(&self) -> String {
-        let id = self.column(Field::Id);
-        match self.profile.has(Field::CreatedAt) {
-            true => format!("{}, {id}", self.column(Field::CreatedAt)),
-            false => id,
-        }
+        let table = self.kind.quoted(&self.profile.table.name);
+        let fields = [Field::CreatedAt, Field::Id].into_iter().filter(|field| self.profile.has(*field));
+        fields.map(|field| format!("{table}.{}", self.column(field))).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether the payload is bytes and not text.

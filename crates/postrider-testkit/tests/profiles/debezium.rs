@@ -33,8 +33,10 @@ async fn delivered_rows_are_deleted_and_a_dead_one_stays_until_it_is_redriven_or
         database.until(left, &[&format!("{dead} 3 cannot be delivered")]).await?;
         let count = "SELECT CONCAT(COUNT(*), '') FROM outboxevent";
         database.until(count, &["1"]).await?;
-        let expected: Vec<String> =
-            (0..12).filter(|n| *n != 1).map(|n| format!("00000000-0000-4000-8000-0000000000{n:02}")).collect();
+        let expected: Vec<String> = (0..12)
+            .filter(|n| *n != 1)
+            .map(|n| format!("00000000-0000-4000-8000-0000000000{n:02}"))
+            .collect();
         assert_eq!(came.lock().unwrap().get("Order:1"), Some(&expected), "{kind:?}: ids that rise");
         let letters = store.dead(0, 10).await?;
         assert_eq!(letters.iter().map(|letter| letter.id.to_string()).collect::<Vec<_>>(), [dead]);

@@ -57,7 +57,8 @@ async fn items_end_as_its_own_program_would_leave_them_and_groups_keep_their_ord
     for kind in BOTH {
         let database = Database::new(kind, DDL).await?;
         for profile in [Profile::flowcatalyst_events(), Profile::flowcatalyst_dispatch_jobs()] {
-            let table = if profile.defaults().max_attempts == 4 && format!("{profile:?}").contains("dispatch") {
+            let table = if profile.defaults().max_attempts == 4 && format!("{profile:?}").contains("dispatch")
+            {
                 "outbox_dispatch_jobs"
             } else {
                 "outbox_events"
@@ -66,9 +67,8 @@ async fn items_end_as_its_own_program_would_leave_them_and_groups_keep_their_ord
             let came = Came::default();
             let attempts = profile.defaults().max_attempts;
             let (store, outbox) = deliver(&database.url, profile, attempts, &came).await?;
-            let count = format!(
-                "SELECT CONCAT(status, ' ', COUNT(*)) FROM {table} GROUP BY status ORDER BY status"
-            );
+            let count =
+                format!("SELECT CONCAT(status, ' ', COUNT(*)) FROM {table} GROUP BY status ORDER BY status");
             database.until(&count, &["COMPLETED 57", "FAILED 3"]).await?;
             assert_eq!(store.stats().await?.dead, 3);
             assert!(outbox.shutdown().await.released);
@@ -100,7 +100,8 @@ async fn what_an_instance_that_ended_had_claimed_is_delivered_by_the_next_in_ord
         let database = Database::new(kind, DDL).await?;
         database.run(&items("outbox_events")).await?;
         let hung = hang(&database.url, Profile::flowcatalyst_events()).await?;
-        let processing = "SELECT CASE WHEN COUNT(*) > 0 THEN 'some' END FROM outbox_events WHERE status = 'PROCESSING'";
+        let processing =
+            "SELECT CASE WHEN COUNT(*) > 0 THEN 'some' END FROM outbox_events WHERE status = 'PROCESSING'";
         database.until(processing, &["some"]).await?;
         drop(hung); // without a shutdown
         let came = Came::default();
@@ -150,9 +151,14 @@ async fn a_claim_of_another_program_is_left_alone_until_it_is_old() -> Checked {
 #[tokio::test]
 async fn a_table_or_column_that_is_missing_is_named_at_the_start() -> Checked {
     for kind in BOTH {
-        let database = Database::new(kind, "CREATE TABLE outbox_events (id VARCHAR(13) PRIMARY KEY, type VARCHAR(20))").await?;
+        let database =
+            Database::new(kind, "CREATE TABLE outbox_events (id VARCHAR(13) PRIMARY KEY, type VARCHAR(20))")
+                .await?;
         let error = |told: postrider_core::Error| told.to_string();
-        let told = ProfileStore::connect(&database.url, Profile::flowcatalyst_events()).await.map_err(error).unwrap_err();
+        let told = ProfileStore::connect(&database.url, Profile::flowcatalyst_events())
+            .await
+            .map_err(error)
+            .unwrap_err();
         assert!(told.contains("the table outbox_events has no column"), "{told}");
         let told = ProfileStore::connect(&database.url, Profile::flowcatalyst_dispatch_jobs()).await;
         let told = told.map_err(error).unwrap_err();

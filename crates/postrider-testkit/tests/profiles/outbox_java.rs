@@ -53,12 +53,14 @@ async fn events_end_done_or_dead_with_and_without_lock_columns() -> Checked {
         database.until(COUNT, &["1 19", "3 1"]).await?;
         assert!(outbox.shutdown().await.released);
         assert_eq!(came.lock().unwrap().get("User:7"), Some(&in_order()), "{kind:?}");
-        let dead = "SELECT CONCAT(event_id, ' ', attempts, ' ', last_error) FROM outbox_event WHERE status = 3";
+        let dead =
+            "SELECT CONCAT(event_id, ' ', attempts, ' ', last_error) FROM outbox_event WHERE status = 3";
         assert_eq!(database.lines(dead).await?, ["e49 2 cannot be delivered"], "{kind:?}");
         let odd = "SELECT event_id FROM outbox_event WHERE status = 1 AND (done_at IS NULL OR attempts <> 0)";
         assert_eq!(database.lines(odd).await?, Vec::<String>::new());
         if locks {
-            let locked = "SELECT event_id FROM outbox_event WHERE locked_by IS NOT NULL OR locked_at IS NOT NULL";
+            let locked =
+                "SELECT event_id FROM outbox_event WHERE locked_by IS NOT NULL OR locked_at IS NOT NULL";
             assert_eq!(database.lines(locked).await?, Vec::<String>::new());
         }
         assert_eq!(store.guarantees().contains("by the lease alone"), !locks, "{}", store.guarantees());

@@ -65,10 +65,7 @@ impl Database {
                 conn.close().await?;
                 rows.iter()
                     .map(|row| {
-                        (0..row.len())
-                            .map(|n| row.try_get_unchecked::<Option<Vec<u8>>, _>(n))
-                            .map(|cell| Ok(cell?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())))
-                            .collect()
+                        (0..row.len()).map(|n| Ok(row.try_get_unchecked::<Option<String>, _>(n)?)).collect()
                     })
                     .collect::<Result<Vec<Vec<_>>, Failure>>()
             }};

@@ -28,14 +28,16 @@ async fn events_end_processed_or_failed_also_after_a_crash() -> Checked {
         let database = Database::new(kind, &ddl(kind)).await?;
         let profile = || Profile::spring_outbox().column(Field::Payload, "body");
         let hung = hang(&database.url, profile()?).await?;
-        let claimed = "SELECT CASE WHEN COUNT(*) > 0 THEN 'some' END FROM outbox_events WHERE status = 'IN_PROCESS'";
+        let claimed =
+            "SELECT CASE WHEN COUNT(*) > 0 THEN 'some' END FROM outbox_events WHERE status = 'IN_PROCESS'";
         database.until(claimed, &["some"]).await?;
         drop(hung); // without a shutdown
         let came = Came::default();
         let (store, outbox) = deliver(&database.url, profile()?, 4, &came).await?;
         let count = "SELECT CONCAT(status, ' ', COUNT(*), ' ', SUM(retry_count)) FROM outbox_events GROUP BY status ORDER BY status";
         let expected = ["FAILED 1 3", "PROCESSED 11 0"];
-        let statuses = "SELECT CONCAT(status, ' ', COUNT(*)) FROM outbox_events GROUP BY status ORDER BY status";
+        let statuses =
+            "SELECT CONCAT(status, ' ', COUNT(*)) FROM outbox_events GROUP BY status ORDER BY status";
         database.until(statuses, &["FAILED 1", "PROCESSED 11"]).await?;
         assert!(outbox.shutdown().await.released);
         let found = database.lines(count).await?;
