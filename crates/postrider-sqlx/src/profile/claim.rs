@@ -266,14 +266,14 @@ impl Claiming<'_> {
         }
         if shape.profile.has(Field::CreatedAt) && !shape.profile.skip_recent.is_zero() {
             let created = shape.column(Field::CreatedAt);
-            sql.push(&format!(" AND {created} <= ")).from_now(-micros(shape.profile.skip_recent));
+            sql.push(&format!(" AND {created} <= ")).after_now(-micros(shape.profile.skip_recent));
         }
         if shape.mark == Mark::Owner {
             let by = shape.column(Field::ClaimedBy);
             sql.push(&format!(" AND ({by} IS NULL"));
             if shape.profile.has(Field::ClaimedAt) {
                 let at = shape.column(Field::ClaimedAt);
-                sql.push(&format!(" OR {at} <= ")).from_now(-micros(shape.profile.recover_after));
+                sql.push(&format!(" OR {at} <= ")).after_now(-micros(shape.profile.recover_after));
             }
             sql.push(")");
         }

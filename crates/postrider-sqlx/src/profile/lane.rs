@@ -132,7 +132,7 @@ pub(super) async fn lease(
     let mut sql = shape.sql(format!("UPDATE {} SET clean = 0, owner = ", shape.ours("lane")));
     sql.bind(owner, "text").push(", epoch = ").bind_number(signed(token.epoch), "bigint");
     sql.push(", nonce = ").bind_number(signed(token.nonce), "bigint");
-    sql.push(", leased_until = ").from_now(micros(request.ttl));
+    sql.push(", leased_until = ").after_now(micros(request.ttl));
     sql.push(" WHERE source = ").bind(shape.source(), "text");
     tx.execute(sql).await?;
 
@@ -150,7 +150,7 @@ pub(super) async fn lease(
 /// Extends the lease.
 pub(super) async fn renew(shape: &Shape, tx: &mut Tx, lease: Lease, ttl: Duration) -> sqlx::Result<bool> {
     let mut sql = shape.sql(format!("UPDATE {} SET leased_until = ", shape.ours("lane")));
-    sql.from_now(micros(ttl));
+    sql.after_now(micros(ttl));
     held(shape, &mut sql, lease);
     Ok(tx.execute(sql).await? > 0)
 }

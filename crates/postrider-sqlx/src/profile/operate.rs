@@ -121,7 +121,7 @@ pub(super) async fn purge(
     };
     let mut sql = shape.sql(format!("SELECT {} FROM {} WHERE ", shape.text(Field::Id), shape.table()));
     having(shape, &mut sql, &statuses.done);
-    sql.push(&format!(" AND {} <= ", shape.column(Field::DoneAt))).from_now(-micros(retention));
+    sql.push(&format!(" AND {} <= ", shape.column(Field::DoneAt))).after_now(-micros(retention));
     sql.push(&format!(" LIMIT {limit}"));
     let ids: Vec<String> = tx.fetch(sql).await?.iter().filter_map(|row| row.text(0)).collect();
     if ids.is_empty() {

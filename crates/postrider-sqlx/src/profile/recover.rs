@@ -192,7 +192,7 @@ async fn abandoned(shape: &Shape, tx: &mut Tx, mind: &Mind, older_than: Duration
     }
     let mut sql = shape.sql(format!("SELECT {} FROM {} WHERE ", shape.text(Field::Id), shape.table()));
     claimed(shape, &mut sql, None);
-    sql.push(&format!(" AND {} <= ", shape.column(Field::ClaimedAt))).from_now(-micros(older_than));
+    sql.push(&format!(" AND {} <= ", shape.column(Field::ClaimedAt))).after_now(-micros(older_than));
     sql.push(&format!(" ORDER BY {} LIMIT {}", shape.order(), BATCH + mind.rows.len()));
     sql.push(" FOR UPDATE");
     let found = tx.fetch(sql).await?;

@@ -196,7 +196,7 @@ impl Settle<'_> {
         self.set_status(&mut sql, |statuses| &statuses.retry);
         self.set_attempts(&mut sql, attempts);
         if shape.profile.has(Field::AvailableAt) {
-            sql.push(&format!(", {} = ", shape.column(Field::AvailableAt))).from_now(after);
+            sql.push(&format!(", {} = ", shape.column(Field::AvailableAt))).after_now(after);
         }
         if let Some(error) = error.filter(|_| shape.profile.tells_retry) {
             self.set_error(&mut sql, error);

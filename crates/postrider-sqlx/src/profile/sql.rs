@@ -122,7 +122,7 @@ impl Sql {
     }
 
     /// So many microseconds from now.
-    pub(super) fn from_now(&mut self, micros: i64) -> &mut Self {
+    pub(super) fn after_now(&mut self, micros: i64) -> &mut Self {
         self.args.push(Arg::Number(micros));
         let place = self.args.len();
         let text = self.kind.pick(

@@ -56,13 +56,11 @@ fn in_order(name: char) -> Vec<String> {
 async fn items_end_as_its_own_program_would_leave_them_and_groups_keep_their_order() -> Checked {
     for kind in BOTH {
         let database = Database::new(kind, DDL).await?;
-        for profile in [Profile::flowcatalyst_events(), Profile::flowcatalyst_dispatch_jobs()] {
-            let table = if profile.defaults().max_attempts == 4 && format!("{profile:?}").contains("dispatch")
-            {
-                "outbox_dispatch_jobs"
-            } else {
-                "outbox_events"
-            };
+        let tables = [
+            (Profile::flowcatalyst_events(), "outbox_events"),
+            (Profile::flowcatalyst_dispatch_jobs(), "outbox_dispatch_jobs"),
+        ];
+        for (profile, table) in tables {
             database.run(&items(table)).await?;
             let came = Came::default();
             let attempts = profile.defaults().max_attempts;
