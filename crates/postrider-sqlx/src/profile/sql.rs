@@ -61,7 +61,6 @@ pub(super) enum Arg {
     Text(String),
     Number(i64),
     /// An array; only PostgreSQL has them.
-    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "MySQL binds each value of a list"))]
     List(Vec<String>),
 }
 

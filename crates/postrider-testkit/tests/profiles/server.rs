@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     env, process,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -147,7 +147,7 @@ pub(crate) async fn deliver(
                 if delivery.payload().as_text().unwrap_or_default().contains("poison") {
                     return Outcome::retry("cannot be delivered");
                 }
-                let mut came = came.lock().unwrap();
+                let mut came = came.lock().unwrap_or_else(PoisonError::into_inner);
                 let of_key = came.entry(delivery.key().unwrap_or_default().to_owned()).or_default();
                 let id = delivery.id().to_string();
                 if !of_key.contains(&id) {
