@@ -181,6 +181,11 @@ pub enum ConfigError {
         /// What was given.
         value: String,
     },
+    /// A name of a foreign table, or of a column of it, is not a plain identifier.
+    ForeignName {
+        /// What was given.
+        value: String,
+    },
 }
 
 impl fmt::Display for ConfigError {
@@ -225,6 +230,11 @@ impl fmt::Display for ConfigError {
                 f,
                 "{value:?} is not a name for a table: use a letter or underscore, then letters, digits and underscores, 40 at most"
             ),
+            Self::ForeignName { value } => write!(
+                f,
+                "{value:?} is not a name for a table or column: use a letter or underscore, then letters, digits and \
+                 underscores, 63 at most"
+            ),
         }
     }
 }
@@ -252,6 +262,18 @@ pub enum SchemaError {
         /// The table.
         table: String,
     },
+    /// A table that a profile delivers from is not there.
+    ForeignTable {
+        /// The table.
+        table: String,
+    },
+    /// A table that a profile delivers from has no such column.
+    ForeignColumn {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+    },
     /// The tables were made for another number of lanes, and there are events in them.
     Lanes {
         /// The number that they were made for.
@@ -275,6 +297,15 @@ impl fmt::Display for SchemaError {
             Self::Missing { table } => write!(
                 f,
                 "the table {table} does not exist: call migrate(), or apply the printed schema by hand"
+            ),
+            Self::ForeignTable { table } => write!(
+                f,
+                "the table {table} that the profile delivers from does not exist: name another one, or have its own system make it"
+            ),
+            Self::ForeignColumn { table, column } => write!(
+                f,
+                "the table {table} has no column {column}, which the profile needs: name the right one, or leave it out if the \
+                 table has none"
             ),
             Self::Lanes { found, wanted } => write!(
                 f,

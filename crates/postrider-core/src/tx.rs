@@ -23,6 +23,8 @@ pub enum Dialect {
     Postgres,
     /// MySQL or MariaDB.
     Mysql,
+    /// A table that somebody else designed: it is delivered from, and written to by its own system only.
+    Profile,
 }
 
 impl Dialect {
@@ -33,6 +35,7 @@ impl Dialect {
             Self::Sqlite => "SQLite",
             Self::Postgres => "PostgreSQL",
             Self::Mysql => "MySQL",
+            Self::Profile => "a table that somebody else designed",
         }
     }
 }

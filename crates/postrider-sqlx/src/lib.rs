@@ -6,6 +6,7 @@
 //! * [`sqlite`]: the outbox in a SQLite database, and the writers for the transactions of `sqlx` and `rusqlite`
 //! * [`mysql`]: the outbox in a MySQL or MariaDB database, and the writers for the transactions of `sqlx`
 //! * [`Server`]: which product a database is, and which version of it
+//! * [`profile`]: delivery from tables that somebody else designed, in PostgreSQL, MySQL and MariaDB
 //!
 #![cfg_attr(feature = "sqlite", doc = "```")]
 #![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
@@ -31,6 +32,8 @@
 pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(all(feature = "profiles", any(feature = "mysql", feature = "postgres")))]
+pub mod profile;
 mod server;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
@@ -39,6 +42,8 @@ pub mod sqlite;
 pub use mysql::{MysqlStore, MysqlTx};
 #[cfg(feature = "postgres")]
 pub use postgres::{PgStore, PgTx};
+#[cfg(all(feature = "profiles", any(feature = "mysql", feature = "postgres")))]
+pub use profile::{Profile, ProfileStore};
 pub use server::{Product, Server, Version};
 #[cfg(feature = "rusqlite")]
 pub use sqlite::Rusqlite;

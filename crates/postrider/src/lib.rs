@@ -106,6 +106,12 @@ pub mod mysql {
     pub use postrider_sqlx::mysql::*;
 }
 
+/// Delivery from tables that somebody else designed.
+#[cfg(all(feature = "profiles", any(feature = "mysql", feature = "postgres")))]
+pub mod profile {
+    pub use postrider_sqlx::profile::*;
+}
+
 /// The SQLite store and its writers.
 #[cfg(feature = "sqlite")]
 pub mod sqlite {

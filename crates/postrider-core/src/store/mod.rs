@@ -85,6 +85,12 @@ pub trait Store: Send + Sync + 'static {
         retention: Duration,
     ) -> BoxFuture<'a, Result<Settled>>;
 
+    /// Makes events due again that were claimed longer ago than this by somebody who is gone, without counting an attempt. Says how
+    /// many there were. Only for stores whose claim marks events; for others there are none.
+    fn recover(&self, _older_than: Duration) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(std::future::ready(Ok(0)))
+    }
+
     /// Dead letters in the order of `seq`, after the given one.
     fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>>;
 

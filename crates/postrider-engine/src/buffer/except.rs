@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_backlog_is_looked_for_while_slots_have_shares() {
-        let (sender, receiver) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
         // On a thread of its own: what this is about would wait for ever.
         std::thread::spawn(move || {
             let routes = Routes::new().on("A", async |_| ()).on("B", async |_| ()).build().unwrap();

@@ -38,7 +38,7 @@ const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
 const KNOWN: &str = "mysql://user:password@host:port/database, or the same with mariadb:";
 
 /// The options that a URL stands for. What is said about a bad one names no part of it: it may hold a password.
-pub(super) fn parse(url: &str) -> Result<MySqlConnectOptions> {
+pub(crate) fn parse(url: &str) -> Result<MySqlConnectOptions> {
     let refuse = |given: &str| ConfigError::Database { given: given.to_owned(), known: KNOWN };
     let (scheme, _) = url.split_once("://").ok_or_else(|| refuse("a name without a scheme"))?;
     if !matches!(scheme, "mysql" | "mariadb") {
@@ -52,7 +52,7 @@ pub(super) fn parse(url: &str) -> Result<MySqlConnectOptions> {
 }
 
 /// Where the database is, for messages: no user, no password.
-pub(super) fn place(options: &MySqlConnectOptions) -> String {
+pub(crate) fn place(options: &MySqlConnectOptions) -> String {
     let database = options.get_database().unwrap_or("no database");
     match options.get_socket() {
         Some(socket) => format!("{database} at {}", socket.display()),
@@ -80,7 +80,7 @@ pub(super) async fn connect(options: &MySqlConnectOptions) -> Result<MySqlPool> 
 ///
 /// They have connections of their own: their sessions are set otherwise than a program's may be, and a program that has all of
 /// its connections in transactions does not stop delivery.
-pub(super) fn verbs(options: &MySqlConnectOptions) -> MySqlPool {
+pub(crate) fn verbs(options: &MySqlConnectOptions) -> MySqlPool {
     MySqlPoolOptions::new()
         .max_connections(VERB_CONNECTIONS_MAX)
         .acquire_timeout(ACQUIRE_TIMEOUT)

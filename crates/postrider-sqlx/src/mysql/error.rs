@@ -78,7 +78,7 @@ fn missing_table(message: &str) -> String {
 }
 
 /// An error of sqlx's as one of ours; `what` says what failed, and where.
-pub(super) fn of_sqlx(error: sqlx::Error, what: impl Into<String>) -> Error {
+pub(crate) fn of_sqlx(error: sqlx::Error, what: impl Into<String>) -> Error {
     let told = database(&error).map(|told| (told.number(), told.message().to_owned()));
     let what = what.into();
     match told {
@@ -94,7 +94,7 @@ pub(super) fn of_sqlx(error: sqlx::Error, what: impl Into<String>) -> Error {
 }
 
 /// Whether the same verb may succeed a moment later, on the same connection or another one.
-pub(super) fn is_transient(error: &sqlx::Error) -> bool {
+pub(crate) fn is_transient(error: &sqlx::Error) -> bool {
     // A pool that gave nothing has waited long enough already.
     !matches!(error, sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed)
         && matches!(kind(error), StoreErrorKind::Busy | StoreErrorKind::Unreachable)

@@ -21,8 +21,8 @@
 //! * `statement`: what SQL texts are made of
 
 mod claim;
-mod connect;
-mod error;
+pub(crate) mod connect;
+pub(crate) mod error;
 mod hold;
 mod insert;
 mod lease;

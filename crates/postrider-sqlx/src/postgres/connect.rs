@@ -20,14 +20,14 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 const IDLE_IS_DOUBTFUL: Duration = Duration::from_secs(1);
 
 /// What a name stands for.
-pub(super) struct Named {
-    pub(super) options: PgConnectOptions,
+pub(crate) struct Named {
+    pub(crate) options: PgConnectOptions,
     /// Whether a pooler stands before the server, where the name says it.
     pub(super) pooled: Option<bool>,
 }
 
 /// Reads a name. Its password appears in no message.
-pub(super) fn parse(url: &str) -> Result<Named> {
+pub(crate) fn parse(url: &str) -> Result<Named> {
     let refused = |given: &str| ConfigError::Database { given: given.to_owned(), known: KNOWN };
     let (scheme, rest) = url.split_once("://").ok_or_else(|| refused("a name without a scheme"))?;
     if !matches!(scheme, "postgres" | "postgresql") {
@@ -54,7 +54,7 @@ pub(super) fn parse(url: &str) -> Result<Named> {
 }
 
 /// A pool of so many connections, the first of them open.
-pub(super) async fn connect(options: PgConnectOptions, connections: u32) -> Result<PgPool> {
+pub(crate) async fn connect(options: PgConnectOptions, connections: u32) -> Result<PgPool> {
     let name = place(&options);
     // Asking a connection before each use costs a round trip. One that was used a moment ago is trusted: a verb that fails is
     // tried again.
@@ -74,7 +74,7 @@ pub(super) async fn connect(options: PgConnectOptions, connections: u32) -> Resu
 }
 
 /// Where a database is, without its password.
-pub(super) fn place(options: &PgConnectOptions) -> String {
+pub(crate) fn place(options: &PgConnectOptions) -> String {
     let (user, port) = (options.get_username(), options.get_port());
     let host = options.get_socket().map_or(options.get_host().into(), |socket| socket.to_string_lossy());
     format!("postgres://{user}@{host}:{port}/{}", options.get_database().unwrap_or(user))

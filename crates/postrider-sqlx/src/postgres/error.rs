@@ -4,7 +4,7 @@ use postrider_core::{Error, SchemaError, StoreError, StoreErrorKind};
 use postrider_drivers::postgres::{self, Fault, kind_of_state};
 
 /// Whether the same verb may succeed a moment later, or on another connection.
-pub(super) fn is_transient(error: &sqlx::Error) -> bool {
+pub(crate) fn is_transient(error: &sqlx::Error) -> bool {
     matches!(kind(error), StoreErrorKind::Busy | StoreErrorKind::Unreachable)
 }
 
@@ -39,7 +39,7 @@ fn kind(error: &sqlx::Error) -> StoreErrorKind {
 }
 
 /// An error of sqlx's as one of ours; `what` says what failed, and where.
-pub(super) fn of_sqlx(error: sqlx::Error, what: impl Into<String>) -> Error {
+pub(crate) fn of_sqlx(error: sqlx::Error, what: impl Into<String>) -> Error {
     if let Some(table) = missing_table(&error) {
         return SchemaError::Missing { table }.into();
     }

@@ -18,8 +18,8 @@
 
 mod announce;
 mod claim;
-mod connect;
-mod error;
+pub(crate) mod connect;
+pub(crate) mod error;
 mod lease;
 mod operate;
 #[cfg(test)]

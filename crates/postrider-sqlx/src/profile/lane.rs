@@ -1,0 +1,193 @@
+//! The one lane of a foreign table: who delivers from it, in a small table of ours beside it. Its token is the fence.
+
+use std::time::Duration;
+
+use postrider_core::{
+    Timestamp,
+    store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Seq, Taken, Token},
+};
+
+use super::{db::Tx, mind::Mind, recover, shape::Shape};
+
+/// The number of the lane.
+pub(super) const LANE: Lane = 0;
+
+/// Most characters of an owner's name that are stored.
+const NAME_CHARS_MAX: usize = 255;
+
+/// The lane's row.
+struct Row {
+    owned: bool,
+    epoch: u64,
+    nonce: Option<u64>,
+    until: Option<Timestamp>,
+    clean: bool,
+    now: Timestamp,
+}
+
+/// The SQL of our own tables.
+pub(super) fn tables(shape: &Shape) -> [String; 2] {
+    let (lane, dead) = (shape.ours("lane"), shape.ours("dead"));
+    let kind = shape.kind;
+    let (text, time) = kind.pick(
+        ("varchar(255)", "timestamptz"),
+        ("varchar(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "datetime(6)"),
+    );
+    let id = kind.pick("varchar(255)", "varchar(255) CHARACTER SET utf8mb4");
+    [
+        format!(
+            "CREATE TABLE IF NOT EXISTS {lane} (source {text} NOT NULL PRIMARY KEY, owner {text}, \
+             epoch bigint NOT NULL DEFAULT 0, nonce bigint, leased_until {time}, clean smallint NOT NULL DEFAULT 1)"
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {dead} (source {text} NOT NULL, event_id {id} NOT NULL, attempts int NOT NULL, \
+             error text NOT NULL, dead_at {time} NOT NULL, PRIMARY KEY (source, event_id))"
+        ),
+    ]
+}
+
+/// Makes our tables, and the row of this source.
+pub(super) async fn migrate(shape: &Shape, tx: &mut Tx) -> sqlx::Result<()> {
+    if !shape.kind.is_mysql() {
+        // Two who create the same table at once would fail; any number that others do not use will do.
+        tx.fetch(shape.sql("SELECT pg_advisory_xact_lock(7308332171)::text")).await?;
+    }
+    for (name, create) in ["lane", "dead"].into_iter().zip(tables(shape)) {
+        // Whoever may not create tables may still use those that are there.
+        if !exists(shape, tx, name).await? {
+            tx.execute(shape.sql(create)).await?;
+        }
+    }
+    let ignore = shape.kind.pick(("", " ON CONFLICT DO NOTHING"), (" IGNORE", ""));
+    let mut sql = shape.sql(format!("INSERT{} INTO {} (source) VALUES (", ignore.0, shape.ours("lane")));
+    sql.bind(shape.source(), "text").push(")").push(ignore.1);
+    tx.execute(sql).await?;
+    Ok(())
+}
+
+async fn exists(shape: &Shape, tx: &mut Tx, name: &'static str) -> sqlx::Result<bool> {
+    let table = shape.profile.beside.with_suffix(name);
+    let mut sql;
+    if shape.kind.is_mysql() {
+        sql = shape.sql("SELECT '1' FROM information_schema.tables WHERE table_schema = ");
+        match &table.schema {
+            Some(schema) => sql.bind(schema.as_str(), "text"),
+            None => sql.push("DATABASE()"),
+        };
+        sql.push(" AND table_name = ").bind(table.name.as_str(), "text");
+    } else {
+        sql = shape.sql("SELECT '1' WHERE to_regclass(");
+        sql.bind(shape.kind.table(&table), "text").push(") IS NOT NULL");
+    }
+    Ok(!tx.fetch(sql).await?.is_empty())
+}
+
+/// The lane's row, locked as said.
+async fn read(shape: &Shape, tx: &mut Tx, lock: &str) -> sqlx::Result<Row> {
+    let kind = shape.kind;
+    let columns = ["epoch", "nonce", "clean", "owner IS NOT NULL"].map(|column| kind.text(column)).join(", ");
+    let (until, now) = (kind.micros("leased_until"), kind.micros(kind.now()));
+    let mut sql =
+        shape.sql(format!("SELECT {columns}, {until}, {now} FROM {} WHERE source = ", shape.ours("lane")));
+    sql.bind(shape.source(), "text").push(lock);
+    let rows = tx.fetch(sql).await?;
+    let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+    let unsigned = |column| row.number(column).and_then(|number| u64::try_from(number).ok());
+    Ok(Row {
+        epoch: unsigned(0).unwrap_or_default(),
+        nonce: unsigned(1),
+        clean: row.number(2) != Some(0),
+        owned: row.text(3).is_some_and(|owned| owned == "true" || owned == "1"),
+        until: row.number(4).map(Timestamp::from_micros),
+        now: Timestamp::from_micros(row.number(5).unwrap_or_default()),
+    })
+}
+
+/// The fence: nobody takes the lane before the transaction ends. Says the database's clock; none if the lane is lost.
+pub(super) async fn fence(shape: &Shape, tx: &mut Tx, lease: Lease) -> sqlx::Result<Option<Timestamp>> {
+    let row = read(shape, tx, shape.kind.pick(" FOR SHARE", " LOCK IN SHARE MODE")).await?;
+    let held = row.nonce.map(|nonce| Token { epoch: row.epoch, nonce });
+    Ok((lease.lane == LANE && held == Some(lease.token)).then_some(row.now))
+}
+
+/// Takes the lane if it is free or its lease has run out. What the last owner left behind is seen to in the same transaction.
+pub(super) async fn lease(
+    shape: &Shape,
+    tx: &mut Tx,
+    mind: &mut Mind,
+    request: &LeaseRequest,
+) -> sqlx::Result<Leased> {
+    let row = read(shape, tx, " FOR UPDATE").await?;
+    // Nobody leases for so long: a lease that ends later was taken before the clock was set back.
+    let until = row.until.filter(|until| until.since(row.now) <= LEASE_MAX);
+    if let Some(until) = until.filter(|until| row.owned && *until > row.now) {
+        return Ok(Leased { taken: Vec::new(), next_expiry: Some(until.since(row.now)) });
+    }
+    if request.most == 0 {
+        return Ok(Leased::default());
+    }
+    let token =
+        Token { epoch: row.epoch.saturating_add(1), nonce: request.nonces().next().unwrap_or_default() };
+    let owner: String = request.owner.chars().take(NAME_CHARS_MAX).collect();
+    let mut sql = shape.sql(format!("UPDATE {} SET clean = 0, owner = ", shape.ours("lane")));
+    sql.bind(owner, "text").push(", epoch = ").bind_number(signed(token.epoch), "bigint");
+    sql.push(", nonce = ").bind_number(signed(token.nonce), "bigint");
+    sql.push(", leased_until = ").after_now(micros(request.ttl));
+    sql.push(" WHERE source = ").bind(shape.source(), "text");
+    tx.execute(sql).await?;
+
+    let lease = Lease { lane: LANE, token };
+    mind.begin(lease);
+    let last = row.nonce.map(|nonce| Token { epoch: row.epoch, nonce });
+    if let Some(last) = last.filter(|_| !row.clean) {
+        recover::from_the_last_owner(shape, tx, mind, last).await?;
+    }
+    recover::look_around(shape, tx, mind, true).await?;
+    let suspect_to = if mind.suspects.is_empty() { 0 } else { super::mind::SUSPECT_TO };
+    Ok(Leased { taken: vec![Taken { lease, suspect_to }], next_expiry: None })
+}
+
+/// Extends the lease.
+pub(super) async fn renew(shape: &Shape, tx: &mut Tx, lease: Lease, ttl: Duration) -> sqlx::Result<bool> {
+    let mut sql = shape.sql(format!("UPDATE {} SET leased_until = ", shape.ours("lane")));
+    sql.after_now(micros(ttl));
+    held(shape, &mut sql, lease);
+    Ok(tx.execute(sql).await? > 0)
+}
+
+/// Gives the lane back. Rows that are in memory are no longer claimed, but for those up to the given place: the next owner is to
+/// find them as the last one left them.
+pub(super) async fn release(
+    shape: &Shape,
+    tx: &mut Tx,
+    mind: &Mind,
+    lease: Lease,
+    suspects: Seq,
+) -> sqlx::Result<()> {
+    if fence(shape, tx, lease).await?.is_none() {
+        return Ok(());
+    }
+    let unsent: Vec<Seq> = mind.given_back(&[]).into_iter().filter(|seq| *seq > suspects).collect();
+    recover::unmark(shape, tx, mind, &unsent).await?;
+    let mut sql = shape.sql(format!("UPDATE {} SET owner = NULL, leased_until = NULL, ", shape.ours("lane")));
+    // The next owner needs the token of whoever has left something behind.
+    sql.push(if suspects == 0 { "nonce = NULL, clean = 1" } else { "clean = 0" });
+    held(shape, &mut sql, lease);
+    tx.execute(sql).await?;
+    Ok(())
+}
+
+fn held(shape: &Shape, sql: &mut super::sql::Sql, lease: Lease) {
+    sql.push(" WHERE source = ").bind(shape.source(), "text");
+    sql.push(" AND epoch = ").bind_number(signed(lease.token.epoch), "bigint");
+    sql.push(" AND nonce = ").bind_number(signed(lease.token.nonce), "bigint");
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A duration as a number to bind.
+pub(super) fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
+}

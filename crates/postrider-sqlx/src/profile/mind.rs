@@ -1,0 +1,170 @@
+//! What the active instance keeps in memory: which rows it has, which of them wait, and which keys are held.
+//!
+//! A foreign table has no column for an event's place in the order that fits into a number, so places are given out here, and mean
+//! nothing to another instance.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
+
+use postrider_core::{
+    Timestamp,
+    store::{HoldReason, Lease, Seq},
+};
+use tokio::time::Instant;
+
+/// How many places of rows that were let go are remembered: the engine tries others first, and knows them by their places.
+const LET_GO_MAX: usize = 20_000;
+
+/// Places up to this one are those of suspects.
+pub(super) const SUSPECT_TO: Seq = 1 << 20;
+
+/// A row that is in memory or waits.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub(super) id: String,
+    pub(super) key: Option<Arc<str>>,
+    /// How often it was tried when it was claimed.
+    pub(super) attempts: u32,
+    /// How often it was tried, as the table says now.
+    pub(super) counted: u32,
+    /// When it was claimed, as read back from the table.
+    pub(super) stamp: Option<String>,
+    pub(super) state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// Marked in the table, and given to the engine.
+    Claimed,
+    /// Not marked, and not due before this.
+    Waiting(Timestamp),
+}
+
+/// A key that waits for its head.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held {
+    pub(super) head: Seq,
+    pub(super) until: Timestamp,
+    pub(super) reason: HoldReason,
+}
+
+/// Where a walk over the table stopped.
+#[derive(Debug, Clone)]
+pub(super) struct Cursor {
+    pub(super) created_at: Option<String>,
+    pub(super) id: String,
+}
+
+/// What is known while a lease holds.
+#[derive(Debug, Default)]
+pub(super) struct Mind {
+    pub(super) lease: Option<Lease>,
+    pub(super) rows: BTreeMap<Seq, Row>,
+    ids: HashMap<String, Seq>,
+    pub(super) holds: HashMap<Arc<str>, Held>,
+    /// Rows that may have been under way when the last owner ended.
+    pub(super) suspects: HashSet<String>,
+    /// Keys of rows that somebody claimed who is not us.
+    pub(super) foreign: HashSet<String>,
+    pub(super) cursor: Option<Cursor>,
+    pub(super) recovered_at: Option<Instant>,
+    last: Seq,
+    last_suspect: Seq,
+}
+
+impl Mind {
+    /// Begins anew under a lease. No place is given out twice: the engine may still have rows of the lease before.
+    pub(super) fn begin(&mut self, lease: Lease) {
+        let (last, last_suspect) = (self.last.max(SUSPECT_TO), self.last_suspect);
+        *self = Self { lease: Some(lease), last, last_suspect, ..Self::default() };
+    }
+
+    /// Whether a row is in memory or waits.
+    pub(super) fn has(&self, id: &str) -> bool {
+        self.ids.get(id).is_some_and(|seq| self.rows.contains_key(seq))
+    }
+
+    /// The last place that was given out.
+    pub(super) fn last(&self) -> Seq {
+        self.last
+    }
+
+    /// The place that a row has, or would be given next.
+    pub(super) fn place(&self, id: &str) -> Seq {
+        self.ids.get(id).copied().unwrap_or(if self.suspects.contains(id) && self.last_suspect < SUSPECT_TO {
+            self.last_suspect + 1
+        } else {
+            self.last + 1
+        })
+    }
+
+    /// Takes a row up.
+    pub(super) fn insert(&mut self, row: Row) -> Seq {
+        let seq = self.place(&row.id);
+        self.suspects.remove(&row.id);
+        if seq <= SUSPECT_TO {
+            self.last_suspect = self.last_suspect.max(seq);
+        } else {
+            self.last = self.last.max(seq);
+        }
+        self.ids.insert(row.id.clone(), seq);
+        self.rows.insert(seq, row);
+        seq
+    }
+
+    /// Forgets a row. Its key is freed if it was the head.
+    pub(super) fn remove(&mut self, seq: Seq) {
+        let Some(row) = self.rows.remove(&seq) else { return };
+        self.ids.remove(&row.id);
+        if let Some(key) = &row.key
+            && self.holds.get(key).is_some_and(|held| held.head == seq)
+        {
+            self.holds.remove(key);
+        }
+    }
+
+    /// A row waits until a time. It is kept if the table cannot say so, or if its key waits with it.
+    pub(super) fn wait(&mut self, seq: Seq, until: Timestamp, attempts: u32, reason: HoldReason, told: bool) {
+        let Some(row) = self.rows.get_mut(&seq) else { return };
+        row.state = State::Waiting(until);
+        (row.attempts, row.counted, row.stamp) = (attempts, attempts, None);
+        match row.key.clone() {
+            Some(key) => {
+                self.holds.insert(key, Held { head: seq, until, reason });
+            }
+            None if told => self.remove(seq),
+            None => {}
+        }
+    }
+
+    pub(super) fn is_head(&self, seq: Seq) -> bool {
+        let key = self.rows.get(&seq).and_then(|row| row.key.as_ref());
+        key.and_then(|key| self.holds.get(key)).is_some_and(|held| held.head == seq)
+    }
+
+    /// Rows that the engine was given and has no more, sorted by place.
+    pub(super) fn given_back(&self, in_flight: &[Seq]) -> Vec<Seq> {
+        let claimed = self.rows.iter().filter(|(_, row)| row.state == State::Claimed);
+        claimed.map(|(seq, _)| *seq).filter(|seq| in_flight.binary_search(seq).is_err()).collect()
+    }
+
+    /// The engine has a row no more, and its mark is gone. A head stays one; a suspect stays one.
+    pub(super) fn let_go(&mut self, seq: Seq, now: Timestamp) {
+        if self.is_head(seq) {
+            if let Some(row) = self.rows.get_mut(&seq) {
+                row.state = State::Waiting(now);
+                row.stamp = None;
+            }
+            return;
+        }
+        let Some(id) = self.rows.get(&seq).map(|row| row.id.clone()) else { return };
+        self.remove(seq);
+        if self.ids.len() < self.rows.len() + LET_GO_MAX {
+            self.ids.insert(id, seq);
+        } else if seq <= SUSPECT_TO {
+            self.suspects.insert(id);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Delivery from tables that somebody else designed, in PostgreSQL, MySQL and MariaDB.
+//!
+//! A [`Profile`] says what such a table looks like and how that system's own program would write to it; the table is never created or
+//! altered. One instance delivers at a time, under a lease in a small table of ours beside it; the others stand by. Nothing is
+//! written through it: that is the table's own system's business. No other relay may run on the table.
+//!
+//! # Layout
+//!
+//! * `spec`, `named`, `name`: what a profile says, and those of known systems
+//! * `shape`: a profile on a table that was looked at
+//! * `sql`, `db`: statements, and running them on either database
+//! * `lane`: who may deliver
+//! * `claim`, `event`: what is due
+//! * `settle`: what became of it
+//! * `recover`: claims that nobody will settle
+//! * `mind`: what the active instance keeps in memory
+//! * `operate`: what operators see and do
+//! * `guarantees`: which promises hold
+
+mod claim;
+mod db;
+mod event;
+mod guarantees;
+mod lane;
+mod mind;
+mod name;
+mod named;
+mod operate;
+mod recover;
+mod settle;
+mod shape;
+mod spec;
+mod sql;
+mod store;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use postrider_core::{
+    Result, Target,
+    tx::{Dialect, Prefix},
+};
+use tokio::sync::Mutex;
+
+use self::{db::Db, mind::Mind, shape::Shape};
+pub use self::{
+    name::{Name, TableName},
+    spec::{Defaults, Field, NullKey, Profile, Statuses, Value},
+};
+
+/// How often a verb is tried again, and how long to wait before; doubled after each further try.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A table that somebody else designed, to be delivered from. Cloning it copies a pointer.
+#[derive(Clone)]
+pub struct ProfileStore(Arc<Inner>);
+
+struct Inner {
+    db: Db,
+    /// For messages; without the password.
+    place: String,
+    shape: Shape,
+    target: Target,
+    /// Held for as long as a verb runs: what is in memory and what is in the table change together.
+    mind: Mutex<Mind>,
+}
+
+impl ProfileStore {
+    /// Connects to `postgres://user:password@host:port/database` or `mysql://…`, and looks at the table. A table or a column that is
+    /// missing is an error that names it.
+    pub async fn connect(url: &str, profile: Profile) -> Result<Self> {
+        let (db, place) = Db::open(url).await?;
+        let kind = db.kind();
+        let fail = |error| db.error(error, format!("cannot look at the table {} in {place}", profile.table));
+        let mut tx = db.begin().await.map_err(fail)?;
+        let shape = Shape::look(kind, profile.clone(), &mut tx).await.map_err(fail)??;
+        tx.commit().await.map_err(fail)?;
+        let target = Target {
+            dialect: Dialect::Profile,
+            prefix: Prefix::default(),
+            insert_one: String::new(),
+            prepared: true,
+        };
+        let store = Self(Arc::new(Inner { db, place, shape, target, mind: Mutex::default() }));
+        tracing::info!(
+            profile = profile.name,
+            table = %profile.table,
+            promises = store.guarantees(),
+            "delivering from a table that somebody else designed"
+        );
+        Ok(store)
+    }
+
+    /// Which promises hold on this table, and which are weakened, and how.
+    pub fn guarantees(&self) -> String {
+        guarantees::guarantees(&self.0.shape)
+    }
+
+    /// The SQL of our own small tables beside it, to be read or applied by hand.
+    pub fn schema_sql(&self) -> String {
+        format!("{};\n", lane::tables(&self.0.shape).join(";\n"))
+    }
+
+    /// Closes all connections. Call it when the engine has shut down.
+    pub async fn close(&self) {
+        self.0.db.close().await;
+    }
+
+    /// What a try of a verb comes to: its end, or, after a pause, another try.
+    async fn judge<T>(
+        &self,
+        what: &'static str,
+        tried: &mut u32,
+        done: sqlx::Result<T>,
+    ) -> Option<Result<T>> {
+        let Inner { db, place, .. } = &*self.0;
+        match done {
+            Err(error) if *tried < TRIES && db.is_transient(&error) => {
+                let pause = PAUSE * 2u32.saturating_pow(*tried);
+                *tried += 1;
+                tracing::debug!(%error, ?pause, "the database could not do it now; trying again");
+                tokio::time::sleep(pause).await;
+                None
+            }
+            done => Some(done.map_err(|error| db.error(error, format!("cannot {what} in {place}")))),
+        }
+    }
+}
+
+impl fmt::Debug for ProfileStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProfileStore")
+            .field("place", &self.0.place)
+            .field("profile", &self.0.shape.profile.name)
+            .field("table", &self.0.shape.profile.table)
+            .finish_non_exhaustive()
+    }
+}

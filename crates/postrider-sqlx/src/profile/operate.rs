@@ -1,0 +1,211 @@
+//! What operators see and do.
+
+use std::time::Duration;
+
+use postrider_core::{
+    EventId, Timestamp,
+    store::{DeadLetter, EventStatus, Seq, Stats},
+};
+
+use super::{
+    Field, Value,
+    db::Tx,
+    lane::micros,
+    mind::{Mind, State},
+    recover::kept,
+    shape::Shape,
+    spec::Mark,
+    sql::Sql,
+};
+
+/// Rows with this status.
+fn having(shape: &Shape, sql: &mut Sql, status: &Value) {
+    sql.push(&format!("{} = ", shape.column(Field::Status)));
+    shape.value(sql, Field::Status, status);
+}
+
+/// Rows that are dead.
+fn is_dead(shape: &Shape, sql: &mut Sql) {
+    match &shape.profile.statuses {
+        Some(statuses) => having(shape, sql, &statuses.dead),
+        None => {
+            sql.push("NOT (");
+            shape.pending(sql);
+            sql.push(")");
+        }
+    }
+}
+
+/// Dead letters. A foreign table has no number for a place: it is the row's number among the dead.
+pub(super) async fn dead(
+    shape: &Shape,
+    tx: &mut Tx,
+    after: Seq,
+    limit: usize,
+) -> sqlx::Result<Vec<DeadLetter>> {
+    let [id, event_type, attempts, error] =
+        [Field::Id, Field::EventType, Field::Attempts, Field::Error].map(|field| shape.text(field));
+    let created = match shape.profile.has(Field::CreatedAt) {
+        true => shape.kind.micros(&shape.column(Field::CreatedAt)),
+        false => shape.kind.text("0"),
+    };
+    let mut sql = shape.sql(format!("SELECT {id}, {event_type}, {attempts}, {error}, {created}, "));
+    shape.key(&mut sql);
+    sql.push(&format!(" FROM {} WHERE ", shape.table()));
+    is_dead(shape, &mut sql);
+    sql.push(&format!(" ORDER BY {} LIMIT {limit} OFFSET {after}", shape.order()));
+    let rows = tx.fetch(sql).await?;
+    let letters = rows.iter().zip(after + 1..).map(|(row, seq)| DeadLetter {
+        seq,
+        id: EventId::from(row.text(0).unwrap_or_default()),
+        event_type: row.text(1).unwrap_or_else(|| shape.profile.event_type.clone()),
+        attempts: row.number(2).and_then(|attempts| u32::try_from(attempts).ok()).unwrap_or_default(),
+        error: row.text(3).unwrap_or_default(),
+        created_at: Timestamp::from_micros(row.number(4).unwrap_or_default()),
+        key: row.text(5),
+        blocks: false,
+    });
+    Ok(letters.collect())
+}
+
+/// Makes dead rows due again.
+pub(super) async fn redrive(shape: &Shape, tx: &mut Tx, ids: &[EventId]) -> sqlx::Result<u64> {
+    let Some(statuses) = &shape.profile.statuses else { return exhume(shape, tx, ids).await };
+    let mut sql = shape.sql(format!("UPDATE {} SET {} = ", shape.table(), shape.column(Field::Status)));
+    shape.value(&mut sql, Field::Status, &statuses.fresh);
+    if shape.profile.has(Field::Attempts) {
+        sql.push(&format!(", {} = 0", shape.column(Field::Attempts)));
+    }
+    if shape.profile.has(Field::AvailableAt) {
+        sql.push(&format!(", {} = {}", shape.column(Field::AvailableAt), shape.kind.now()));
+    }
+    sql.push(&kept(shape)).push(" WHERE ");
+    shape.ids(&mut sql, ids.iter().map(EventId::as_str));
+    sql.push(" AND ");
+    is_dead(shape, &mut sql);
+    tx.execute(sql).await
+}
+
+/// Deletes dead rows.
+pub(super) async fn discard(shape: &Shape, tx: &mut Tx, ids: &[EventId]) -> sqlx::Result<u64> {
+    let mut sql = shape.sql(format!("DELETE FROM {} WHERE ", shape.table()));
+    shape.ids(&mut sql, ids.iter().map(EventId::as_str));
+    sql.push(" AND ");
+    is_dead(shape, &mut sql);
+    let discarded = tx.execute(sql).await?;
+    if shape.profile.statuses.is_none() {
+        exhume(shape, tx, ids).await?;
+    }
+    Ok(discarded)
+}
+
+/// Takes rows out of our list of the dead.
+async fn exhume(shape: &Shape, tx: &mut Tx, ids: &[EventId]) -> sqlx::Result<u64> {
+    let mut sql = shape.sql(format!("DELETE FROM {} WHERE source = ", shape.ours("dead")));
+    sql.bind(shape.source(), "text").push(" AND ");
+    sql.among("event_id", "text", ids.iter().map(|id| id.as_str().to_owned()));
+    tx.execute(sql).await
+}
+
+/// Deletes delivered rows, where that system does.
+pub(super) async fn purge(
+    shape: &Shape,
+    tx: &mut Tx,
+    retention: Duration,
+    limit: usize,
+) -> sqlx::Result<u64> {
+    let profile = &shape.profile;
+    let Some(statuses) = profile.statuses.as_ref().filter(|_| profile.purges && profile.has(Field::DoneAt))
+    else {
+        return Ok(0);
+    };
+    let mut sql = shape.sql(format!("SELECT {} FROM {} WHERE ", shape.text(Field::Id), shape.table()));
+    having(shape, &mut sql, &statuses.done);
+    sql.push(&format!(" AND {} <= ", shape.column(Field::DoneAt))).after_now(-micros(retention));
+    sql.push(&format!(" LIMIT {limit}"));
+    let ids: Vec<String> = tx.fetch(sql).await?.iter().filter_map(|row| row.text(0)).collect();
+    if ids.is_empty() {
+        return Ok(0);
+    }
+    let mut sql = shape.sql(format!("DELETE FROM {} WHERE ", shape.table()));
+    shape.ids(&mut sql, ids.iter().map(String::as_str));
+    sql.push(" AND ");
+    having(shape, &mut sql, &statuses.done);
+    tx.execute(sql).await
+}
+
+/// How much of everything there is.
+pub(super) async fn stats(shape: &Shape, tx: &mut Tx, mind: &Mind) -> sqlx::Result<Stats> {
+    let count = shape.kind.text("COUNT(*)");
+    let select = || shape.sql(format!("SELECT {count} FROM {} WHERE ", shape.table()));
+    let mut pending = select();
+    match (shape.mark, &shape.profile.statuses) {
+        (Mark::Status, Some(statuses)) => {
+            pending.push("NOT (");
+            having(shape, &mut pending, &statuses.done);
+            pending.push(" OR ");
+            having(shape, &mut pending, &statuses.dead);
+            pending.push(")");
+        }
+        _ => shape.pending(&mut pending),
+    }
+    let mut dead = select();
+    is_dead(shape, &mut dead);
+    let mut stats =
+        Stats { pending: one(tx, pending).await?, dead: one(tx, dead).await?, ..Stats::default() };
+    if let Some(statuses) = &shape.profile.statuses {
+        let mut done = select();
+        having(shape, &mut done, &statuses.done);
+        stats.done = one(tx, done).await?;
+    }
+    let waiting = mind.rows.values().filter(|row| matches!(row.state, State::Waiting(_))).count();
+    (stats.waiting, stats.held_keys) = (waiting as u64, mind.holds.len() as u64);
+    Ok(stats)
+}
+
+async fn one(tx: &mut Tx, sql: Sql) -> sqlx::Result<u64> {
+    let rows = tx.fetch(sql).await?;
+    Ok(rows
+        .first()
+        .and_then(|row| row.number(0))
+        .and_then(|count| u64::try_from(count).ok())
+        .unwrap_or_default())
+}
+
+/// Where one event is.
+pub(super) async fn status(
+    shape: &Shape,
+    tx: &mut Tx,
+    mind: &Mind,
+    id: &EventId,
+) -> sqlx::Result<EventStatus> {
+    let kind = shape.kind;
+    let [attempts, error] = [Field::Attempts, Field::Error].map(|field| shape.text(field));
+    let done_at = match shape.profile.has(Field::DoneAt) {
+        true => kind.micros(&shape.column(Field::DoneAt)),
+        false => kind.text("NULL"),
+    };
+    let mut sql = shape.sql(format!("SELECT {attempts}, {error}, {done_at}, CASE WHEN "));
+    is_dead(shape, &mut sql);
+    sql.push(" THEN 'dead' WHEN ");
+    match &shape.profile.statuses {
+        Some(statuses) => having(shape, &mut sql, &statuses.done),
+        None => _ = sql.push("1 = 0"),
+    }
+    sql.push(&format!(" THEN 'done' ELSE 'pending' END FROM {} WHERE ", shape.table()));
+    shape.ids(&mut sql, std::iter::once(id.as_str()));
+    let rows = tx.fetch(sql).await?;
+    let Some(row) = rows.first() else { return Ok(EventStatus::Absent) };
+    let attempts = row.number(0).and_then(|attempts| u32::try_from(attempts).ok()).unwrap_or_default();
+    let error = row.text(1);
+    Ok(match row.text(3).as_deref() {
+        Some("dead") => EventStatus::Dead { attempts, error: error.unwrap_or_default() },
+        Some("done") => {
+            EventStatus::Done { done_at: Timestamp::from_micros(row.number(2).unwrap_or_default()) }
+        }
+        _ => match mind.rows.get(&mind.place(id.as_str())).map(|row| row.state) {
+            Some(State::Waiting(available_at)) => EventStatus::Waiting { attempts, available_at, error },
+            _ => EventStatus::New,
+        },
+    })
+}

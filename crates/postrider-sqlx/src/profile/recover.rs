@@ -1,0 +1,225 @@
+//! Claims that nobody will settle: what the last owner left behind, and what somebody else claimed and forgot.
+
+use std::{sync::Arc, time::Duration};
+
+use postrider_core::{
+    Timestamp,
+    store::{HoldReason, Lease, Seq, Token},
+};
+use tracing::warn;
+
+use super::{
+    Field,
+    db::Tx,
+    lane::{fence, micros},
+    mind::{Mind, Row, State},
+    shape::Shape,
+    spec::Mark,
+    sql::Sql,
+};
+
+/// Most rows that are recovered at once, and most keys or waiting rows that are taken up at the start.
+const BATCH: usize = 100;
+const AT_START_MAX: usize = 100_000;
+
+/// Rows that count as suspects after an unclean end where the table does not say which were under way.
+const SUSPECTS_UNMARKED: usize = 1000;
+
+/// What the owner of a lease marks rows with.
+pub(super) fn mark_of(token: Token) -> String {
+    format!("postrider-{}-{:x}", token.epoch, token.nonce)
+}
+
+/// The row is claimed; by this token, where the table says by whom.
+fn claimed(shape: &Shape, sql: &mut Sql, token: Option<Token>) {
+    match (shape.mark, &shape.profile.statuses) {
+        (Mark::Owner, _) => {
+            sql.push(&format!("{} ", shape.column(Field::ClaimedBy)));
+            match token {
+                Some(token) => sql.push("= ").bind(mark_of(token), shape.of_type(Field::ClaimedBy)),
+                None => sql.push("IS NOT NULL"),
+            };
+            sql.push(" AND ");
+            shape.pending(sql);
+        }
+        (Mark::Status, Some(statuses)) => {
+            sql.push(&format!("{} = ", shape.column(Field::Status)));
+            if let Some(value) = &statuses.claimed {
+                shape.value(sql, Field::Status, value);
+            }
+        }
+        _ => {
+            sql.push("1 = 0");
+        }
+    }
+}
+
+/// What takes the mark of a claim off a row.
+fn unmarking(shape: &Shape) -> Sql {
+    let mut sql = shape.sql(format!("UPDATE {} SET ", shape.table()));
+    match (shape.mark, &shape.profile.statuses) {
+        (Mark::Status, Some(statuses)) => {
+            sql.push(&format!("{} = ", shape.column(Field::Status)));
+            shape.value(&mut sql, Field::Status, &statuses.retry);
+        }
+        _ => {
+            sql.push(&unlocked(shape));
+        }
+    }
+    sql.push(&kept(shape));
+    sql
+}
+
+/// The columns of a lock, emptied.
+pub(super) fn unlocked(shape: &Shape) -> String {
+    let columns = [Field::ClaimedBy, Field::ClaimedAt].into_iter().filter(|field| shape.profile.has(*field));
+    columns.map(|field| format!("{} = NULL", shape.column(field))).collect::<Vec<_>>().join(", ")
+}
+
+/// Some MySQL servers set the first timestamp of a row to now whenever the row is changed, unless it is set to itself.
+pub(super) fn kept(shape: &Shape) -> String {
+    let created = shape.column(Field::CreatedAt);
+    match shape.kind.is_mysql() && shape.profile.has(Field::CreatedAt) {
+        true => format!(", {created} = {created}"),
+        false => String::new(),
+    }
+}
+
+/// The last owner ended without giving the lane back: what it had claimed is due again, without an attempt counted, and suspect.
+pub(super) async fn from_the_last_owner(
+    shape: &Shape,
+    tx: &mut Tx,
+    mind: &mut Mind,
+    last: Token,
+) -> sqlx::Result<()> {
+    let mut sql = shape.sql(format!("SELECT {} FROM {} WHERE ", shape.text(Field::Id), shape.table()));
+    if shape.mark == Mark::Nothing {
+        // Whatever comes first may have been under way. Without a column to count in, suspicion would be of no use.
+        if !shape.profile.has(Field::Attempts) {
+            return Ok(());
+        }
+        shape.pending(&mut sql);
+        sql.push(&format!(" ORDER BY {} LIMIT {SUSPECTS_UNMARKED}", shape.order()));
+    } else {
+        claimed(shape, &mut sql, Some(last));
+        sql.push(" FOR UPDATE");
+    }
+    mind.suspects = tx.fetch(sql).await?.iter().filter_map(|row| row.text(0)).collect();
+    if shape.mark != Mark::Nothing && !mind.suspects.is_empty() {
+        warn!(table = %shape.profile.table, events = mind.suspects.len(), "the last owner left claimed events behind");
+        let mut sql = unmarking(shape);
+        sql.push(" WHERE ");
+        claimed(shape, &mut sql, Some(last));
+        tx.execute(sql).await?;
+    }
+    Ok(())
+}
+
+/// Takes up what keeps keys waiting: rows that somebody else has claimed, and rows that the table says are to be tried later.
+pub(super) async fn look_around(
+    shape: &Shape,
+    tx: &mut Tx,
+    mind: &mut Mind,
+    first: bool,
+) -> sqlx::Result<()> {
+    if !shape.is_ordered() {
+        return Ok(());
+    }
+    if shape.mark == Mark::Status {
+        let mut sql = shape.sql("SELECT DISTINCT ");
+        shape.key(&mut sql);
+        sql.push(&format!(" FROM {} WHERE ", shape.table()));
+        claimed(shape, &mut sql, None);
+        let ours: Vec<&str> =
+            mind.rows.values().filter(|row| row.state == State::Claimed).map(|row| row.id.as_str()).collect();
+        if !ours.is_empty() {
+            sql.push(" AND NOT ");
+            shape.ids(&mut sql, ours.into_iter());
+        }
+        sql.push(&format!(" LIMIT {AT_START_MAX}"));
+        mind.foreign = tx.fetch(sql).await?.iter().filter_map(|row| row.text(0)).collect();
+    }
+    let Some(statuses) = shape.profile.statuses.as_ref().filter(|_| shape.profile.has(Field::AvailableAt))
+    else {
+        return Ok(());
+    };
+    if !first || !shape.profile.has(Field::Attempts) {
+        return Ok(());
+    }
+    let mut sql = shape.sql(format!("SELECT {}, ", shape.text(Field::Id)));
+    shape.key(&mut sql);
+    let (attempts, due) = (shape.column(Field::Attempts), shape.column(Field::AvailableAt));
+    sql.push(&format!(", {}, {}", shape.kind.text(&attempts), shape.kind.micros(&due)));
+    sql.push(&format!(" FROM {} WHERE {} = ", shape.table(), shape.column(Field::Status)));
+    shape.value(&mut sql, Field::Status, &statuses.retry);
+    sql.push(&format!(" AND {attempts} > 0 AND {due} > {}", shape.kind.now()));
+    sql.push(&format!(" ORDER BY {} LIMIT {AT_START_MAX}", shape.order()));
+    for row in tx.fetch(sql).await? {
+        let (Some(id), Some(key), Some(due)) = (row.text(0), row.text(1), row.number(3)) else { continue };
+        let (key, until): (Arc<str>, _) = (key.into(), Timestamp::from_micros(due));
+        if mind.holds.contains_key(&key) {
+            continue;
+        }
+        let attempts = row.number(2).and_then(|attempts| u32::try_from(attempts).ok()).unwrap_or_default();
+        let state = State::Waiting(until);
+        let seq = mind.insert(Row { id, key: Some(key), attempts, counted: attempts, stamp: None, state });
+        mind.wait(seq, until, attempts, HoldReason::Retry, true);
+    }
+    Ok(())
+}
+
+/// Looks for abandoned claims if the lane is still held. Says how many there were.
+pub(super) async fn recover(
+    shape: &Shape,
+    tx: &mut Tx,
+    mind: &mut Mind,
+    lease: Lease,
+    older_than: Duration,
+) -> sqlx::Result<u64> {
+    if fence(shape, tx, lease).await?.is_none() {
+        return Ok(0);
+    }
+    let recovered = abandoned(shape, tx, mind, older_than).await?;
+    look_around(shape, tx, mind, false).await?;
+    Ok(recovered)
+}
+
+/// Makes rows due again that were claimed longer ago than this and are not ours, in batches. Says how many there were.
+async fn abandoned(shape: &Shape, tx: &mut Tx, mind: &Mind, older_than: Duration) -> sqlx::Result<u64> {
+    // Without a time nobody can say how old a claim is.
+    if shape.mark == Mark::Nothing || !shape.profile.has(Field::ClaimedAt) {
+        return Ok(0);
+    }
+    let mut sql = shape.sql(format!("SELECT {} FROM {} WHERE ", shape.text(Field::Id), shape.table()));
+    claimed(shape, &mut sql, None);
+    sql.push(&format!(" AND {} <= ", shape.column(Field::ClaimedAt))).after_now(-micros(older_than));
+    sql.push(&format!(" ORDER BY {} LIMIT {}", shape.order(), BATCH + mind.rows.len()));
+    sql.push(" FOR UPDATE");
+    let found = tx.fetch(sql).await?;
+    let foreign: Vec<String> =
+        found.iter().filter_map(|row| row.text(0)).filter(|id| !mind.has(id)).collect();
+    if foreign.is_empty() {
+        return Ok(0);
+    }
+    let mut sql = unmarking(shape);
+    sql.push(" WHERE ");
+    shape.ids(&mut sql, foreign.iter().map(String::as_str));
+    let recovered = tx.execute(sql).await?;
+    warn!(table = %shape.profile.table, events = recovered, "claims that nobody settled were taken back");
+    Ok(recovered)
+}
+
+/// Takes the marks off rows that the engine has no more. The rows stay in memory until the transaction is committed.
+pub(super) async fn unmark(shape: &Shape, tx: &mut Tx, mind: &Mind, seqs: &[Seq]) -> sqlx::Result<()> {
+    let rows: Vec<&Row> = seqs.iter().filter_map(|seq| mind.rows.get(seq)).collect();
+    if rows.is_empty() || shape.mark == Mark::Nothing {
+        return Ok(());
+    }
+    let mut sql = unmarking(shape);
+    sql.push(" WHERE ");
+    shape.ids(&mut sql, rows.iter().map(|row| row.id.as_str()));
+    sql.push(" AND ");
+    claimed(shape, &mut sql, mind.lease.map(|lease| lease.token));
+    tx.execute(sql).await?;
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! A profile on a table that was looked at: which columns there are, of which types, and what SQL is made of them.
+
+use std::collections::BTreeMap;
+
+use postrider_core::{GLOBAL_AGGREGATE, SchemaError, event::limits::PAYLOAD_BYTES_MAX};
+
+use super::{
+    Field, NullKey, Profile, Value,
+    db::Tx,
+    spec::Mark,
+    sql::{Kind, Sql},
+};
+
+/// A profile on its table.
+#[derive(Debug)]
+pub(super) struct Shape {
+    pub(super) kind: Kind,
+    pub(super) profile: Profile,
+    pub(super) mark: Mark,
+    types: BTreeMap<Field, String>,
+}
+
+impl Shape {
+    /// Looks at the table. The outer error is the database's, the inner one says what is missing.
+    pub(super) async fn look(
+        kind: Kind,
+        profile: Profile,
+        tx: &mut Tx,
+    ) -> sqlx::Result<Result<Self, SchemaError>> {
+        let table = &profile.table;
+        let mut sql;
+        if kind.is_mysql() {
+            sql = Sql::new(
+                kind,
+                "SELECT CAST(column_name AS CHAR), CAST(data_type AS CHAR) FROM information_schema.columns WHERE table_schema = ",
+            );
+            match &table.schema {
+                Some(schema) => sql.bind(schema.as_str(), "text"),
+                None => sql.push("DATABASE()"),
+            };
+            sql.push(" AND table_name = ").bind(table.name.as_str(), "text");
+        } else {
+            sql = Sql::new(
+                kind,
+                "SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute WHERE attnum > 0 AND NOT attisdropped \
+                 AND attrelid = to_regclass(",
+            );
+            sql.bind(kind.table(table), "text").push(")");
+        }
+        let rows = tx.fetch(sql).await?;
+        if rows.is_empty() {
+            return Ok(Err(SchemaError::ForeignTable { table: table.to_string() }));
+        }
+        let found: Vec<(String, String)> =
+            rows.iter().filter_map(|row| Some((row.text(0)?, row.text(1)?))).collect();
+        let mut types = BTreeMap::new();
+        for (field, name) in &profile.columns {
+            let same = |column: &str| match kind.is_mysql() {
+                true => column.eq_ignore_ascii_case(name.as_str()),
+                false => column == name.as_str(),
+            };
+            let Some((_, of_type)) = found.iter().find(|(column, _)| same(column)) else {
+                let (table, column) = (table.to_string(), name.to_string());
+                return Ok(Err(SchemaError::ForeignColumn { table, column }));
+            };
+            types.insert(*field, of_type.clone());
+        }
+        let mark = profile.mark();
+        Ok(Ok(Self { kind, profile, mark, types }))
+    }
+
+    pub(super) fn table(&self) -> String {
+        self.kind.table(&self.profile.table)
+    }
+
+    /// A table of ours.
+    pub(super) fn ours(&self, name: &'static str) -> String {
+        self.kind.table(&self.profile.beside.with_suffix(name))
+    }
+
+    /// A column, or NULL.
+    pub(super) fn column(&self, field: Field) -> String {
+        self.profile.columns.get(&field).map_or("NULL".to_owned(), |name| self.kind.quoted(name))
+    }
+
+    pub(super) fn of_type(&self, field: Field) -> &str {
+        self.types.get(&field).map_or("text", String::as_str)
+    }
+
+    pub(super) fn text(&self, field: Field) -> String {
+        self.kind.text(&self.column(field))
+    }
+
+    pub(super) fn sql(&self, text: impl Into<String>) -> Sql {
+        Sql::new(self.kind, text)
+    }
+
+    /// A value of a column.
+    pub(super) fn value(&self, sql: &mut Sql, field: Field, value: &Value) {
+        match value {
+            Value::Text(text) => sql.bind(text.as_str(), self.of_type(field)),
+            Value::Number(number) => sql.bind_number(*number, self.of_type(field)),
+        };
+    }
+
+    /// The row is one of these.
+    pub(super) fn ids<'a>(&self, sql: &mut Sql, ids: impl Iterator<Item = &'a str>) {
+        sql.among(&self.column(Field::Id), self.of_type(Field::Id), ids.map(str::to_owned));
+    }
+
+    /// The row is neither delivered nor dead, and nobody of this system has claimed it by a status.
+    pub(super) fn pending(&self, sql: &mut Sql) {
+        match &self.profile.statuses {
+            Some(statuses) => {
+                let column = self.column(Field::Status);
+                sql.push(&format!("{column} IN ("));
+                self.value(sql, Field::Status, &statuses.fresh);
+                if statuses.retry != statuses.fresh {
+                    sql.push(", ");
+                    self.value(sql, Field::Status, &statuses.retry);
+                }
+                sql.push(")");
+            }
+            None => {
+                let dead = self.ours("dead");
+                let id = self.text(Field::Id);
+                sql.push(&format!(
+                    "NOT EXISTS (SELECT 1 FROM {dead} d WHERE d.event_id = {id} AND d.source = "
+                ))
+                .bind(self.source(), "text")
+                .push(")");
+            }
+        }
+    }
+
+    /// What our own tables know this table by.
+    pub(super) fn source(&self) -> String {
+        self.profile.table.to_string()
+    }
+
+    /// The key that orders a row, as text.
+    pub(super) fn key(&self, sql: &mut Sql) {
+        let kind = self.kind;
+        if self.profile.has(Field::Key) {
+            match &self.profile.null_key {
+                NullKey::Ordered(key) => {
+                    sql.push(&format!("COALESCE({}, ", self.text(Field::Key))).bind(key, "text").push(")")
+                }
+                NullKey::Unordered => sql.push(&self.text(Field::Key)),
+            };
+        } else if self.profile.has(Field::AggregateId) {
+            let (of, id) = (self.text(Field::AggregateType), self.text(Field::AggregateId));
+            let of = format!("COALESCE({of}, '{GLOBAL_AGGREGATE}')");
+            sql.push(&kind.pick(format!("({of} || ':' || {id})"), format!("CONCAT({of}, ':', {id})")));
+        } else {
+            sql.push("NULL");
+        }
+    }
+
+    pub(super) fn is_ordered(&self) -> bool {
+        self.profile.has(Field::Key) || self.profile.has(Field::AggregateId)
+    }
+
+    /// The order of rows. Columns are named with their table: PostgreSQL would take a bare name for the text that is selected.
+    pub(super) fn order(&self) -> String {
+        let table = self.kind.quoted(&self.profile.table.name);
+        let fields = [Field::CreatedAt, Field::Id].into_iter().filter(|field| self.profile.has(*field));
+        fields.map(|field| format!("{table}.{}", self.column(field))).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether the payload is bytes and not text.
+    pub(super) fn is_bytes(&self, field: Field) -> bool {
+        let of_type = self.of_type(field);
+        of_type == "bytea" || of_type.ends_with("blob") || of_type.ends_with("binary")
+    }
+
+    /// A column of any length, as bytes; nothing of what is longer than anything may be.
+    pub(super) fn cargo(&self, field: Field) -> String {
+        let size = self.size(field);
+        let column = match (self.kind.is_mysql(), self.is_bytes(field)) {
+            (true, _) => format!("CAST({} AS BINARY)", self.column(field)),
+            (false, true) => self.column(field),
+            (false, false) => self.text(field),
+        };
+        format!("CASE WHEN {size} <= {PAYLOAD_BYTES_MAX} THEN {column} END")
+    }
+
+    /// How many bytes a column has.
+    pub(super) fn size(&self, field: Field) -> String {
+        match self.is_bytes(field) || self.kind.is_mysql() {
+            true => format!("OCTET_LENGTH({})", self.column(field)),
+            false => format!("octet_length({})", self.text(field)),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The verbs.
+
+use std::time::Duration;
+
+use postrider_core::{
+    BoxFuture, EventId, Result, Store, Target, Timestamp,
+    store::{
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
+        Settled, Settlement, Stats,
+    },
+};
+use tokio::time::Instant;
+
+use super::{ProfileStore, claim::Claiming, lane, lane::LANE, operate, recover, settle::Settle};
+
+/// Runs a verb as one transaction, and again if another try may help. A macro, because the futures of closures that borrow cannot be
+/// shown to cross threads.
+macro_rules! run {
+    ($store:ident, $what:literal, |$tx:ident| $verb:expr) => {{
+        let mut tried = 0;
+        loop {
+            let done = async {
+                let mut tx = $store.0.db.begin().await?;
+                let $tx = &mut tx;
+                let done = $verb.await?;
+                tx.commit().await?;
+                sqlx::Result::Ok(done)
+            };
+            let done = done.await;
+            if let Some(end) = $store.judge($what, &mut tried, done).await {
+                break end;
+            }
+        }
+    }};
+}
+
+impl Store for ProfileStore {
+    fn features(&self) -> Features {
+        Features { lanes: 1, shared_clock: true, late_commits: true }
+    }
+
+    fn target(&self) -> &Target {
+        &self.0.target
+    }
+
+    fn migrate(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let shape = &self.0.shape;
+            run!(self, "create our tables", |tx| lane::migrate(shape, tx))
+        })
+    }
+
+    fn join<'a>(&'a self, _instance: &'a str, _ttl: Duration) -> BoxFuture<'a, Result<u32>> {
+        // There is one lane, and whoever has it keeps it: how many stand by makes no difference.
+        Box::pin(std::future::ready(Ok(1)))
+    }
+
+    fn leave<'a>(&'a self, _instance: &'a str) -> BoxFuture<'a, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
+        Box::pin(async move {
+            let shape = &self.0.shape;
+            let mut mind = self.0.mind.lock().await;
+            run!(self, "take the lane", |tx| lane::lease(shape, tx, &mut mind, request))
+        })
+    }
+
+    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Vec<Lane>>> {
+        Box::pin(async move {
+            let shape = &self.0.shape;
+            let Some(&lease) = leases.iter().find(|lease| lease.lane == LANE) else { return Ok(Vec::new()) };
+            let held = run!(self, "renew the lease", |tx| lane::renew(shape, tx, lease, ttl))?;
+            Ok(if held { vec![LANE] } else { Vec::new() })
+        })
+    }
+
+    fn mark_sent<'a>(&'a self, _marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
+        // The claim has marked each row, or nothing could.
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let shape = &self.0.shape;
+            let mut mind = self.0.mind.lock().await;
+            let ours = lanes.iter().find(|(lease, _)| mind.lease == Some(*lease));
+            let Some(&(lease, suspects)) = ours else { return Ok(()) };
+            run!(self, "release the lane", |tx| lane::release(shape, tx, &mind, lease, suspects))?;
+            mind.lease = None;
+            Ok(())
+        })
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
+        Box::pin(async move {
+            let shape = &self.0.shape;
+            let mut mind = self.0.mind.lock().await;
+            let lost = || Claimed {
+                lost: claim.lanes.iter().map(|lane| lane.lease.lane).collect(),
+                ..Claimed::default()
+            };
+            let ours = claim.lanes.iter().find(|lane| mind.lease == Some(lane.lease));
+            let Some(lane) = ours else { return Ok(lost()) };
+            let claiming = Claiming { shape, claim, lease: lane.lease, from: lane.from };
+
+            let back = mind.given_back(&claim.in_flight);
+            if !back.is_empty() {
+                let now = run!(self, "take events back", |tx| claiming.take_back(tx, &mind, &back))?;
+                let Some(now) = now else { return Ok(lost()) };
+                back.into_iter().for_each(|seq| mind.let_go(seq, now));
+            }
+            let every = shape.profile.recover_every;
+            if mind.recovered_at.is_none_or(|at| at.elapsed() >= every) {
+                let after = shape.profile.recover_after;
+                run!(self, "recover events", |tx| recover::recover(shape, tx, &mut mind, lane.lease, after))?;
+                mind.recovered_at = Some(Instant::now());
+            }
+            run!(self, "claim events", |tx| claiming.claim(tx, &mut mind))
+        })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        leases: &'a [Lease],
+        settlements: &'a [Settlement],
+        _retention: Duration,
+    ) -> BoxFuture<'a, Result<Settled>> {
+        Box::pin(async move {
+            let shape = &self.0.shape;
+            let mut mind = self.0.mind.lock().await;
+            let Some(&lease) = leases.first() else { return Ok(Settled::default()) };
+            let settle = Settle { shape, lease };
+            let (settled, then) = run!(self, "settle events", |tx| settle.settle(tx, &mind, settlements))?;
+            then.into_iter().for_each(|then| then.apply(shape, &mut mind));
+            Ok(settled)
+        })
+    }
+
+    fn recover(&self, older_than: Duration) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(async move {
+            let shape = &self.0.shape;
+            let mut mind = self.0.mind.lock().await;
+            // Whoever stands by cannot tell what is abandoned.
+            let Some(lease) = mind.lease else { return Ok(0) };
+            run!(self, "recover events", |tx| recover::recover(shape, tx, &mut mind, lease, older_than))
+        })
+    }
+
+    fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
+        Box::pin(async move {
+            run!(self, "list dead letters", |tx| operate::dead(&self.0.shape, tx, after, limit))
+        })
+    }
+
+    fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(async move { run!(self, "redrive events", |tx| operate::redrive(&self.0.shape, tx, ids)) })
+    }
+
+    fn discard<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(async move { run!(self, "discard events", |tx| operate::discard(&self.0.shape, tx, ids)) })
+    }
+
+    fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(async move {
+            run!(self, "purge delivered events", |tx| operate::purge(&self.0.shape, tx, retention, limit))
+        })
+    }
+
+    fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
+        Box::pin(async move {
+            let mind = self.0.mind.lock().await;
+            run!(self, "count events", |tx| operate::stats(&self.0.shape, tx, &mind))
+        })
+    }
+
+    fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {
+        Box::pin(async move {
+            let mind = self.0.mind.lock().await;
+            run!(self, "look for an event", |tx| operate::status(&self.0.shape, tx, &mind, id))
+        })
+    }
+
+    fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
+        Box::pin(async move {
+            let mind = self.0.mind.lock().await;
+            Ok(mind.holds.get(key).map(|held| Hold {
+                lane: LANE,
+                key: key.to_owned(),
+                seq: held.head,
+                reason: held.reason,
+                until: Some(held.until).filter(|until| *until > Timestamp::EPOCH),
+                parked: 0,
+            }))
+        })
+    }
+}

@@ -1,0 +1,174 @@
+//! A database for one test, statements that run on either server, and an engine over a profile.
+
+use std::{
+    collections::BTreeMap,
+    env, process,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use postrider::{DeadHeads, Delivery, Outbox, Outcome};
+use postrider_sqlx::profile::{Profile, ProfileStore};
+use postrider_testkit::conformance::{Checked, Failure};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row};
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Postgres,
+    Mysql,
+}
+
+pub(crate) const BOTH: [Kind; 2] = [Kind::Postgres, Kind::Mysql];
+
+/// A database that goes away with its test.
+pub(crate) struct Database {
+    pub(crate) kind: Kind,
+    pub(crate) url: String,
+    name: String,
+    server: String,
+}
+
+impl Database {
+    pub(crate) async fn new(kind: Kind, ddl: &str) -> Result<Self, Failure> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let variable = match kind {
+            Kind::Postgres => "POSTRIDER_TEST_POSTGRES_URL",
+            Kind::Mysql => "POSTRIDER_TEST_MYSQL_URL",
+        };
+        let server = env::var(variable).map_err(|_| {
+            format!("{variable} names no server: run `cargo xtask services up` and `eval $(cargo xtask services env)`")
+        })?;
+        let name = format!("profile_{}_{}", process::id(), NUMBERS.fetch_add(1, Relaxed));
+        run_on(kind, &server, &format!("CREATE DATABASE {name}")).await?;
+        let (base, _) = server.split_once('?').unwrap_or((&server, ""));
+        let (base, _) = base.rsplit_once('/').ok_or("a URL names a database")?;
+        let database = Self { kind, url: format!("{base}/{name}"), name, server };
+        database.run(ddl).await?;
+        Ok(database)
+    }
+
+    pub(crate) async fn run(&self, sql: &str) -> Checked {
+        run_on(self.kind, &self.url, sql).await
+    }
+
+    /// Rows of text.
+    pub(crate) async fn rows(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>, Failure> {
+        macro_rules! rows {
+            ($connection:ty) => {{
+                let mut conn = <$connection>::connect(&self.url).await?;
+                let rows = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).fetch_all(&mut conn).await?;
+                conn.close().await?;
+                rows.iter()
+                    .map(|row| {
+                        (0..row.len()).map(|n| Ok(row.try_get_unchecked::<Option<String>, _>(n)?)).collect()
+                    })
+                    .collect::<Result<Vec<Vec<_>>, Failure>>()
+            }};
+        }
+        match self.kind {
+            Kind::Postgres => rows!(PgConnection),
+            Kind::Mysql => rows!(MySqlConnection),
+        }
+    }
+
+    /// Rows as `a|b|c`, null as nothing.
+    pub(crate) async fn lines(&self, sql: &str) -> Result<Vec<String>, Failure> {
+        let rows = self.rows(sql).await?;
+        let line = |row: Vec<Option<String>>| {
+            row.into_iter().map(Option::unwrap_or_default).collect::<Vec<_>>().join("|")
+        };
+        Ok(rows.into_iter().map(line).collect())
+    }
+
+    /// Waits until a statement returns these lines.
+    pub(crate) async fn until(&self, sql: &str, expected: &[&str]) -> Checked {
+        let started = Instant::now();
+        loop {
+            let lines = self.lines(sql).await?;
+            if lines == expected {
+                return Ok(());
+            }
+            if started.elapsed() > PATIENCE {
+                return Err(format!("{:?}: {sql} gives {lines:?} and not {expected:?}", self.kind).into());
+            }
+        }
+    }
+
+    pub(crate) async fn drop(self) -> Checked {
+        let force = if self.kind == Kind::Postgres { " WITH (FORCE)" } else { "" };
+        run_on(self.kind, &self.server, &format!("DROP DATABASE {}{force}", self.name)).await
+    }
+}
+
+async fn run_on(kind: Kind, url: &str, sql: &str) -> Checked {
+    let sql = AssertSqlSafe(sql.to_owned());
+    match kind {
+        Kind::Postgres => {
+            let mut conn = PgConnection::connect(url).await?;
+            sqlx::raw_sql(sql).execute(&mut conn).await?;
+            conn.close().await?;
+        }
+        Kind::Mysql => {
+            let mut conn = MySqlConnection::connect(url).await?;
+            sqlx::raw_sql(sql).execute(&mut conn).await?;
+            conn.close().await?;
+        }
+    }
+    Ok(())
+}
+
+/// What came, by key, in order; each event once.
+pub(crate) type Came = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
+
+/// Delivers; events whose payload says `poison` fail, others come.
+pub(crate) async fn deliver(
+    url: &str,
+    profile: Profile,
+    attempts: u32,
+    came: &Came,
+) -> Result<(ProfileStore, Outbox), Failure> {
+    let store = ProfileStore::connect(url, profile).await?;
+    let came = Arc::clone(came);
+    let outbox = Outbox::builder()
+        .store(store.clone())
+        .lease(Duration::from_secs(2))
+        .poll(Duration::from_millis(10), Duration::from_millis(100))
+        .retry_with(|_, _| Duration::from_millis(20))
+        .max_attempts(attempts)
+        .dead_heads(DeadHeads::Skip)
+        .otherwise(move |delivery: Delivery| {
+            let came = Arc::clone(&came);
+            async move {
+                if delivery.payload().as_text().unwrap_or_default().contains("poison") {
+                    return Outcome::retry("cannot be delivered");
+                }
+                let mut came = came.lock().unwrap_or_else(PoisonError::into_inner);
+                let of_key = came.entry(delivery.key().unwrap_or_default().to_owned()).or_default();
+                let id = delivery.id().to_string();
+                if !of_key.contains(&id) {
+                    of_key.push(id);
+                }
+                Outcome::Delivered
+            }
+        })
+        .start()
+        .await?;
+    Ok((store, outbox))
+}
+
+/// Takes what is there and never comes back with an outcome.
+pub(crate) async fn hang(url: &str, profile: Profile) -> Result<Outbox, Failure> {
+    let outbox = Outbox::builder()
+        .store(ProfileStore::connect(url, profile).await?)
+        .lease(Duration::from_secs(2))
+        .poll(Duration::from_millis(10), Duration::from_millis(100))
+        .otherwise(|_: Delivery| std::future::pending::<()>())
+        .start()
+        .await?;
+    Ok(outbox)
+}
