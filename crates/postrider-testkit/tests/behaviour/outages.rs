@@ -124,6 +124,8 @@ async fn an_outage_writes_next_to_nothing_to_the_database() {
     pass(secs(600)).await;
     assert_eq!(doors.settle.calls(), 0, "a refused event is not settled");
     outside.is_back();
+    // The longest pause between two probes.
+    pass(secs(90)).await;
     site.until_all_done(5000).await;
 }
 
