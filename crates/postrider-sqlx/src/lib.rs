@@ -6,7 +6,7 @@
 //! * [`sqlite`]: the outbox in a SQLite database, and the writers for the transactions of `sqlx` and `rusqlite`
 //! * [`mysql`]: the outbox in a MySQL or MariaDB database, and the writers for the transactions of `sqlx`
 //! * [`Server`]: which product a database is, and which version of it
-//! * [`profile`]: delivery from tables that somebody else designed, in PostgreSQL, MySQL and MariaDB
+//! * `profile`: delivery from tables that somebody else designed, in PostgreSQL, MySQL and MariaDB
 //!
 #![cfg_attr(feature = "sqlite", doc = "```")]
 #![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
