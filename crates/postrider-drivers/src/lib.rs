@@ -18,6 +18,7 @@
 //!
 #![cfg_attr(feature = "tokio-postgres", doc = "```no_run")]
 #![cfg_attr(not(feature = "tokio-postgres"), doc = "```ignore")]
+//! # use postrider_drivers as _;
 //! # use postrider_core::{CallerTx, Event, Result, Target, tx::OnDuplicate};
 //! # async fn place(client: &mut tokio_postgres::Client, target: &Target) -> Result<(), Box<dyn std::error::Error>> {
 //! let tx = client.transaction().await?;

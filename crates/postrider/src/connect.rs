@@ -62,8 +62,8 @@ impl fmt::Debug for Connected {
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> postrider::Result<()> {
 /// let found = postrider::connect("sqlite::memory:").await?;
 /// assert_eq!((found.product, found.lanes()), ("SQLite", 1));
-/// let outbox = postrider::Outbox::builder().shared_store(found.store).start().await?;
-/// # outbox.shutdown().await;
+/// let outbox = postrider::Outbox::builder().shared_store(found.store).write_only().await?;
+/// # assert_eq!(outbox.stats().await?.pending, 0);
 /// # Ok(()) }
 /// ```
 pub async fn connect(url: &str) -> Result<Connected> {
