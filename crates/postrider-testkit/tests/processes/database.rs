@@ -74,7 +74,10 @@ pub(crate) struct Database {
 
 impl Database {
     pub(crate) async fn create(kind: Kind) -> Result<Self, Failure> {
-        let server = Server::borrow(kind)?;
+        let server = Server::borrow(match kind {
+            Kind::Postgres => "postgres",
+            Kind::Mysql => "mariadb",
+        })?;
         run(kind, &server.url, format!("CREATE DATABASE {NAME}")).await?;
         let store = connect(&named(&server.url, None)?).await?;
         let pool = match &store {

@@ -1,4 +1,5 @@
-//! A server that this test has alone, so that it may restart it: `cargo xtask services lend`, which ends with this process.
+//! A server that a test has alone, so that it may restart it or change its settings: `cargo xtask services lend`, which ends with
+//! this process.
 
 use std::{
     env,
@@ -8,8 +9,6 @@ use std::{
 };
 
 use postrider_testkit::conformance::Failure;
-
-use crate::database::Kind;
 
 /// How the server ends before it starts again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,11 +26,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn borrow(kind: Kind) -> Result<Self, Failure> {
-        let name = match kind {
-            Kind::Postgres => "postgres",
-            Kind::Mysql => "mariadb",
-        };
+    /// One of the names that `cargo xtask services` knows.
+    pub(crate) fn borrow(name: &str) -> Result<Self, Failure> {
         let mut lender = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             .args(["xtask", "services", "lend", name])
             .current_dir(env!("CARGO_MANIFEST_DIR"))
