@@ -45,7 +45,10 @@ async fn put(url: &str, file: &str, text: &str) -> Result<(), Failure> {
     let lines = text.trim().lines().map(|line| format!("('{line}')")).collect::<Vec<_>>().join(", ");
     let mut conn = PgConnection::connect(url).await?;
     let folder: String = sqlx::raw_sql("SHOW data_directory").fetch_one(&mut conn).await?.try_get(0)?;
-    let copy = format!("COPY (SELECT * FROM (VALUES {lines}) AS text) TO '{folder}/{file}'");
+    // It takes no key that others can read, and lets others read what it writes itself.
+    let copy = format!(
+        "COPY (SELECT * FROM (VALUES {lines}) AS text) TO PROGRAM 'umask 077; cat > \"{folder}/{file}\"'"
+    );
     sqlx::raw_sql(AssertSqlSafe(copy)).execute(&mut conn).await?;
     Ok(conn.close().await?)
 }
