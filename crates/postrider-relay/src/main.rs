@@ -7,6 +7,7 @@
 //! * `terminal`, `failure`, `signal`, `folder`: what every subcommand needs of its surroundings
 
 mod bench;
+mod config;
 mod demo;
 mod failure;
 mod folder;
