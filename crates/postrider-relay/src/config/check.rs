@@ -69,7 +69,7 @@ fn check_source(config: &Config, name: &str, source: &Source, say: &mut impl FnM
                 "the source `{name}` has two routes for the event type `{}` of the aggregate type `{aggregate_type}`",
                 route.event_type.value
             ))
-            .at(route.event_type.referenced)
+            .at(&route.event_type)
             .hint("an event has one sink: leave one of them out"));
         }
     }
@@ -87,14 +87,14 @@ fn check_route(config: &Config, source: &str, route: &Route, say: &mut impl FnMu
             Some(name) => format!("did you mean `{name}`?"),
             None => format!("sinks that there are: {}", listed(known)),
         };
-        say(Problem::new(format!("there is no sink `{}`", sink.value)).at(sink.referenced).hint(hint));
+        say(Problem::new(format!("there is no sink `{}`", sink.value)).at(sink).hint(hint));
     }
     for (what, pattern) in
         [("event_type", Some(&route.event_type)), ("aggregate_type", route.aggregate_type.as_ref())]
     {
         if let Some(pattern) = pattern.filter(|pattern| pattern.value.trim().is_empty()) {
             say(Problem::new(format!("`{what}` of a route of `{source}` is empty"))
-                .at(pattern.referenced)
+                .at(pattern)
                 .hint("give it a name, or `*` for any"));
         }
     }

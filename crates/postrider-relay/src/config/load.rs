@@ -6,6 +6,7 @@ use serde_saphyr::{Error, Options, options::PropertySyntax};
 
 use super::{
     Config, Problem, Problems, check,
+    placed::place,
     problem::{listed, nearest},
     variables,
 };
@@ -61,10 +62,7 @@ fn problem(error: &Error) -> Problem {
         }
         other => Problem::new(first_line(&other.to_string())),
     };
-    match error.location() {
-        Some(location) => problem.at(location),
-        None => problem,
-    }
+    Problem { at: error.location().and_then(place), ..problem }
 }
 
 /// The message without the place, which is told anyway.

@@ -13,6 +13,7 @@ mod check;
 mod effective;
 mod load;
 mod operations;
+mod placed;
 mod problem;
 mod reference;
 mod route;
@@ -30,20 +31,21 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::{
-    effective::Effective,
+    effective::{Effective, EffectiveBackoff},
     load::load,
     operations::{Log, LogFormat, Operations},
+    placed::Placed,
     problem::{Problem, Problems},
     reference::reference,
-    route::{Backoff, Overrides, Route},
+    route::{Backoff, DeadHeads, Longest, Overrides, Route},
     secret::{Secret, SecretUrl},
-    sink::{FormatName, Sink, SinkKind},
-    source::{Profile, Source},
+    sink::{FormatName, Sink, SinkKind, Tls},
+    source::{Column, NullKey, Order, Profile, Source, Statuses, System},
     units::{Rate, Size, Span},
 };
 
 /// What a relay delivers from where to where.
-#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
     /// The name of this instance, for people to read; by default host, process id and a random number. It need not be unique.
@@ -65,9 +67,13 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// The sources that are not switched off.
-    pub(crate) fn enabled_sources(&self) -> impl Iterator<Item = (&str, &Source)> {
-        self.sources.iter().filter(|(_, source)| source.enabled).map(|(name, source)| (name.as_str(), source))
+    /// Whether another configuration says the same of a source and of all that it is made of.
+    pub(crate) fn says_the_same_of(&self, source: &str, other: &Self) -> bool {
+        let (Some(ours), Some(theirs)) = (self.sources.get(source), other.sources.get(source)) else { return false };
+        let same_sink = |route: &Route| self.sinks.get(&route.sink.value) == other.sinks.get(&route.sink.value);
+        ours == theirs
+            && (&self.defaults, &self.instance) == (&other.defaults, &other.instance)
+            && ours.routes.iter().all(same_sink)
     }
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Secret, Span, yes};
 
 /// What is logged, and how. `POSTRIDER_LOG` in the environment has the last word on the level.
-#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Log {
     /// `error`, `warn`, `info`, `debug`, or parts and levels such as `info,postrider_engine=debug`.
@@ -31,7 +31,7 @@ impl Default for Log {
 }
 
 /// The operators' endpoint: `/health/live`, `/health/ready`, `/metrics`.
-#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Operations {
     /// Whether there is one.
@@ -58,7 +58,7 @@ impl Default for Operations {
 }
 
 /// Gauges that the database is asked for.
-#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Gauges {
     /// Whether rows are counted at all.

@@ -2,7 +2,7 @@
 
 use std::{fmt, path::Path};
 
-use serde_saphyr::Location;
+use super::Placed;
 
 /// One mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,10 +18,8 @@ impl Problem {
         Self { at: None, what: what.into(), hint: None }
     }
 
-    pub(crate) fn at(mut self, location: Location) -> Self {
-        if location != Location::UNKNOWN {
-            self.at = Some((location.line(), location.column()));
-        }
+    pub(crate) fn at(mut self, placed: &Placed) -> Self {
+        self.at = placed.at;
         self
     }
 

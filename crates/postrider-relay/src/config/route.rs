@@ -2,25 +2,21 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_saphyr::Spanned;
 
-use super::Span;
+use super::{Placed, Span};
 
 /// Events of a type, and the sink that they go to. Of several routes that fit, the one with the exact pair of types wins, then the one with
 /// the exact event type, then the first in the file.
-#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Route {
     /// The event type; `*` stands for any text, anywhere in it.
-    #[schemars(with = "String")]
-    pub(crate) event_type: Spanned<String>,
+    pub(crate) event_type: Placed,
     /// The aggregate type; `*` stands for any text, anywhere in it.
     #[serde(default)]
-    #[schemars(with = "Option<String>")]
-    pub(crate) aggregate_type: Option<Spanned<String>>,
+    pub(crate) aggregate_type: Option<Placed>,
     /// The name of the sink.
-    #[schemars(with = "String")]
-    pub(crate) sink: Spanned<String>,
+    pub(crate) sink: Placed,
     /// Whether it is in use; events of a route that is switched off are not claimed.
     #[serde(default = "super::yes")]
     pub(crate) enabled: bool,

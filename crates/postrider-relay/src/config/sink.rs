@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Rate, Secret, SecretUrl, Span, yes};
 
 /// Where events go. Exactly one of `http`, `webhook`, `kafka`, `rabbitmq`, `nats`, `redis`, `file` and `stdout` says what it is.
-#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Sink {
     /// Whether it is in use. Events that go to a sink which is switched off wait in the table.
@@ -123,7 +123,7 @@ pub(crate) enum FormatName {
 }
 
 /// TLS, where the default is not enough. Certificates are checked against the roots of the operating system.
-#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Tls {
     /// Certificates to trust instead, in PEM.
@@ -135,7 +135,7 @@ pub(crate) struct Tls {
 }
 
 /// JSON arrays of events by `POST`.
-#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Http {
     /// The address, without the path if `path` is given.
@@ -164,7 +164,7 @@ pub(crate) struct Http {
 }
 
 /// One event a `POST`, signed as Standard Webhooks say.
-#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Webhook {
     /// The address, without the path if `path` is given.
@@ -190,7 +190,7 @@ pub(crate) struct Webhook {
 }
 
 /// Apache Kafka.
-#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Kafka {
     /// `host:port`, several with commas between.
@@ -206,7 +206,7 @@ pub(crate) struct Kafka {
 }
 
 /// RabbitMQ.
-#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rabbitmq {
     /// `amqp://user:password@host:port/vhost`, or `amqps://`.
@@ -226,7 +226,7 @@ pub(crate) struct Rabbitmq {
 }
 
 /// NATS JetStream. The stream must exist.
-#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nats {
     /// `nats://host:port`, or `tls://`, several with commas between.
@@ -248,7 +248,7 @@ pub(crate) struct Nats {
 }
 
 /// Redis Streams.
-#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Redis {
     /// `redis://user:password@host:port/database`, or `rediss://`.
@@ -267,7 +267,7 @@ pub(crate) struct Redis {
 }
 
 /// A file, a JSON object a line.
-#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
     /// Lines are added to it; it is created if it is missing, its folder is not.
@@ -278,6 +278,6 @@ pub(crate) struct File {
 }
 
 /// Standard output, a JSON object a line.
-#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Stdout {}

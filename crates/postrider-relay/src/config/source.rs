@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_saphyr::Spanned;
 
-use super::{Overrides, Route, SecretUrl, Size, Span, yes};
+use super::{Overrides, Placed, Route, SecretUrl, Size, Span, yes};
 
 /// A database to deliver from, and where its events go.
-#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Source {
     /// Whether it is in use.
@@ -55,7 +54,7 @@ pub(crate) struct Source {
 }
 
 /// Pauses between looks at the table.
-#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Poll {
     /// The shortest. Default 20ms.
@@ -65,7 +64,7 @@ pub(crate) struct Poll {
 }
 
 /// Most of what is in memory.
-#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Queue {
     /// Events. Default 1000.
@@ -84,19 +83,17 @@ pub(crate) enum Order {
 }
 
 /// A table that somebody else designed: the name of the system alone, or with what is different here.
-#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Profile {
     /// Whose table it is.
     pub(crate) system: System,
     /// The table, as `table` or `schema.table`, if it is called otherwise than there.
     #[serde(default)]
-    #[schemars(with = "Option<String>")]
-    pub(crate) table: Option<Spanned<String>>,
+    pub(crate) table: Option<Placed>,
     /// Columns, by what they hold, where they are called otherwise than there.
     #[serde(default)]
-    #[schemars(with = "BTreeMap<Column, String>")]
-    pub(crate) columns: BTreeMap<Column, Spanned<String>>,
+    pub(crate) columns: BTreeMap<Column, Placed>,
     /// How statuses are spelled, for a `custom` table.
     #[serde(default)]
     pub(crate) statuses: Option<Statuses>,
@@ -111,8 +108,7 @@ pub(crate) struct Profile {
     pub(crate) skip_recent: Option<Span>,
     /// What the names of Postrider's own small tables beside it begin with, as `prefix` or `schema.prefix`.
     #[serde(default)]
-    #[schemars(with = "Option<String>")]
-    pub(crate) beside: Option<Spanned<String>>,
+    pub(crate) beside: Option<Placed>,
     /// When abandoned claims are given back.
     #[serde(default)]
     pub(crate) recovery: Recovery,
@@ -161,7 +157,7 @@ pub(crate) enum Column {
 }
 
 /// How statuses are spelled; numbers are taken for numbers.
-#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Statuses {
     /// Never tried.
@@ -189,7 +185,7 @@ pub(crate) enum NullKey {
 }
 
 /// When abandoned claims are given back.
-#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Recovery {
     /// How old a claim must be. Default 300s.
