@@ -125,10 +125,13 @@ impl Engine {
         let pause = keeper.round().await;
         let stop = CancellationToken::new();
         let mut tasks = Tasks::default();
-        // Handlers share the workers; every outside system has as many of its own, so that one which hangs takes none from the others.
-        let outside =
-            (0..shared.routes.receivers()).filter(|id| !shared.routes.traits(*id).in_process).count();
-        for _ in 0..shared.settings.workers * (1 + outside) {
+        // Handlers share the workers; every outside system has its own, so that one which hangs takes none from the others.
+        let of_receiver = |id| match shared.routes.traits(id) {
+            traits if traits.in_process => 0,
+            traits => traits.concurrent.unwrap_or(shared.settings.workers),
+        };
+        let outside: usize = (0..shared.routes.receivers()).map(of_receiver).sum();
+        for _ in 0..shared.settings.workers + outside {
             tasks.workers.spawn(until(stop.clone(), watched(shared.clone(), "deliver", deliver::run)));
         }
         tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "settle", settle::run)));

@@ -46,7 +46,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use builder::OutboxBuilder;
 pub use engine::{Engine, Parts, ShutdownReport};
 pub use outbox::Outbox;
-pub use routes::Routes;
+pub use routes::{Route, RouteSettings, Routes};
 pub use settings::{DeadHeads, KeyOrder, Settings};
 pub use tx::Tx;
 pub use write::{Receipt, Receipts, Writer};

@@ -35,8 +35,12 @@ pub(crate) struct Receiver {
     in_process: bool,
     /// Most events in one batch.
     pub(crate) batch_max: usize,
-    /// Sends under way.
+    /// Sends under way, and most of them at a time, if it says so.
     pub(crate) busy: usize,
+    pub(crate) concurrent: Option<usize>,
+    /// Least time for each event, and when the next may be sent for that reason.
+    spacing: Duration,
+    not_before: Option<Instant>,
     /// Whether what was sent last was a suspect.
     pub(crate) suspect_went_last: bool,
     /// Counts what was delivered.
@@ -56,6 +60,9 @@ impl Receiver {
             in_process: traits.in_process,
             batch_max: traits.batch_max.max(1),
             busy: 0,
+            concurrent: traits.concurrent.map(|most| most.max(1)),
+            spacing: traits.spacing,
+            not_before: None,
             suspect_went_last: false,
             delivered: 0,
             last_key: 0,
@@ -76,12 +83,21 @@ impl Receiver {
 
     /// Whether something may be sent now.
     pub(crate) fn lets_through(&self, now: Instant) -> bool {
-        self.breaker.lets_through(now)
+        self.breaker.lets_through(now) && self.not_before.is_none_or(|at| at <= now)
     }
 
-    /// When it will let a probe through, if it does not now.
+    /// When it will let something through, if it does not now.
     pub(crate) fn opens_at(&self, now: Instant) -> Option<Instant> {
-        self.breaker.opens_at(now)
+        let rate = self.not_before.filter(|at| *at > now);
+        self.breaker.opens_at(now).max(rate)
+    }
+
+    /// So many events are about to be sent: the next ones have to leave room for them.
+    pub(crate) fn spaced(&mut self, events: usize, now: Instant) {
+        if !self.spacing.is_zero() {
+            let room = self.spacing.saturating_mul(u32::try_from(events).unwrap_or(u32::MAX));
+            self.not_before = Some(self.not_before.map_or(now, |at| at.max(now)) + room);
+        }
     }
 
     /// Something is being sent. Gives the moment to name when its outcome is ruled on.
@@ -102,7 +118,7 @@ impl Receiver {
 
     /// Forgets everything but what it is.
     pub(crate) fn reset(&mut self) {
-        (self.breaker, self.busy) = (Breaker::new(), 0);
+        (self.breaker, self.busy, self.not_before) = (Breaker::new(), 0, None);
     }
 
     /// An event of this key was delivered.

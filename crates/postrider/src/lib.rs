@@ -48,13 +48,13 @@ pub use connect::{Connected, connect};
 pub use postrider_core::{
     AggregateType, Backoff, BatchOrder, BlockingCallerTx, BoxFuture, CallerTx, ConfigError, Delivery, Error,
     Event, EventBuilder, EventError, EventId, EventType, Fate, GLOBAL_AGGREGATE, Health, Interceptor,
-    IntoEvent, IntoOutcome, Metrics, Outcome, OwnedTx, Payload, Result, RetryPolicy, SchemaError, Sink,
-    SinkTraits, Source, Store, StoreError, StoreErrorKind, Target, Timestamp, TraceContext, TxSource,
-    WriteHook, event, handler, id, interceptor, metrics, rng, sink, store,
+    IntoEvent, IntoOutcome, Metrics, Outcome, OwnedTx, Pattern, Payload, Result, RetryPolicy, SchemaError,
+    Sink, SinkTraits, Source, Store, StoreError, StoreErrorKind, Target, Timestamp, TraceContext, TxSource,
+    WriteHook, event, format, handler, id, interceptor, metrics, rng, sink, store,
 };
 pub use postrider_engine::{
-    DeadHeads, Engine, KeyOrder, Outbox, OutboxBuilder, Parts, Receipt, Receipts, Routes, Settings,
-    ShutdownReport, Tx, Writer, memory, routes, trace,
+    DeadHeads, Engine, KeyOrder, Outbox, OutboxBuilder, Parts, Receipt, Receipts, Route, RouteSettings,
+    Routes, Settings, ShutdownReport, Tx, Writer, memory, routes, trace,
 };
 #[cfg(feature = "macros")]
 pub use postrider_macros::{AggregateType, EventType};

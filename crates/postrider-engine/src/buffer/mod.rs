@@ -14,6 +14,7 @@ mod except;
 mod hot;
 mod lanes;
 mod outcomes;
+mod pace;
 mod queues;
 mod receivers;
 mod suspects;
@@ -44,11 +45,12 @@ use crate::{
     lineup::Lineup,
     lock,
     receiver::Receiver,
-    routes::{ReceiverId, RouteTable},
+    routes::{ReceiverId, RouteId, RouteTable},
     settings::{KeyOrder, Settings},
 };
 use behind::Behind;
 pub(crate) use except::Plan;
+use pace::Pace;
 use tracker::Tracker;
 pub(crate) use verdicts::{Verdict, Verdicts};
 
@@ -96,6 +98,11 @@ pub(crate) struct Item {
 }
 
 impl Item {
+    /// Its route, if it has one.
+    pub(crate) fn route(&self) -> Option<RouteId> {
+        self.slot.checked_sub(1)
+    }
+
     /// The key that is busy with it.
     fn key_of_lane(&self) -> Option<KeyOfLane> {
         let (lane, number) = (self.lease.lane, self.key_number);
@@ -244,6 +251,8 @@ pub(crate) struct Buffer {
     receivers: Vec<Receiver>,
     /// The receiver of each slot.
     receiver_of: Vec<usize>,
+    /// The pace of each slot.
+    paces: Vec<Pace>,
     /// Most events in memory for a receiver that is down.
     probes: usize,
     /// Workers that handlers in this process have between them, how many of them are busy, and how many one slot may have.
@@ -262,6 +271,10 @@ impl Buffer {
             .collect();
         let receiver_of: Vec<usize> = std::iter::once(0)
             .chain((0..routes.len()).map(|route| routes.receiver(route).map_or(0, |id| id + 1)))
+            .collect();
+        let paces = std::iter::once(None)
+            .chain((0..routes.len()).map(|route| routes.settings(Some(route))))
+            .map(Pace::of)
             .collect();
         let of_handlers = |slot: &&usize| receivers.get(**slot).is_some_and(Receiver::is_in_process);
         // One type whose handler hangs must not take the last worker from the others.
@@ -306,6 +319,7 @@ impl Buffer {
             workers_of_slot: settings.workers - usize::from(others && settings.workers > 1),
             receivers,
             receiver_of,
+            paces,
             accepting: true,
         }
     }

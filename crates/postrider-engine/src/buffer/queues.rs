@@ -70,13 +70,13 @@ impl Buffer {
             Some(turn) => (true, Some(turn)),
             None => (false, second.turn(open)),
         };
-        let Some((slot, queued)) = turn else { return Next::Wait(self.next_probe(now)) };
+        let Some((slot, queued)) = turn else { return Next::Wait(self.next_opening(now)) };
         let alone = self.hot.waiting() + self.cold.waiting() == 1;
         let most = self.most_of(slot, queued, alone).max(1);
         let items =
             if from_first == hot_first { self.hot.take(slot, most) } else { self.cold.take(slot, most) };
         self.turn = (self.turn + 1) % 3;
-        Next::Send(self.hand(slot, items))
+        Next::Send(self.hand(slot, items, now))
     }
 
     /// How many events of a slot one worker takes: a batch for a sink; for a handler that nobody else waits beside a few, and no more
@@ -85,7 +85,7 @@ impl Buffer {
         self.receiver(slot).map_or(1, |receiver| {
             if receiver.batch_max > 1 {
                 let probes = if receiver.is_up() { usize::MAX } else { self.probes };
-                receiver.batch_max.min(probes)
+                receiver.batch_max.min(probes).min(self.paces.get(slot).map_or(1, |pace| pace.batch_max))
             } else if receiver.is_up() && alone {
                 (queued / self.workers.max(1)).min(HAND_MAX)
             } else {

@@ -17,24 +17,28 @@ impl Buffer {
     pub(super) fn is_open(&self, slot: usize, now: Instant) -> bool {
         self.receiver(slot).is_some_and(|receiver| {
             receiver.lets_through(now)
+                && self.paces.get(slot).is_none_or(|pace| pace.lets_through(now))
                 && if receiver.is_in_process() {
                     self.handlers_busy < self.workers && receiver.busy < self.workers_of_slot
                 } else {
-                    receiver.busy < self.workers
+                    receiver.busy < receiver.concurrent.unwrap_or(self.workers)
                 }
         })
     }
 
-    /// When the first receiver that is down lets a probe through.
-    pub(super) fn next_probe(&self, now: Instant) -> Option<Instant> {
-        self.receivers.iter().filter_map(|receiver| receiver.opens_at(now)).min()
+    /// When the first receiver that lets nothing through does, or the first route that has to keep its pace may go on.
+    pub(super) fn next_opening(&self, now: Instant) -> Option<Instant> {
+        let receivers = self.receivers.iter().filter_map(|receiver| receiver.opens_at(now));
+        receivers.chain(self.paces.iter().filter_map(|pace| pace.opens_at(now))).min()
     }
 
     /// Takes a worker for what is about to be sent.
-    pub(super) fn hand(&mut self, slot: usize, items: VecDeque<Item>) -> Hand {
+    pub(super) fn hand(&mut self, slot: usize, items: VecDeque<Item>, now: Instant) -> Hand {
         for item in &items {
             self.begin_sending(item.lease.lane);
         }
+        self.paces.get_mut(slot).into_iter().for_each(|pace| pace.sending(now));
+        self.receiver_mut(slot).into_iter().for_each(|receiver| receiver.spaced(items.len(), now));
         let receiver = self.receiver_mut(slot);
         let in_process = receiver.as_ref().is_some_and(|receiver| receiver.is_in_process());
         let probe = receiver.as_ref().is_some_and(|receiver| !receiver.is_up());

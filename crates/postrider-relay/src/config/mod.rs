@@ -69,8 +69,11 @@ pub(crate) struct Config {
 impl Config {
     /// Whether another configuration says the same of a source and of all that it is made of.
     pub(crate) fn says_the_same_of(&self, source: &str, other: &Self) -> bool {
-        let (Some(ours), Some(theirs)) = (self.sources.get(source), other.sources.get(source)) else { return false };
-        let same_sink = |route: &Route| self.sinks.get(&route.sink.value) == other.sinks.get(&route.sink.value);
+        let (Some(ours), Some(theirs)) = (self.sources.get(source), other.sources.get(source)) else {
+            return false;
+        };
+        let same_sink =
+            |route: &Route| self.sinks.get(&route.sink.value) == other.sinks.get(&route.sink.value);
         ours == theirs
             && (&self.defaults, &self.instance) == (&other.defaults, &other.instance)
             && ours.routes.iter().all(same_sink)
