@@ -2,7 +2,7 @@
 
 use std::{error::Error as StdError, fmt};
 
-use crate::{EventError, EventId};
+use crate::{EventError, EventId, format::TemplateError};
 
 /// Any error of Postrider's.
 ///
@@ -181,6 +181,13 @@ pub enum ConfigError {
         /// What was given.
         value: String,
     },
+    /// The template of a sink's destination cannot be used.
+    Destination {
+        /// What was given.
+        template: String,
+        /// What is wrong with it.
+        error: TemplateError,
+    },
     /// A name of a foreign table, or of a column of it, is not a plain identifier.
     ForeignName {
         /// What was given.
@@ -230,6 +237,9 @@ impl fmt::Display for ConfigError {
                 f,
                 "{value:?} is not a name for a table: use a letter or underscore, then letters, digits and underscores, 40 at most"
             ),
+            Self::Destination { template, error } => {
+                write!(f, "the destination {template:?} cannot be used: {error}")
+            }
             Self::ForeignName { value } => write!(
                 f,
                 "{value:?} is not a name for a table or column: use a letter or underscore, then letters, digits and \
