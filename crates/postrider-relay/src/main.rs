@@ -1,16 +1,23 @@
-//! The `postrider` command: a demo and benchmarks.
+//! The `postrider` command: a demo, benchmarks, and the relay.
 //!
 //! # Layout
 //!
+//! * `config/`: the configuration of a relay
+//! * `relay/`: what delivers as it says
+//! * `operations/`: logs, health and metrics
+//! * `commands/`: what operators ask and do, a file each
 //! * `demo/`: a small shop with an outbox, and the verdict on it
 //! * `bench/`: what is measured, one file each
 //! * `terminal`, `failure`, `signal`, `folder`: what every subcommand needs of its surroundings
 
 mod bench;
+mod commands;
 mod config;
 mod demo;
 mod failure;
 mod folder;
+mod operations;
+mod relay;
 mod signal;
 mod terminal;
 
@@ -41,6 +48,8 @@ struct CommandLine {
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Args),
+    Run(relay::Args),
+    Check(commands::check::Args),
     Bench(bench::Args),
 }
 
@@ -68,12 +77,16 @@ fn run(command: Command) -> Result<Verdict, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::unreachable("cannot start the runtime", &error))?;
-    log_to_stderr(match command {
-        Command::Demo(_) => demo::LOG_DEFAULT,
-        Command::Bench(_) => "error",
-    })?;
+    match &command {
+        Command::Demo(_) => log_to_stderr(demo::LOG_DEFAULT)?,
+        Command::Bench(_) | Command::Check(_) => log_to_stderr("error")?,
+        // Its configuration says what is logged.
+        Command::Run(_) => {}
+    }
     match command {
         Command::Demo(args) => runtime.block_on(demo::run(args)),
+        Command::Run(args) => runtime.block_on(relay::run(args)),
+        Command::Check(args) => runtime.block_on(commands::check::run(args)),
         Command::Bench(args) => runtime.block_on(bench::run(args)),
     }
 }

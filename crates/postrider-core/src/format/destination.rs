@@ -2,13 +2,13 @@
 
 use std::{borrow::Cow, collections::BTreeMap, error::Error as StdError, fmt, str::FromStr};
 
-use crate::{ConfigError, Event, GLOBAL_AGGREGATE};
+use crate::{ConfigError, Event, GLOBAL_AGGREGATE, Pattern};
 
 /// The name of the place that an event goes to, in the outside system of a sink: the same for all events, made of what the event
 /// says, or given for single event types.
 ///
 /// A template may hold `{event_type}`, `{aggregate_type}`, `{aggregate_id}` and `{tenant_id}`; `{{` and `}}` stand for braces.
-/// An event of the type of an exact override takes that instead, whatever its aggregate is.
+/// An event of the type of an exact override takes that instead, whatever its aggregate is; else the first that fits by patterns.
 ///
 /// ```
 /// use postrider_core::{Event, format::Destination};
@@ -24,17 +24,29 @@ use crate::{ConfigError, Event, GLOBAL_AGGREGATE};
 pub struct Destination {
     default: Template,
     by_type: BTreeMap<String, Template>,
+    by_pattern: Vec<(Pattern, Pattern, Template)>,
 }
 
 impl Destination {
     /// By this template.
     pub fn new(template: &str) -> Result<Self, ConfigError> {
-        Ok(Self { default: Template::parse(template)?, by_type: BTreeMap::new() })
+        Ok(Self { default: Template::parse(template)?, by_type: BTreeMap::new(), by_pattern: Vec::new() })
     }
 
     /// Events of this type go by a template of their own. The last one that is given for a type holds.
     pub fn for_type(mut self, event_type: &str, template: &str) -> Result<Self, ConfigError> {
         self.by_type.insert(event_type.to_owned(), Template::parse(template)?);
+        Ok(self)
+    }
+
+    /// Events of these types go by a template of their own: the first that fits, where no exact type does.
+    pub fn for_types(
+        mut self,
+        event_type: impl Into<Pattern>,
+        aggregate_type: impl Into<Pattern>,
+        template: &str,
+    ) -> Result<Self, ConfigError> {
+        self.by_pattern.push((event_type.into(), aggregate_type.into(), Template::parse(template)?));
         Ok(self)
     }
 
@@ -51,17 +63,31 @@ impl Destination {
         event: &'a Event,
         spell: impl Fn(&'a str) -> Result<Cow<'a, str>, String>,
     ) -> Result<Cow<'a, str>, String> {
-        self.by_type.get(event.event_type()).unwrap_or(&self.default).resolve(event, spell)
+        self.template(event).resolve(event, spell)
+    }
+
+    fn template(&self, event: &Event) -> &Template {
+        self.by_type.get(event.event_type()).unwrap_or_else(|| {
+            let fits = |(event_type, aggregate_type, _): &&(Pattern, Pattern, Template)| {
+                event_type.matches(event.event_type()) && aggregate_type.matches(event.aggregate_type())
+            };
+            self.by_pattern.iter().find(fits).map_or(&self.default, |(_, _, template)| template)
+        })
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Template> {
+        let by_pattern = self.by_pattern.iter().map(|(_, _, template)| template);
+        std::iter::once(&self.default).chain(self.by_type.values()).chain(by_pattern)
     }
 
     /// The places that do not depend on the event, for a check before the first one comes.
     pub fn fixed(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(&self.default).chain(self.by_type.values()).filter_map(Template::fixed)
+        self.all().filter_map(Template::fixed)
     }
 
     /// The templates as they were given, the default first.
     pub fn templates(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(&self.default).chain(self.by_type.values()).map(|template| template.given.as_str())
+        self.all().map(|template| template.given.as_str())
     }
 }
 

@@ -58,7 +58,7 @@ impl Sink for HttpBatchSink {
             Acknowledgement::EachItem => BatchOrder::Independent,
         };
         let send_timeout = Some(send_timeout(self.config.endpoint.request_timeout));
-        SinkTraits { batch_max: self.config.batch_max, order, send_timeout, in_process: false }
+        SinkTraits { batch_max: self.config.batch_max, order, send_timeout, ..SinkTraits::SINK }
     }
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {

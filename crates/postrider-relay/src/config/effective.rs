@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{
     Config, Overrides, Route, Source, Span,
-    route::{Backoff, DeadHeads, Longest},
+    route::{DeadHeads, Longest},
 };
 
 /// What holds for one route.
@@ -50,19 +50,6 @@ impl Effective {
             attempts: said.iter().find_map(|level| level.attempts).unwrap_or(10),
             backoff: of_backoff,
             dead_heads: said.iter().find_map(|level| level.dead_heads).unwrap_or(DeadHeads::Block),
-        }
-    }
-}
-
-/// A backoff of which everything is said: what a system that designed its own table waits.
-impl From<EffectiveBackoff> for Backoff {
-    fn from(backoff: EffectiveBackoff) -> Self {
-        Self {
-            enabled: Some(backoff.enabled),
-            delay: Some(backoff.delay),
-            multiplier: Some(backoff.multiplier),
-            max: Some(backoff.max),
-            jitter: Some(backoff.jitter),
         }
     }
 }

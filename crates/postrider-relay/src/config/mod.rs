@@ -37,9 +37,9 @@ pub(crate) use self::{
     placed::Placed,
     problem::{Problem, Problems},
     reference::reference,
-    route::{Backoff, DeadHeads, Longest, Overrides, Route},
+    route::{DeadHeads, Longest, Overrides, Route},
     secret::{Secret, SecretUrl},
-    sink::{FormatName, Sink, SinkKind, Tls},
+    sink::{FormatName, Http, Sink, SinkKind, Tls, Webhook},
     source::{Column, NullKey, Order, Profile, Source, Statuses, System},
     units::{Rate, Size, Span},
 };

@@ -64,7 +64,8 @@ impl FromStr for Size {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = UNITS.iter().take(3).rev().find(|(_, bytes)| self.0 >= *bytes && self.0 % bytes == 0);
+        let whole =
+            UNITS.iter().take(3).rev().find(|(_, bytes)| self.0 >= *bytes && self.0.is_multiple_of(*bytes));
         match whole {
             Some((unit, bytes)) => write!(f, "{}{unit}", self.0 / bytes),
             None => write!(f, "{}", self.0),

@@ -76,12 +76,18 @@ impl SourceMeters {
             metrics::histogram!(name, labels.clone())
         };
         let depth = |queue: &'static str| {
-            metrics::describe_gauge!("outbox_queue_depth", "events in memory, by the queue that they came through");
+            metrics::describe_gauge!(
+                "outbox_queue_depth",
+                "events in memory, by the queue that they came through"
+            );
             let labels = [labels.as_slice(), &[Label::new("queue", queue)]].concat();
             metrics::gauge!("outbox_queue_depth", labels)
         };
         Self {
-            hot_enqueued: counter("outbox_hot_enqueued_total", "events handed over in memory after their commit"),
+            hot_enqueued: counter(
+                "outbox_hot_enqueued_total",
+                "events handed over in memory after their commit",
+            ),
             hot_dropped: counter("outbox_hot_dropped_total", "events that found the hot queue full"),
             cold_enqueued: counter("outbox_cold_enqueued_total", "events read from the table"),
             delivered: counter("outbox_dispatch_success_total", "events delivered"),

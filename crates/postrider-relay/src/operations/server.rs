@@ -1,6 +1,6 @@
 //! The operators' endpoint: `/health/live`, `/health/ready`, `/metrics`.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     Json, Router,
@@ -27,8 +27,6 @@ use crate::{
 pub(crate) struct Server {
     stop: CancellationToken,
     task: Option<JoinHandle<()>>,
-    /// Where it listens; the port is a real one, also if 0 was asked for.
-    pub(crate) listens: Option<SocketAddr>,
 }
 
 struct Seen {
@@ -39,10 +37,14 @@ struct Seen {
 
 impl Server {
     /// Begins to listen, if that is wanted.
-    pub(crate) async fn start(operations: &Operations, states: States, meters: Meters) -> Result<Self, Failure> {
+    pub(crate) async fn start(
+        operations: &Operations,
+        states: States,
+        meters: Meters,
+    ) -> Result<Self, Failure> {
         let stop = CancellationToken::new();
         if !operations.enabled {
-            return Ok(Self { stop, task: None, listens: None });
+            return Ok(Self { stop, task: None });
         }
         let cannot = |error: &std::io::Error| {
             Failure::unreachable(format!("`operations` cannot listen on {}", operations.listen), error)
@@ -59,7 +61,7 @@ impl Server {
                 error!(%error, "the operators' endpoint has ended");
             }
         });
-        Ok(Self { stop, task: Some(task), listens: Some(listens) })
+        Ok(Self { stop, task: Some(task) })
     }
 
     pub(crate) async fn stop(self) {
@@ -85,7 +87,8 @@ fn router(seen: Arc<Seen>) -> Router {
 async fn ready(State(seen): State<Arc<Seen>>, headers: HeaderMap) -> Response {
     let reasons = seen.states.reasons();
     if reasons.is_empty() {
-        return Json(json!({ "status": "ready", "sources": seen.states.all().keys().collect::<Vec<_>>() })).into_response();
+        return Json(json!({ "status": "ready", "sources": seen.states.all().keys().collect::<Vec<_>>() }))
+            .into_response();
     }
     let told = match seen.admits(&headers) {
         true => json!(reasons),
@@ -102,7 +105,8 @@ async fn authorised(State(seen): State<Arc<Seen>>, request: Request, next: Next)
     if seen.admits(request.headers()) {
         next.run(request).await
     } else {
-        (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")], "a bearer token is needed\n").into_response()
+        (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")], "a bearer token is needed\n")
+            .into_response()
     }
 }
 

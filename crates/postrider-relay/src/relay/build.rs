@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use postrider::{KeyOrder, Metrics, OutboxBuilder, Outbox, Settings, Store};
+use postrider::{KeyOrder, Metrics, Outbox, OutboxBuilder, Settings, Store};
 
 use super::{routes, sinks::Sinks};
 use crate::{
@@ -32,7 +32,12 @@ pub(crate) fn plans(config: Config, meters: &Meters) -> Result<Vec<Plan>, Failur
 }
 
 /// The plan of one source. What can be wrong with it without asking anybody is found here.
-pub(crate) fn plan(config: &Arc<Config>, name: &str, source: &Source, meters: &Meters) -> Result<Plan, Failure> {
+pub(crate) fn plan(
+    config: &Arc<Config>,
+    name: &str,
+    source: &Source,
+    meters: &Meters,
+) -> Result<Plan, Failure> {
     let wrong = |error: postrider::Error| Failure::from(error).of(&format!("the source `{name}`"));
     let plan = Plan {
         name: name.to_owned(),
@@ -41,7 +46,7 @@ pub(crate) fn plan(config: &Arc<Config>, name: &str, source: &Source, meters: &M
         sinks: Sinks::of(config, source).map_err(|error| wrong(error.into()))?,
         metrics: meters.of_source(name),
     };
-    routes::of(&plan).and_then(|_| settings(&plan).check()).map_err(|error| wrong(error.into()))?;
+    settings(&plan).check().map_err(|error| wrong(error.into()))?;
     if let Some(profile) = &plan.source.profile {
         super::store::profile_of(profile).map_err(|error| wrong(error.into()))?;
     }
@@ -49,10 +54,9 @@ pub(crate) fn plan(config: &Arc<Config>, name: &str, source: &Source, meters: &M
 }
 
 /// An outbox that delivers from this store as the plan says.
-pub(crate) fn outbox_of(plan: &Plan, store: Arc<dyn Store>) -> postrider::Result<OutboxBuilder> {
-    let routes = routes::of(plan)?;
-    let builder = Outbox::builder().shared_store(store).routes(routes).migrate(plan.source.migrate);
-    Ok(builder.metrics(plan.metrics.clone()).settings(settings(plan)))
+pub(crate) fn outbox_of(plan: &Plan, store: Arc<dyn Store>) -> OutboxBuilder {
+    let builder = Outbox::builder().shared_store(store).routes(routes::of(plan)).migrate(plan.source.migrate);
+    builder.metrics(plan.metrics.clone()).settings(settings(plan))
 }
 
 fn settings(plan: &Plan) -> Settings {

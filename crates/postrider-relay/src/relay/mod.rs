@@ -22,12 +22,8 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use tracing::info;
 
-pub(crate) use self::{
-    build::Plan,
-    state::{SourceState, States},
-    store::find,
-};
 use self::source::Running;
+pub(crate) use self::{build::plans, state::States, store::find};
 use crate::{
     Verdict,
     config::{self, Config},
@@ -56,7 +52,8 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     }
     let mut signals = Signals::listen()?;
     let mut relay = reload::Relay::new(args.config)?;
-    let server = operations::Server::start(&config.operations, relay.states.clone(), relay.meters.clone()).await?;
+    let server =
+        operations::Server::start(&config.operations, relay.states.clone(), relay.meters.clone()).await?;
     relay.apply(config).await?;
     loop {
         match signals.next().await {

@@ -2,26 +2,27 @@
 
 use std::sync::Arc;
 
-use postrider::{Backoff, ConfigError, DeadHeads, RetryPolicy, Route, RouteSettings, Routes};
+use postrider::{Backoff, DeadHeads, RetryPolicy, Route, RouteSettings, Routes};
 
 use super::build::Plan;
 use crate::config::{self, Effective, Longest, Overrides};
 
-pub(super) fn of(plan: &Plan) -> Result<Routes, ConfigError> {
+pub(super) fn of(plan: &Plan) -> Routes {
     let Plan { config, source, sinks, .. } = plan;
     let built_in = Overrides::default();
     let mut routes = Routes::new();
     for route in &source.routes {
         let effective = Effective::of(config, source, route, &built_in);
         // What is switched off has a route all the same, to nowhere: its events wait in the table, and are not dead for want of one.
-        let on = route.enabled && config.sinks.get(&route.sink.value).is_some_and(|sink| sink.enabled);
-        let sink = if on { sinks.of(route)? } else { sinks.closed() };
+        let sink = sinks.of_route(route);
         let aggregate_type = route.aggregate_type.as_ref().map_or("*", |pattern| pattern.value.as_str());
         routes = routes.route(
-            Route::new(&route.event_type.value, sink).aggregate_type(aggregate_type).settings(settings(&effective)),
+            Route::new(&*route.event_type.value, sink)
+                .aggregate_type(aggregate_type)
+                .settings(settings(&effective)),
         );
     }
-    Ok(routes)
+    routes
 }
 
 fn settings(effective: &Effective) -> RouteSettings {
@@ -67,9 +68,18 @@ mod tests {
     fn waits_are_exactly_those_of_the_configuration() {
         // S4-12, S4-42
         let span = |secs| Span(Duration::from_secs(secs));
-        let spring = EffectiveBackoff { enabled: true, delay: span(10), multiplier: 3.0, max: Longest::None, jitter: false };
+        let spring = EffectiveBackoff {
+            enabled: true,
+            delay: span(10),
+            multiplier: 3.0,
+            max: Longest::None,
+            jitter: false,
+        };
         assert_eq!(delays(&spring), [10, 30, 90, 270]);
-        assert_eq!(delays(&EffectiveBackoff { max: Longest::Wait(span(60)), ..spring.clone() }), [10, 30, 60, 60]);
+        assert_eq!(
+            delays(&EffectiveBackoff { max: Longest::Wait(span(60)), ..spring.clone() }),
+            [10, 30, 60, 60]
+        );
         assert_eq!(delays(&EffectiveBackoff { enabled: false, ..spring }), [10, 10, 10, 10]);
     }
 }

@@ -91,7 +91,7 @@ pub(crate) async fn start(plan: &Plan) -> postrider::Result<(Outbox, String)> {
     if let Some(promises) = &found.promises {
         info!(%promises, "what holds on this table");
     }
-    let outbox = outbox_of(plan, found.store)?.start().await?;
+    let outbox = outbox_of(plan, found.store).start().await?;
     Ok((outbox, found.what))
 }
 

@@ -1,0 +1,3 @@
+//! What operators ask and do, a file each.
+
+pub(crate) mod check;
