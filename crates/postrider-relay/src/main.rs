@@ -50,6 +50,9 @@ enum Command {
     Demo(demo::Args),
     Run(relay::Args),
     Check(commands::check::Args),
+    Status(commands::status::Args),
+    Why(commands::why::Args),
+    Dead(commands::dead::Args),
     Bench(bench::Args),
 }
 
@@ -79,14 +82,17 @@ fn run(command: Command) -> Result<Verdict, Failure> {
         .map_err(|error| Failure::unreachable("cannot start the runtime", &error))?;
     match &command {
         Command::Demo(_) => log_to_stderr(demo::LOG_DEFAULT)?,
-        Command::Bench(_) | Command::Check(_) => log_to_stderr("error")?,
         // Its configuration says what is logged.
         Command::Run(_) => {}
+        _ => log_to_stderr("error")?,
     }
     match command {
         Command::Demo(args) => runtime.block_on(demo::run(args)),
         Command::Run(args) => runtime.block_on(relay::run(args)),
         Command::Check(args) => runtime.block_on(commands::check::run(args)),
+        Command::Status(args) => runtime.block_on(commands::status::run(args)),
+        Command::Why(args) => runtime.block_on(commands::why::run(args)),
+        Command::Dead(args) => runtime.block_on(commands::dead::run(args)),
         Command::Bench(args) => runtime.block_on(bench::run(args)),
     }
 }
