@@ -15,13 +15,20 @@ use crate::{
 #[derive(ClapArgs, Clone)]
 pub(crate) struct Target {
     /// The configuration
-    #[arg(short, long, default_value = "postrider.yaml", value_name = "FILE", conflicts_with = "url")]
+    #[arg(
+        short,
+        long,
+        global = true,
+        default_value = "postrider.yaml",
+        value_name = "FILE",
+        conflicts_with = "url"
+    )]
     config: PathBuf,
     /// The source, where the configuration has several
-    #[arg(short, long, value_name = "NAME", conflicts_with = "url")]
+    #[arg(short, long, global = true, value_name = "NAME", conflicts_with = "url")]
     source: Option<String>,
     /// The database, without a configuration; best by the variable, which no list of processes shows
-    #[arg(long, env = "POSTRIDER_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, global = true, env = "POSTRIDER_URL", hide_env_values = true, value_name = "URL")]
     url: Option<String>,
 }
 
