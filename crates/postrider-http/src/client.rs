@@ -124,8 +124,8 @@ impl Client {
     /// A foreign text, fit for an error.
     pub(crate) fn clean(&self, text: &str) -> String {
         let mut text = text.to_owned();
-        for secret in self.secrets.iter().map(ExposeSecret::expose_secret).filter(|text| !text.is_empty()) {
-            text = text.replace(secret, "[hidden]");
+        for secret in &self.secrets {
+            text = text.replace(secret.expose_secret(), "[hidden]");
         }
         let mut clean = String::new();
         let words = text.split(|char: char| char.is_whitespace() || char.is_control());

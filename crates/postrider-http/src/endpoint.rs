@@ -156,14 +156,19 @@ impl Endpoint {
         Ok(headers)
     }
 
-    /// Every secret as it goes over the wire, to be taken out of what a receiver says.
+    /// Every secret as it goes over the wire and as JSON spells it, to be taken out of what a receiver says.
     pub(crate) fn secrets(&self, base: &Base) -> Vec<SecretString> {
         let headers = self.headers.iter().map(|(_, value)| value.clone());
         let basic = base.basic.as_ref().map(|pair| BASE64_STANDARD.encode(pair));
         let password = base.basic.as_ref().and_then(|pair| Some(pair.split_once(':')?.1.to_owned()));
         let query = base.query.clone();
         let hidden = [basic, password, query].into_iter().flatten().map(SecretString::from);
-        headers.chain(self.token.clone()).chain(hidden).collect()
+        let sent: Vec<SecretString> = headers.chain(self.token.clone()).chain(hidden).collect();
+        let in_json = sent.iter().filter_map(|secret| {
+            let text = serde_json::Value::from(secret.expose_secret()).to_string();
+            text.strip_prefix('"')?.strip_suffix('"').map(SecretString::from)
+        });
+        in_json.chain(sent.iter().cloned()).filter(|secret| !secret.expose_secret().is_empty()).collect()
     }
 
     /// What the event adds to the path; or why it goes nowhere.
