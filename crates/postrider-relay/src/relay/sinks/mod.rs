@@ -4,6 +4,7 @@
 //! sink with those that do not.
 
 mod closed;
+mod file;
 mod http;
 mod tuned;
 
@@ -64,6 +65,8 @@ fn build(sink: &Sink, routes: &[&Route]) -> Result<Shared, ConfigError> {
     let built: Shared = match kind {
         SinkKind::Http(config) => Arc::new(http::batch(sink, config, routes)?),
         SinkKind::Webhook(config) => Arc::new(http::webhook(sink, config, routes)?),
+        SinkKind::File(config) => Arc::new(file::file(config)?),
+        SinkKind::Stdout => Arc::new(file::stdout()),
         other => return Err(ConfigError::Missing { what: other.name(), hint: "not built yet" }),
     };
     let traits = built.traits();
