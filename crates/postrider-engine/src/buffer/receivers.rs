@@ -32,8 +32,9 @@ impl Buffer {
 
     /// Takes a worker for what is about to be sent.
     pub(super) fn hand(&mut self, slot: usize, items: VecDeque<Item>) -> Hand {
+        self.sending += items.len();
         for item in &items {
-            self.begin_sending(item.lease.lane);
+            self.lanes.get_mut(&item.lease.lane).into_iter().for_each(|lane| lane.busy += 1);
         }
         let receiver = self.receiver_mut(slot);
         let in_process = receiver.as_ref().is_some_and(|receiver| receiver.is_in_process());
@@ -143,7 +144,7 @@ impl Buffer {
     /// What waits behind a probe need not wait in memory.
     fn shed_followers(&mut self, item: &Item) {
         let Some(key) = item.key_of_lane() else { return };
-        let followers = self.keys.get_mut(&key).map(std::mem::take).unwrap_or_default();
+        let followers = self.keys.get_mut(&key).map(Followers::take).unwrap_or_default();
         if !followers.is_empty() && self.claiming {
             // What a claim under way brings of this key would come before those that go back now.
             self.held_meanwhile.insert(key);
