@@ -1,6 +1,6 @@
 //! What a worker has in its hand: events to send, and outcomes to hand on.
 
-use postrider_core::store::Change;
+use postrider_core::store::{Change, Settlement};
 use tokio::time::Instant;
 
 use crate::{
@@ -70,6 +70,16 @@ impl<'a> InHand<'a> {
             lock(&self.shared.buffer).put_back(&mut self.hand.items);
             self.shared.work.notify_one();
         }
+    }
+
+    /// The event was delivered, which is to be settled.
+    pub(crate) fn delivered(&mut self, item: Item) {
+        let Item { lease, seq, key, held, key_number, .. } = item;
+        self.verdicts.push(
+            lease,
+            key_number,
+            Settlement { lane: lease.lane, seq, key, held, change: Change::Done },
+        );
     }
 
     /// The outcome of an event, to be settled.

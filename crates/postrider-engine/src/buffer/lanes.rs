@@ -59,7 +59,7 @@ impl Buffer {
             .keys
             .iter_mut()
             .filter(|(of, _)| of.lane == lane)
-            .flat_map(|(_, followers)| followers.drain(..).map(|item| item.seq))
+            .flat_map(|(_, followers)| followers.take().into_iter().map(|item| item.seq))
             .collect();
         waiting.into_iter().for_each(|seq| self.untrack(seq));
     }

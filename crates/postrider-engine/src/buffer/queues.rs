@@ -14,39 +14,38 @@ impl Buffer {
             match self.keys.entry(key) {
                 Entry::Occupied(_) if broken::is(Variant::TwoOfAKey) => {}
                 Entry::Occupied(mut busy) => return busy.get_mut().push_back(item),
-                Entry::Vacant(free) => _ = free.insert(VecDeque::new()),
+                Entry::Vacant(free) => _ = free.insert(Followers::default()),
             }
         }
         self.line_up(item);
     }
 
     pub(super) fn line_up(&mut self, item: Item) {
-        if let Some(item) = self.without_suspects(item, VecDeque::push_back) {
-            match item.source {
-                Source::Hot => self.hot.push(item.slot, item),
-                Source::Cold => self.cold.push(item.slot, item),
-            }
+        match self.suspects_beside(&item) {
+            Some(suspects) => suspects.push_back(item),
+            None => self.queue_of(item.source).push(item.slot, item),
         }
     }
 
     pub(super) fn line_up_first(&mut self, item: Item) {
-        if let Some(item) = self.without_suspects(item, VecDeque::push_front) {
-            match item.source {
-                Source::Hot => self.hot.push_front(item.slot, item),
-                Source::Cold => self.cold.push_front(item.slot, item),
-            }
+        match self.suspects_beside(&item) {
+            Some(suspects) => suspects.push_front(item),
+            None => self.queue_of(item.source).push_front(item.slot, item),
         }
     }
 
-    /// Suspects stand apart.
-    fn without_suspects(&mut self, item: Item, push: fn(&mut VecDeque<Item>, Item)) -> Option<Item> {
-        let Some(lane) = self.lanes.get_mut(&item.lease.lane).filter(|lane| item.seq <= lane.suspect_to)
-        else {
-            return Some(item);
-        };
-        push(&mut lane.suspects, item);
+    fn queue_of(&mut self, source: Source) -> &mut Lineup<Item> {
+        match source {
+            Source::Hot => &mut self.hot,
+            Source::Cold => &mut self.cold,
+        }
+    }
+
+    /// Suspects stand apart: where this one does, if it is one.
+    fn suspects_beside(&mut self, item: &Item) -> Option<&mut VecDeque<Item>> {
+        let lane = self.lanes.get_mut(&item.lease.lane).filter(|lane| item.seq <= lane.suspect_to)?;
         self.alone_since.get_or_insert_with(Instant::now);
-        None
+        Some(&mut lane.suspects)
     }
 
     /// What to send next: hot and cold in turn, two to one, routes in turn within each.
@@ -92,13 +91,6 @@ impl Buffer {
                 1
             }
         })
-    }
-
-    pub(super) fn begin_sending(&mut self, lane: Lane) {
-        self.sending += 1;
-        if let Some(lane) = self.lanes.get_mut(&lane) {
-            lane.busy += 1;
-        }
     }
 
     /// Whether anything can be sent now.

@@ -34,8 +34,9 @@ impl Buffer {
 
     /// Takes a worker for what is about to be sent.
     pub(super) fn hand(&mut self, slot: usize, items: VecDeque<Item>, now: Instant) -> Hand {
+        self.sending += items.len();
         for item in &items {
-            self.begin_sending(item.lease.lane);
+            self.lanes.get_mut(&item.lease.lane).into_iter().for_each(|lane| lane.busy += 1);
         }
         self.paces.get_mut(slot).into_iter().for_each(|pace| pace.sending(now));
         self.receiver_mut(slot).into_iter().for_each(|receiver| receiver.spaced(items.len(), now));
@@ -147,7 +148,7 @@ impl Buffer {
     /// What waits behind a probe need not wait in memory.
     fn shed_followers(&mut self, item: &Item) {
         let Some(key) = item.key_of_lane() else { return };
-        let followers = self.keys.get_mut(&key).map(std::mem::take).unwrap_or_default();
+        let followers = self.keys.get_mut(&key).map(Followers::take).unwrap_or_default();
         if !followers.is_empty() && self.claiming {
             // What a claim under way brings of this key would come before those that go back now.
             self.held_meanwhile.insert(key);

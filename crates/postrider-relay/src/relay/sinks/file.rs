@@ -6,8 +6,7 @@ use postrider_file::{FileConfig, FileSink, StdoutSink};
 use crate::config::File;
 
 pub(super) fn file(config: &File) -> Result<FileSink, ConfigError> {
-    let file = FileConfig::new(&config.path);
-    FileSink::new(if config.sync { file } else { file.without_sync() })
+    FileSink::new(FileConfig::new(&config.path).sync(config.sync))
 }
 
 pub(super) fn stdout() -> StdoutSink {
