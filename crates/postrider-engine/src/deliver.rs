@@ -174,9 +174,13 @@ async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
     let Some(sink) = shared.routes.sink(receiver) else { return };
     let mut batch = Vec::with_capacity(hand.len());
     let mut sent: Vec<Item> = Vec::with_capacity(hand.len());
+    let mut ended = Vec::new();
+    let mut order = Order::default();
     while let Some(item) = hand.next() {
+        let Some(item) = order.keeps(item) else { continue };
         let Ok(event) = &item.cargo else {
-            judge(hand, item, End::Undecodable).await;
+            order.stops(&item);
+            ended.push((item, End::Undecodable));
             continue;
         };
         let delivery = delivery_of(event, &item);
@@ -187,9 +191,15 @@ async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
             }
             Err((passed, outcome)) => {
                 after(shared, &delivery, &outcome, passed).await;
-                judge(hand, item, End::Intercepted(outcome)).await;
+                order.stops(&item);
+                ended.push((item, End::Intercepted(outcome)));
             }
         }
+    }
+    hand.put_back_rest();
+    hand.leave_behind(order.behind);
+    for (item, end) in ended {
+        judge(hand, item, end).await;
     }
     if batch.is_empty() {
         return;
@@ -197,17 +207,44 @@ async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
     let outcomes = send(sink, shared.routes.traits(receiver).send_timeout, &batch).await;
     let mut outcomes = outcomes.into_iter();
     let mut failed = Vec::new();
+    let mut order = Order::default();
     for (item, delivery) in sent.into_iter().zip(&batch) {
         let outcome = outcomes.next().unwrap_or_else(Outcome::missing);
         after(shared, delivery, &outcome, shared.interceptors.len()).await;
-        match outcome {
-            Outcome::Delivered => hand.delivered(item),
-            outcome => failed.push((item, outcome)),
+        if outcome == Outcome::Delivered {
+            hand.delivered(item);
+        } else if let Some(item) = order.keeps(item) {
+            order.stops(&item);
+            failed.push((item, outcome));
         }
     }
+    hand.leave_behind(order.behind);
     // What was delivered beside them says whether the receiver was there for the others.
     for (item, outcome) in failed {
         judge(hand, item, End::Outcome(outcome)).await;
+    }
+}
+
+/// Keeps the order of keys within a batch: once an event of a key has failed, those behind it have not been tried.
+#[derive(Default)]
+struct Order {
+    /// Keys that an event of has failed, by their numbers.
+    stopped: Vec<u64>,
+    behind: Vec<Item>,
+}
+
+impl Order {
+    fn stops(&mut self, item: &Item) {
+        self.stopped.push(item.key_number);
+    }
+
+    /// The event, unless it stands behind one that has failed.
+    fn keeps(&mut self, item: Item) -> Option<Item> {
+        if item.along && self.stopped.contains(&item.key_number) {
+            self.behind.push(item);
+            return None;
+        }
+        Some(item)
     }
 }
 

@@ -74,17 +74,33 @@ impl<'a> InHand<'a> {
 
     /// The event was delivered, which is to be settled.
     pub(crate) fn delivered(&mut self, item: Item) {
-        let Item { lease, seq, key, held, key_number, .. } = item;
+        let Item { lease, seq, key, held, key_number, along, .. } = item;
         self.verdicts.push(
             lease,
             key_number,
+            along,
             Settlement { lane: lease.lane, seq, key, held, change: Change::Done },
         );
     }
 
+    /// These were not sent, or not taken, because an earlier event of their key was not: they wait behind it. To be said before what
+    /// became of that one.
+    pub(crate) fn leave_behind(&mut self, items: Vec<Item>) {
+        if !items.is_empty() {
+            lock(&self.shared.buffer).put_back(&mut items.into());
+        }
+    }
+
+    /// What may no longer be sent goes back at once: it must not come behind what becomes of those before it.
+    pub(crate) fn put_back_rest(&mut self) {
+        if !self.hand.items.is_empty() {
+            lock(&self.shared.buffer).put_back(&mut self.hand.items);
+        }
+    }
+
     /// The outcome of an event, to be settled.
     pub(crate) fn settle(&mut self, item: Item, change: Change) {
-        self.verdicts.push(item.lease, item.key_number, judge::settlement(item, change));
+        self.verdicts.push(item.lease, item.key_number, item.along, judge::settlement(item, change));
     }
 
     /// The receiver is down: the event stays where it is.

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use postrider_core::{Outcome, SinkTraits, rng::Rng};
+use postrider_core::{BatchOrder, Outcome, SinkTraits, rng::Rng};
 use tokio::time::Instant;
 
 use crate::{
@@ -35,6 +35,8 @@ pub(crate) struct Receiver {
     in_process: bool,
     /// Most events in one batch.
     pub(crate) batch_max: usize,
+    /// Whether a batch may hold several events of a key.
+    pub(crate) keeps_order: bool,
     /// Sends under way, and most of them at a time, if it says so.
     pub(crate) busy: usize,
     pub(crate) concurrent: Option<usize>,
@@ -59,6 +61,7 @@ impl Receiver {
             breaker: Breaker::new(),
             in_process: traits.in_process,
             batch_max: traits.batch_max.max(1),
+            keeps_order: traits.order == BatchOrder::Prefix && traits.batch_max > 1,
             busy: 0,
             concurrent: traits.concurrent.map(|most| most.max(1)),
             spacing: traits.spacing,

@@ -56,6 +56,7 @@ impl Plan {
             let Some(lease) = lease else { continue };
             let key = key_of(&event.event).filter(|_| ordering == KeyOrder::Kept || event.held).cloned();
             items.push(Item {
+                along: false,
                 weight_bytes: event.event.as_ref().map_or(EVENT_FLAT_BYTES, Event::weight_bytes),
                 key_number: number.filter(|_| key.is_some()).unwrap_or_else(|| hash::of_seq(event.seq)),
                 cargo: event.event.map_err(Box::new),

@@ -68,7 +68,7 @@ impl Buffer {
     pub(super) fn forget(&mut self, item: Item) {
         self.untrack(item.seq);
         let followers = item.key_of_lane().and_then(|key| self.keys.remove(&key));
-        followers.unwrap_or_default().into_iter().for_each(|follower| self.untrack(follower.seq));
+        followers.unwrap_or_default().take().into_iter().for_each(|follower| self.untrack(follower.seq));
     }
 
     /// Forgets everything: a task of the engine has ended by a panic, and nobody knows what it left half done. The lanes are

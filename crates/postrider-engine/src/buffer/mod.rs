@@ -94,6 +94,8 @@ pub(crate) struct Item {
     pub(crate) key: Option<Arc<str>>,
     /// The number of its key, or of itself.
     pub(crate) key_number: u64,
+    /// It is under way together with earlier events of its key.
+    pub(crate) along: bool,
     /// Its route, plus one; zero if it has none.
     slot: usize,
     weight_bytes: usize,
@@ -354,8 +356,7 @@ impl Buffer {
     pub(crate) fn give_back(&mut self) -> usize {
         let suspects: usize = self.lanes.values_mut().map(|lane| lane.suspects.drain(..).count()).sum();
         let queued = self.hot.extract(|_| false).len() + self.cold.extract(|_| false).len() + suspects;
-        let waiting: usize =
-            self.keys.values_mut().map(|followers| followers.take().into_iter().count()).sum();
+        let waiting: usize = self.keys.values_mut().map(|followers| followers.take().len()).sum();
         self.keys.clear();
         self.tracked.clear();
         queued + waiting

@@ -89,6 +89,9 @@ impl Buffer {
         let held = verdict.settlement.held;
         let Some(key) = key_of_lane(verdict) else { return };
         let Entry::Occupied(mut followers) = self.keys.entry(key) else { return };
+        if !followers.get_mut().departs() {
+            return;
+        }
         match followers.get_mut().pop_front() {
             Some(next) => self.line_up(next),
             None => {
@@ -100,9 +103,14 @@ impl Buffer {
 
     /// The key waits in the table from now on: a later claim meets its followers there and parks them.
     pub(super) fn give_back_followers(&mut self, key: KeyOfLane) {
-        for follower in self.keys.remove(&key).unwrap_or_default() {
+        let mut busy = self.keys.remove(&key).unwrap_or_default();
+        for follower in busy.take() {
             self.look_again(follower.lease.lane, follower.seq);
             self.untrack(follower.seq);
+        }
+        if !busy.departs() {
+            // Others of the key are under way: what comes meanwhile waits for them.
+            self.keys.insert(key.clone(), busy);
         }
         if self.claiming {
             // The claim under way may not have seen the hold, and may bring followers along.

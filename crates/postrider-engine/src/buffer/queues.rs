@@ -72,10 +72,45 @@ impl Buffer {
         let Some((slot, queued)) = turn else { return Next::Wait(self.next_opening(now)) };
         let alone = self.hot.waiting() + self.cold.waiting() == 1;
         let most = self.most_of(slot, queued, alone).max(1);
-        let items =
+        let mut items =
             if from_first == hot_first { self.hot.take(slot, most) } else { self.cold.take(slot, most) };
         self.turn = (self.turn + 1) % 3;
+        if self.receiver(slot).is_some_and(|receiver| receiver.keeps_order && receiver.is_up()) {
+            self.take_along(slot, &mut items, most);
+        }
         Next::Send(self.hand(slot, items, now))
+    }
+
+    /// Fills a batch with what waits behind its events, for a receiver that keeps the order of a key within it. A key that is held in the
+    /// table comes back one by one, and so do suspects.
+    fn take_along(&mut self, slot: usize, items: &mut VecDeque<Item>, most: usize) {
+        for place in 0..items.len() {
+            let Some(first) = items.get(place).filter(|first| !first.held && items.len() < most) else {
+                continue;
+            };
+            let suspect_to = self.lanes.get(&first.lease.lane).map_or(Seq::MAX, |lane| lane.suspect_to);
+            let Some(followers) = first.key_of_lane().and_then(|key| self.keys.get_mut(&key)) else {
+                continue;
+            };
+            let may = |item: &Item| item.slot == slot && !item.held && item.seq > suspect_to;
+            while items.len() < most {
+                let Some(next) = followers.take_along(may) else { break };
+                items.push_back(next);
+            }
+        }
+    }
+
+    /// What was under way together with earlier events of its key, and was not sent or not taken, waits behind them again.
+    pub(super) fn line_up_behind(&mut self, mut item: Item) {
+        item.along = false;
+        let Some(key) = item.key_of_lane() else { return self.line_up_first(item) };
+        let followers = self.keys.entry(key).or_default();
+        // Those before it may have gone meanwhile: then it is the first.
+        if followers.departs() {
+            self.line_up_first(item);
+        } else {
+            followers.push_front(item);
+        }
     }
 
     /// How many events of a slot one worker takes: a batch for a sink; for a handler that nobody else waits beside a few, and no more

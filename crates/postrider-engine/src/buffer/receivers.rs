@@ -60,8 +60,10 @@ impl Buffer {
     /// What a worker has in its hand and cannot send at once goes back, for others to send.
     pub(crate) fn put_back(&mut self, items: &mut VecDeque<Item>) {
         while let Some(item) = items.pop_back() {
-            if let Some(item) = self.back_from_sending(item) {
-                self.line_up_first(item);
+            match self.back_from_sending(item) {
+                Some(item) if item.along => self.line_up_behind(item),
+                Some(item) => self.line_up_first(item),
+                None => {}
             }
         }
     }

@@ -14,6 +14,8 @@ pub(crate) struct Verdicts {
 struct Mark {
     lease: Lease,
     key_number: u64,
+    /// It was under way together with earlier events of its key.
+    along: bool,
 }
 
 /// One outcome.
@@ -31,8 +33,8 @@ impl Verdicts {
         Self { marks: Vec::with_capacity(count), settlements: Vec::with_capacity(count) }
     }
 
-    pub(crate) fn push(&mut self, lease: Lease, key_number: u64, settlement: Settlement) {
-        self.marks.push(Mark { lease, key_number });
+    pub(crate) fn push(&mut self, lease: Lease, key_number: u64, along: bool, settlement: Settlement) {
+        self.marks.push(Mark { lease, key_number, along });
         self.settlements.push(settlement);
     }
 
@@ -82,7 +84,17 @@ impl Verdicts {
     }
 
     /// Takes up to so many from the front. What is left goes into `room`.
+    ///
+    /// An event that holds its key comes in a settle after the one in which earlier events of the key leave: what a settle does to a key is
+    /// one thing.
     pub(super) fn take(&mut self, most: usize, mut room: Self) -> Self {
+        let mut all = self.marks.iter().zip(&self.settlements).take(most);
+        let holds_behind =
+            |(mark, settlement): (&Mark, &Settlement)| mark.along && settlement.change != Change::Done;
+        let most = match all.position(holds_behind) {
+            Some(place) if place > 0 => place,
+            _ => most,
+        };
         if self.len() > most {
             room.marks.extend(self.marks.drain(most..));
             room.settlements.extend(self.settlements.drain(most..));
@@ -99,7 +111,7 @@ impl Verdicts {
         let (mut kept, mut parted) = (Self::default(), Self::default());
         for (mark, settlement) in self.marks.into_iter().zip(self.settlements) {
             let to = if keep(mark.lease) { &mut kept } else { &mut parted };
-            to.push(mark.lease, mark.key_number, settlement);
+            to.push(mark.lease, mark.key_number, mark.along, settlement);
         }
         (kept, parted)
     }
