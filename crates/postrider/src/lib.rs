@@ -40,6 +40,7 @@
 //! * `sqlite`, `postgres` and `mysql`, each a feature: the stores; [`memory`]: a store without a database, for tests
 //! * `drivers`: what is known of drivers other than sqlx. Each is a feature (`tokio-postgres`, `deadpool-postgres`, `diesel-async`,
 //!   `sea-orm`, `rusqlite`), and its transactions are passed to [`Outbox::write`] like any other
+//! * `redis`, a feature: the sink that events go to; [`format`](mod@format): how they look there
 //! * [`store`]: the verbs behind them, for those who write a store of their own
 
 mod connect;
@@ -50,7 +51,7 @@ pub use postrider_core::{
     Event, EventBuilder, EventError, EventId, EventType, Fate, GLOBAL_AGGREGATE, Health, Interceptor,
     IntoEvent, IntoOutcome, Metrics, Outcome, OwnedTx, Payload, Result, RetryPolicy, SchemaError, Sink,
     SinkTraits, Source, Store, StoreError, StoreErrorKind, Target, Timestamp, TraceContext, TxSource,
-    WriteHook, event, handler, id, interceptor, metrics, rng, sink, store,
+    WriteHook, event, format, handler, id, interceptor, metrics, rng, sink, store,
 };
 pub use postrider_engine::{
     DeadHeads, Engine, KeyOrder, Outbox, OutboxBuilder, Parts, Receipt, Receipts, Routes, Settings,
@@ -133,4 +134,10 @@ pub mod postgres {
 ))]
 pub mod drivers {
     pub use postrider_drivers::*;
+}
+
+/// Redis Streams as a sink.
+#[cfg(feature = "redis")]
+pub mod redis {
+    pub use postrider_redis::*;
 }
