@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::{
+    broken::{self, Variant},
     buffer::{Item, Next},
     catch::catch,
     engine::Shared,
@@ -240,7 +241,7 @@ impl Order {
 
     /// The event, unless it stands behind one that has failed.
     fn keeps(&mut self, item: Item) -> Option<Item> {
-        if item.along && self.stopped.contains(&item.key_number) {
+        if item.along && self.stopped.contains(&item.key_number) && !broken::is(Variant::BehindFails) {
             self.behind.push(item);
             return None;
         }

@@ -29,8 +29,8 @@
 //!
 //! # Layout
 //!
-//! * [`line`]: an event as a line
-//! * [`file`]: a file that lines are added to, its unfinished end mended, rotated by [`FileSink::reopen`]
+//! * [`mod@line`]: an event as a line
+//! * [`mod@file`]: a file that lines are added to, its unfinished end mended, rotated by [`FileSink::reopen`]
 //! * [`writer`]: standard output, and everything else that can be written to
 
 pub mod file;

@@ -1,7 +1,5 @@
 //! One connection for many sends.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests may")]
-
 use std::{
     sync::{
         Arc,

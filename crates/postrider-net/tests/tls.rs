@@ -73,7 +73,7 @@ fn a_wrong_file_is_named_with_what_it_should_be_and_not_quoted() {
         ),
         (
             TlsFiles { certificate_file: certificate_file.clone(), key_file: broken, ..none() },
-            "a private key",
+            "the key of certificate_file",
         ),
         (TlsFiles { certificate_file, key_file: foreign, ..none() }, "the key of certificate_file"),
     ];

@@ -40,6 +40,7 @@
 //! * `sqlite`, `postgres` and `mysql`, each a feature: the stores; [`memory`]: a store without a database, for tests
 //! * `drivers`: what is known of drivers other than sqlx. Each is a feature (`tokio-postgres`, `deadpool-postgres`, `diesel-async`,
 //!   `sea-orm`, `rusqlite`), and its transactions are passed to [`Outbox::write`] like any other
+//! * `file`, `http` and `redis`, each a feature: the sinks that events go to; [`format`](mod@format): how they look there
 //! * [`store`]: the verbs behind them, for those who write a store of their own
 
 mod connect;
@@ -133,4 +134,22 @@ pub mod postgres {
 ))]
 pub mod drivers {
     pub use postrider_drivers::*;
+}
+
+/// Lines of JSON in a file or on standard output as sinks.
+#[cfg(feature = "file")]
+pub mod file {
+    pub use postrider_file::*;
+}
+
+/// HTTP batches and webhooks as sinks.
+#[cfg(feature = "http")]
+pub mod http {
+    pub use postrider_http::*;
+}
+
+/// Redis Streams as a sink.
+#[cfg(feature = "redis")]
+pub mod redis {
+    pub use postrider_redis::*;
 }

@@ -1,23 +1,14 @@
 //! Through the whole engine, with a folder that goes away in mid-stream.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{fs, sync::Arc};
 
 use postrider_core::Event;
 use postrider_engine::{Outbox, memory::MemoryStore};
 
-use crate::Folder;
+use crate::{Folder, time::eventually};
 
 const EVENTS: usize = 3000;
 const KEYS: usize = 30;
-
-async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let waiting = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    assert!(tokio::time::timeout(Duration::from_secs(60), waiting).await.is_ok(), "never: {what}");
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_or_dead_when_the_folder_goes_away_for_a_while() {

@@ -6,7 +6,7 @@ mod conformance;
 mod engine;
 mod mending;
 mod outages;
-mod stdout;
+mod time;
 mod writing;
 
 use std::{

@@ -12,13 +12,13 @@ mod secrets;
 mod server;
 mod splitting;
 mod statuses;
+mod time;
 mod tls;
-
-use std::time::Duration;
 
 use postrider_core::{Delivery, Event, Outcome, Sink, Source};
 use postrider_http::{BatchConfig, Endpoint, HttpBatchSink, WebhookConfig, WebhookSink};
 use server::Server;
+use time::eventually;
 
 /// The secret of the reference libraries of Standard Webhooks.
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -58,14 +58,4 @@ fn letters(outcomes: &[Outcome]) -> String {
         _ => '!',
     };
     outcomes.iter().map(letter).collect()
-}
-
-/// Comes back once it holds; what is waited for happens in other tasks.
-async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let waiting = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    assert!(tokio::time::timeout(Duration::from_secs(60), waiting).await.is_ok(), "never: {what}");
 }

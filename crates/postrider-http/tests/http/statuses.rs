@@ -24,6 +24,7 @@ fn letter_of(status: u16) -> &'static str {
 
 #[tokio::test]
 async fn every_status_is_the_outcome_that_the_documentation_says() {
+    // S1-34
     let server = Server::start().await;
     let (batches, webhook) = (batch_sink(&server), webhook_sink(&server));
     let alone = events(&["a"]);

@@ -149,3 +149,26 @@ fn a_profile_that_contradicts_itself_is_refused() {
     }
     assert!(only_problem(&with("{ system: flowcatalist }")).hint.unwrap().contains("flowcatalyst"));
 }
+
+/// A file of the documentation.
+fn document(name: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/relay").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn the_example_in_the_documentation_is_good_without_any_variable() {
+    let config = parse(&document("postrider.example.yaml"), HashMap::new());
+    let config = config.unwrap_or_else(|problems| panic!("{problems:?}"));
+    assert_eq!(config.sources.keys().collect::<Vec<_>>(), ["flow", "shop"]);
+    assert!(config.sinks.values().all(|sink| sink.kinds().len() == 1));
+}
+
+#[test]
+fn the_reference_in_the_documentation_is_that_of_these_types() {
+    let (written, made) = (document("configuration.md"), reference());
+    assert!(
+        written.ends_with(&made),
+        "docs/relay/configuration.md is not what `postrider check --reference` prints; below its introduction it should be:\n{made}"
+    );
+}
