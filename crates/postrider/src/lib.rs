@@ -40,7 +40,7 @@
 //! * `sqlite`, `postgres` and `mysql`, each a feature: the stores; [`memory`]: a store without a database, for tests
 //! * `drivers`: what is known of drivers other than sqlx. Each is a feature (`tokio-postgres`, `deadpool-postgres`, `diesel-async`,
 //!   `sea-orm`, `rusqlite`), and its transactions are passed to [`Outbox::write`] like any other
-//! * `redis`, a feature: the sink that events go to; [`format`](mod@format): how they look there
+//! * `nats` and `redis`, each a feature: the sinks that events go to; [`format`](mod@format): how they look there
 //! * [`store`]: the verbs behind them, for those who write a store of their own
 
 mod connect;
@@ -134,6 +134,12 @@ pub mod postgres {
 ))]
 pub mod drivers {
     pub use postrider_drivers::*;
+}
+
+/// NATS JetStream as a sink.
+#[cfg(feature = "nats")]
+pub mod nats {
+    pub use postrider_nats::*;
 }
 
 /// Redis Streams as a sink.
