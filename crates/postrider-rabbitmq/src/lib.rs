@@ -29,7 +29,7 @@
 //! | --- | --- |
 //! | no connection, a refused password, no such exchange, no right to it, a broker that blocks publishers, a queue that refuses (`reject-publish`) | unavailable |
 //! | the connection was lost before the confirm | unknown; unavailable if no new one can be made |
-//! | the message can be routed to no queue, or is larger than the broker takes | rejected |
+//! | the message can be routed to no queue; it is larger than the broker takes, or has a header that the broker reads as a command (`CC`, `BCC`) | rejected |
 //! | a name that does not fit into 255 bytes | rejected, alone, before anything is sent |
 //!
 //! A message that fails does not stop the ones behind it, so the order inside a batch is

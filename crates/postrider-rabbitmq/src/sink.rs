@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use lapin::types::ShortString;
 use postrider_core::{
     BatchOrder, BoxFuture, ConfigError, Delivery, Health, Outcome, Sink, SinkTraits, sink::error_chain,
 };
@@ -15,6 +16,9 @@ use crate::{
 };
 
 const BLOCKED: &str = "the broker blocks publishers: it is short of memory or disk";
+
+/// The events of a batch by their exchange.
+type Groups<'a> = BTreeMap<ShortString, Vec<Place<'a>>>;
 
 /// Events as messages of RabbitMQ. See the [crate](crate) for what it promises.
 pub struct RabbitSink {
@@ -38,11 +42,15 @@ impl RabbitSink {
 
     async fn send_batch(&self, batch: &[Delivery]) -> Vec<Outcome> {
         let mut outcomes = vec![None; batch.len()];
-        let mut groups: BTreeMap<String, Vec<Place<'_>>> = BTreeMap::new();
-        for (delivery, place) in batch.iter().zip(&mut outcomes) {
-            match message::outgoing(&self.config, delivery) {
-                Ok(message) => groups.entry(message.exchange.to_string()).or_default().push((message, place)),
-                Err(reason) => *place = Some(Outcome::rejected(reason)),
+        let mut groups = Groups::new();
+        for (Delivery { event, .. }, outcome) in batch.iter().zip(&mut outcomes) {
+            match message::outgoing(&self.config, event) {
+                Ok(message) => {
+                    let exchange = message.exchange.clone();
+                    let place = Place { event, message: Some(message), outcome };
+                    groups.entry(exchange).or_default().push(place);
+                }
+                Err(reason) => *outcome = Some(Outcome::rejected(reason)),
             }
         }
         let otherwise = if groups.is_empty() { Outcome::missing() } else { self.publish(groups).await };
@@ -50,7 +58,7 @@ impl RabbitSink {
     }
 
     /// Gives each message its outcome; what is left without one has what this gives.
-    async fn publish(&self, groups: BTreeMap<String, Vec<Place<'_>>>) -> Outcome {
+    async fn publish<'a>(&'a self, groups: Groups<'a>) -> Outcome {
         let connection = match self.link.get().await {
             Ok(connection) => connection,
             Err(down) => return Outcome::unavailable(down),
@@ -60,7 +68,7 @@ impl RabbitSink {
         }
         let watch = self.link.watch(&connection);
         for places in groups.into_values() {
-            if let Err(error) = publish::publish(&connection, places).await {
+            if let Err(error) = publish::publish(&self.config, &connection, places).await {
                 drop(watch);
                 return self.lost(&error).await;
             }
