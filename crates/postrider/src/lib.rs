@@ -40,7 +40,7 @@
 //! * `sqlite`, `postgres` and `mysql`, each a feature: the stores; [`memory`]: a store without a database, for tests
 //! * `drivers`: what is known of drivers other than sqlx. Each is a feature (`tokio-postgres`, `deadpool-postgres`, `diesel-async`,
 //!   `sea-orm`, `rusqlite`), and its transactions are passed to [`Outbox::write`] like any other
-//! * `file`, `http` and `redis`, each a feature: the sinks that events go to; [`format`](mod@format): how they look there
+//! * `file`, `http`, `nats`, `rabbitmq` and `redis`, each a feature: the sinks that events go to; [`format`](mod@format): how they look there
 //! * [`store`]: the verbs behind them, for those who write a store of their own
 
 mod connect;
@@ -146,6 +146,18 @@ pub mod file {
 #[cfg(feature = "http")]
 pub mod http {
     pub use postrider_http::*;
+}
+
+/// NATS JetStream as a sink.
+#[cfg(feature = "nats")]
+pub mod nats {
+    pub use postrider_nats::*;
+}
+
+/// RabbitMQ as a sink.
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq {
+    pub use postrider_rabbitmq::*;
 }
 
 /// Redis Streams as a sink.
