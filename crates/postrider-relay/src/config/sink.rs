@@ -229,19 +229,16 @@ pub(crate) struct Rabbitmq {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nats {
-    /// `nats://host:port`, or `tls://`, several with commas between.
+    /// `nats://user:password@host:port` or `nats://token@host:port`, or `tls://`; several with commas between.
     pub(crate) url: SecretUrl,
     /// The subject; `{event_type}` and the like stand for what the event says.
     pub(crate) subject: String,
     /// The subject of single event types.
     #[serde(default)]
     pub(crate) subjects: BTreeMap<String, String>,
-    /// A token.
+    /// A file of credentials, as `nsc` writes them.
     #[serde(default)]
-    pub(crate) token: Option<Secret>,
-    /// The contents of a `.creds` file.
-    #[serde(default)]
-    pub(crate) credentials: Option<Secret>,
+    pub(crate) credentials_file: Option<PathBuf>,
     /// TLS for `tls://`.
     #[serde(default)]
     pub(crate) tls: Tls,

@@ -3,6 +3,7 @@
 //! A source has sinks of its own, so that one which is down holds up nobody else's, and routes that name a topic of their own share a
 //! sink with those that do not.
 
+mod brokers;
 mod closed;
 mod file;
 mod http;
@@ -65,6 +66,9 @@ fn build(sink: &Sink, routes: &[&Route]) -> Result<Shared, ConfigError> {
     let built: Shared = match kind {
         SinkKind::Http(config) => Arc::new(http::batch(sink, config, routes)?),
         SinkKind::Webhook(config) => Arc::new(http::webhook(sink, config, routes)?),
+        SinkKind::Rabbitmq(config) => Arc::new(brokers::rabbitmq(sink, config, routes)?),
+        SinkKind::Nats(config) => Arc::new(brokers::nats(sink, config, routes)?),
+        SinkKind::Redis(config) => Arc::new(brokers::redis(sink, config, routes)?),
         SinkKind::File(config) => Arc::new(file::file(config)?),
         SinkKind::Stdout => Arc::new(file::stdout()),
         other => return Err(ConfigError::Missing { what: other.name(), hint: "not built yet" }),
