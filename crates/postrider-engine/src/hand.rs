@@ -67,7 +67,7 @@ impl<'a> InHand<'a> {
     pub(crate) fn give_way(&mut self) {
         self.hand_on(false);
         if !self.hand.items.is_empty() {
-            lock(&self.shared.buffer).put_back(&mut self.hand.items);
+            lock(&self.shared.buffer).put_back(&mut self.hand);
             self.shared.work.notify_one();
         }
     }

@@ -115,6 +115,9 @@ pub(crate) struct Hand {
     pub(crate) items: VecDeque<Item>,
     /// None of them is sent after this moment.
     pub(crate) until: Option<Instant>,
+    /// When they were taken, and how many that were that were not put back.
+    taken_at: Instant,
+    taken: usize,
     slot: usize,
     /// Sent to see whether the receiver is back.
     probe: bool,
