@@ -59,7 +59,7 @@ impl Buffer {
             .keys
             .iter_mut()
             .filter(|(of, _)| of.lane == lane)
-            .flat_map(|(_, followers)| followers.drain(..).map(|item| item.seq))
+            .flat_map(|(_, followers)| followers.take().into_iter().map(|item| item.seq))
             .collect();
         waiting.into_iter().for_each(|seq| self.untrack(seq));
     }
@@ -121,12 +121,14 @@ impl Buffer {
     /// What has to be marked in the table before these events are sent, with room for those that come next.
     pub(crate) fn marks(&self, claimed: &Claimed, ahead: Seq) -> Vec<(Lease, Seq)> {
         let mut marks: BTreeMap<Lane, (Lease, Seq)> = BTreeMap::new();
-        for event in &claimed.events {
-            let Some(lane) = self.lanes.get(&event.lane).filter(|lane| event.seq > lane.sent_to) else {
+        // Events of a lane stand together, more or less, and the last of them counts.
+        for events in claimed.events.chunk_by(|one, next| one.lane == next.lane) {
+            let Some(last) = events.iter().max_by_key(|event| event.seq) else { continue };
+            let Some(lane) = self.lanes.get(&last.lane).filter(|lane| last.seq > lane.sent_to) else {
                 continue;
             };
-            let mark = marks.entry(event.lane).or_insert((lane.lease, 0));
-            mark.1 = mark.1.max(event.seq.saturating_add(ahead));
+            let mark = marks.entry(last.lane).or_insert((lane.lease, 0));
+            mark.1 = mark.1.max(last.seq.saturating_add(ahead));
         }
         marks.into_values().collect()
     }
