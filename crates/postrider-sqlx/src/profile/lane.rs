@@ -169,6 +169,7 @@ pub(super) async fn release(
     }
     let unsent: Vec<Seq> = mind.given_back(&[]).into_iter().filter(|seq| *seq > suspects).collect();
     recover::unmark(shape, tx, mind, &unsent).await?;
+    recover::unmark_uncertain(shape, tx, mind).await?;
     let mut sql = shape.sql(format!("UPDATE {} SET owner = NULL, leased_until = NULL, ", shape.ours("lane")));
     // The next owner needs the token of whoever has left something behind.
     sql.push(if suspects == 0 { "nonce = NULL, clean = 1" } else { "clean = 0" });

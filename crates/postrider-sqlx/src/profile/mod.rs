@@ -10,7 +10,7 @@
 //! * `shape`: a profile on a table that was looked at
 //! * `sql`, `db`: statements, and running them on either database
 //! * `lane`: who may deliver
-//! * `claim`, `event`: what is due
+//! * `window`, `claim`, `event`: what is due
 //! * `settle`: what became of it
 //! * `recover`: claims that nobody will settle
 //! * `mind`: what the active instance keeps in memory
@@ -32,6 +32,7 @@ mod shape;
 mod spec;
 mod sql;
 mod store;
+mod window;
 
 use std::{fmt, sync::Arc, time::Duration};
 

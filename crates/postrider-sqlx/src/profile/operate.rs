@@ -203,7 +203,7 @@ pub(super) async fn status(
         Some("done") => {
             EventStatus::Done { done_at: Timestamp::from_micros(row.number(2).unwrap_or_default()) }
         }
-        _ => match mind.rows.get(&mind.place(id.as_str())).map(|row| row.state) {
+        _ => match mind.row(id.as_str()).map(|row| row.state) {
             Some(State::Waiting(available_at)) => EventStatus::Waiting { attempts, available_at, error },
             _ => EventStatus::New,
         },
