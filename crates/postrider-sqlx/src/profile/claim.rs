@@ -334,7 +334,9 @@ impl Claiming<'_> {
         }
         // With memory full of rows that wait, nothing fresh was looked at, and nothing will be before some of them are gone.
         let full = mind.is_full();
-        let whole = chosen.unmet.is_none() && !left && chosen.just_read && !truncated;
+        // A window that gave nothing and is not new says nothing of what is there now.
+        let whole =
+            chosen.unmet.is_none() && !left && !truncated && (chosen.just_read || !events.is_empty() || full);
         let seq = match chosen.unmet {
             Some(unmet) => unmet.saturating_sub(1),
             None if events.is_empty() && (full || (chosen.just_read && truncated)) => self.from.seq,

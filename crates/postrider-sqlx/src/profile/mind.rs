@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 use postrider_core::{
@@ -45,6 +46,16 @@ pub(super) enum State {
     Claimed,
     /// Not marked, and not due before this.
     Waiting(Timestamp),
+}
+
+/// Why and until when a row waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wait {
+    pub(super) until: Timestamp,
+    pub(super) attempts: u32,
+    pub(super) reason: HoldReason,
+    /// Whether its key waits with it.
+    pub(super) holds: bool,
 }
 
 /// A key that waits for its head.
@@ -179,9 +190,13 @@ impl Mind {
         }
     }
 
-    /// A row waits until a time. It is kept if the table cannot say so, or if its key waits with it.
-    pub(super) fn wait(&mut self, seq: Seq, until: Timestamp, attempts: u32, reason: HoldReason, told: bool) {
+    /// A row waits until a time, and its key with it if that is held. It is kept if the table cannot say so, or for its key.
+    pub(super) fn wait(&mut self, seq: Seq, wait: Wait, told: bool) {
+        let Wait { until, attempts, reason, holds } = wait;
         let Some(row) = self.rows.get_mut(&seq) else { return };
+        if !holds {
+            row.key = None;
+        }
         row.state = State::Waiting(until);
         (row.attempts, row.counted, row.stamp) = (attempts, attempts, None);
         match row.key.clone() {
@@ -193,9 +208,25 @@ impl Mind {
         }
     }
 
+    /// Every time that is kept becomes this much older.
+    pub(super) fn grow_older(&mut self, by: Duration) {
+        for row in self.rows.values_mut() {
+            if let State::Waiting(until) = &mut row.state {
+                *until = until.minus(by);
+            }
+        }
+        self.holds.values_mut().for_each(|held| held.until = held.until.minus(by));
+        self.window = None;
+    }
+
     pub(super) fn is_head(&self, seq: Seq) -> bool {
-        let key = self.rows.get(&seq).and_then(|row| row.key.as_ref());
-        key.and_then(|key| self.holds.get(key)).is_some_and(|held| held.head == seq)
+        self.waited_until(seq).is_some()
+    }
+
+    /// Until when a row waited that its key is held by.
+    fn waited_until(&self, seq: Seq) -> Option<Timestamp> {
+        let key = self.rows.get(&seq)?.key.as_ref()?;
+        self.holds.get(key).filter(|held| held.head == seq).map(|held| held.until)
     }
 
     /// Rows that the engine was given and has no more, sorted by place.
@@ -205,11 +236,10 @@ impl Mind {
     }
 
     /// The engine has a row no more, and its mark is gone. A head stays one; a suspect stays one.
-    pub(super) fn let_go(&mut self, seq: Seq, now: Timestamp) {
-        if self.is_head(seq) {
+    pub(super) fn let_go(&mut self, seq: Seq) {
+        if let Some(until) = self.waited_until(seq) {
             if let Some(row) = self.rows.get_mut(&seq) {
-                row.state = State::Waiting(now);
-                row.stamp = None;
+                (row.state, row.stamp) = (State::Waiting(until), None);
             }
             return;
         }

@@ -45,7 +45,7 @@ use tokio::sync::Mutex;
 use self::{db::Db, mind::Mind, shape::Shape};
 pub use self::{
     name::{Name, TableName},
-    spec::{Defaults, Field, NullKey, Profile, Statuses, Value},
+    spec::{Field, NullKey, Profile, Statuses, Value},
 };
 
 /// How often a verb is tried again, and how long to wait before; doubled after each further try.
@@ -100,6 +100,12 @@ impl ProfileStore {
     /// The SQL of our own small tables beside it, to be read or applied by hand.
     pub fn schema_sql(&self) -> String {
         format!("{};\n", lane::tables(&self.0.shape).join(";\n"))
+    }
+
+    /// For tests that let time pass by making everything stored older: does the same to what is kept in memory.
+    #[doc(hidden)]
+    pub async fn grow_older(&self, by: Duration) {
+        self.0.mind.lock().await.grow_older(by);
     }
 
     /// Closes all connections. Call it when the engine has shut down.

@@ -12,7 +12,7 @@ use super::{
     Field,
     db::Tx,
     lane::{fence, micros},
-    mind::{Mind, Row, State},
+    mind::{Mind, Row, State, Wait},
     shape::Shape,
     spec::Mark,
     sql::Sql,
@@ -167,7 +167,7 @@ pub(super) async fn look_around(
         let attempts = row.number(2).and_then(|attempts| u32::try_from(attempts).ok()).unwrap_or_default();
         let state = State::Waiting(until);
         let seq = mind.add(Row { id, key: Some(key), attempts, counted: attempts, stamp: None, state });
-        mind.wait(seq, until, attempts, HoldReason::Retry, true);
+        mind.wait(seq, Wait { until, attempts, reason: HoldReason::Retry, holds: true }, true);
     }
     Ok(())
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target, Timestamp,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
-        Settled, Settlement, Stats,
+        Claim, Claimed, DeadLetter, Defaults, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
+        Seq, Settled, Settlement, Stats,
     },
 };
 use tokio::time::Instant;
@@ -43,7 +43,11 @@ macro_rules! run {
 
 impl Store for ProfileStore {
     fn features(&self) -> Features {
-        Features { lanes: 1, shared_clock: true, late_commits: true }
+        Features { lanes: 1, shared_clock: true, late_commits: true, keeps: self.0.shape.profile.keeps() }
+    }
+
+    fn defaults(&self) -> Option<Defaults> {
+        Some(self.0.shape.profile.defaults())
     }
 
     fn target(&self) -> &Target {
@@ -115,9 +119,11 @@ impl Store for ProfileStore {
             let back = mind.given_back(&claim.in_flight);
             if !back.is_empty() || !mind.uncertain.is_empty() {
                 let now = run!(self, "take events back", |tx| claiming.take_back(tx, &mind, &back))?;
-                let Some(now) = now else { return Ok(lost()) };
+                if now.is_none() {
+                    return Ok(lost());
+                }
                 (mind.uncertain, mind.window) = (Vec::new(), None);
-                back.into_iter().for_each(|seq| mind.let_go(seq, now));
+                back.into_iter().for_each(|seq| mind.let_go(seq));
             }
             let every = shape.profile.recover_every;
             if mind.recovered_at.is_none_or(|at| at.elapsed() >= every) {

@@ -6,7 +6,7 @@ use postrider_testkit::conformance::Checked;
 
 use super::server::{BOTH, Came, Database, deliver, hang};
 
-const DDL: &str = "
+pub(super) const DDL: &str = "
 CREATE TABLE outbox_events (
     id VARCHAR(13) PRIMARY KEY,
     type VARCHAR(20) NOT NULL,

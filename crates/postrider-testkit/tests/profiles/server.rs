@@ -25,7 +25,7 @@ pub(crate) enum Kind {
 
 pub(crate) const BOTH: [Kind; 2] = [Kind::Postgres, Kind::Mysql];
 
-/// A database that goes away with its test.
+/// A schema that goes away with its test.
 pub(crate) struct Database {
     pub(crate) kind: Kind,
     pub(crate) url: String,
@@ -44,10 +44,15 @@ impl Database {
             format!("{variable} names no server: run `cargo xtask services up` and `eval $(cargo xtask services env)`")
         })?;
         let name = format!("profile_{}_{}", process::id(), NUMBERS.fetch_add(1, Relaxed));
-        run_on(kind, &server, &format!("CREATE DATABASE {name}")).await?;
         let (base, _) = server.split_once('?').unwrap_or((&server, ""));
-        let (base, _) = base.rsplit_once('/').ok_or("a URL names a database")?;
-        let database = Self { kind, url: format!("{base}/{name}"), name, server };
+        let url = match kind {
+            // A schema is made and dropped much sooner than a database.
+            Kind::Postgres => format!("{base}?options=-csearch_path%3D{name}"),
+            Kind::Mysql => format!("{}/{name}", base.rsplit_once('/').ok_or("a URL names a database")?.0),
+        };
+        // In MySQL a schema is a database.
+        run_on(kind, &server, &format!("CREATE SCHEMA {name}")).await?;
+        let database = Self { kind, url, name, server };
         database.run(ddl).await?;
         Ok(database)
     }
@@ -99,9 +104,18 @@ impl Database {
         }
     }
 
+    /// Takes it away from a thread of its own: the test's runtime is about to end.
+    pub(crate) fn drop_later(self) {
+        let _ = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(self.drop())
+        })
+        .join();
+    }
+
     pub(crate) async fn drop(self) -> Checked {
-        let force = if self.kind == Kind::Postgres { " WITH (FORCE)" } else { "" };
-        run_on(self.kind, &self.server, &format!("DROP DATABASE {}{force}", self.name)).await
+        let all = if self.kind == Kind::Postgres { " CASCADE" } else { "" };
+        run_on(self.kind, &self.server, &format!("DROP SCHEMA {}{all}", self.name)).await
     }
 }
 
