@@ -132,7 +132,7 @@ impl Claiming<'_> {
     async fn read(&self, tx: &mut Tx, mind: &Mind) -> sqlx::Result<Window> {
         let began_at = Instant::now();
         let limit = window::ROWS_MAX + mind.rows.len();
-        let mut rows = self.rows(tx, self.page(limit)).await?;
+        let mut rows = self.rows(tx, page(self.shape, limit, |_| {})).await?;
         let free = |row: &Narrow| {
             !mind.has(&row.id)
                 && row
@@ -150,11 +150,6 @@ impl Claiming<'_> {
 
     async fn rows(&self, tx: &mut Tx, sql: Sql) -> sqlx::Result<Vec<Narrow>> {
         Ok(tx.fetch(sql).await?.iter().map(|row| Narrow::new(self.shape, row)).collect())
-    }
-
-    /// Pending rows in their order.
-    pub(super) fn page(&self, limit: usize) -> Sql {
-        page(self.shape, limit, |_| {})
     }
 
     /// The same without what is in memory, and without keys that wait. One look at each row, however long the lists are: a subquery is
@@ -368,6 +363,7 @@ impl Looked {
         if let Some(mut window) = self.window {
             mind.number(&mut window.rows);
             mind.window = Some(window);
+            mind.windows_read += 1;
         }
         (self.now, self.due, just_read)
     }
@@ -407,6 +403,13 @@ fn page(shape: &Shape, limit: usize, without: impl Fn(&mut Sql)) -> Sql {
     }
     without(&mut sql);
     sql.push(&format!(" ORDER BY {} LIMIT {limit}", shape.order()));
+    sql
+}
+
+/// The plan of a look for pending rows.
+pub(super) fn explained(shape: &Shape) -> Sql {
+    let mut sql = page(shape, window::ROWS_MAX, |_| {});
+    sql.text.insert_str(0, shape.kind.pick("EXPLAIN ", "EXPLAIN FORMAT=JSON "));
     sql
 }
 

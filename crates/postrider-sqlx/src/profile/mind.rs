@@ -21,7 +21,7 @@ use super::window::{Narrow, Window};
 const LET_GO_MAX: usize = 20_000;
 
 /// So many rows may wait or be under way before no fresh one is taken up any more.
-const ROWS_MAX: usize = 100_000;
+pub(super) const ROWS_MAX: usize = 100_000;
 
 /// Places up to this one are those of suspects.
 pub(super) const SUSPECT_TO: Seq = 1 << 20;
@@ -78,6 +78,7 @@ pub(super) struct Mind {
     /// Keys of rows that somebody claimed who is not us.
     pub(super) foreign: HashSet<String>,
     pub(super) window: Option<Window>,
+    pub(super) windows_read: u64,
     /// Rows of a claim whose commit was not answered: they may be marked, and nobody has them.
     pub(super) uncertain: Vec<String>,
     pub(super) recovered_at: Option<Instant>,

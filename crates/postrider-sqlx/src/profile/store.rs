@@ -57,7 +57,9 @@ impl Store for ProfileStore {
     fn migrate(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let shape = &self.0.shape;
-            run!(self, "create our tables", |tx| lane::migrate(shape, tx))
+            run!(self, "create our tables (schema_sql prints them, to be applied by whoever may)", |tx| {
+                lane::migrate(shape, tx)
+            })
         })
     }
 

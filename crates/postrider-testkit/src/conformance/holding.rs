@@ -172,9 +172,10 @@ pub async fn a_follower_that_fails_on_its_way_back_becomes_the_head<H: StoreHarn
     scene.pass(PAST_BACKOFF).await?;
     let [head] = scene.claim_exactly().await?;
     scene.done(&[head]).await?;
-    let [failing, _, _] = scene.claim_exactly().await?;
+    let [failing, next, last] = scene.claim_exactly().await?;
     assert_eq!(id_of(&failing), second.id());
     scene.settle(&failing, retry(1)).await?;
+    scene.owner.give_back(&[&next, &last]);
     let hold = scene.store.why("k").await?;
     assert!(hold.is_some_and(|hold| hold.seq == failing.seq
         && hold.reason == HoldReason::Retry

@@ -3,7 +3,12 @@
 mod conformance;
 mod custom;
 mod debezium;
+mod defaults;
 mod flowcatalyst;
+mod instances;
 mod outbox_java;
+mod plans;
+mod rules;
 mod server;
 mod spring_outbox;
+mod systems;

@@ -21,7 +21,7 @@ pub(super) fn ddl(kind: Kind, locks: bool) -> String {
     )
 }
 
-fn events() -> String {
+pub(super) fn events() -> String {
     let mut sql = String::new();
     for n in 0..20 {
         let payload = if n == 1 { r#"{"poison": true}"# } else { r#"{"n": 1}"# };
