@@ -6,6 +6,7 @@ mod debezium;
 mod defaults;
 mod flowcatalyst;
 mod instances;
+mod outage;
 mod outbox_java;
 mod plans;
 mod rules;
