@@ -5,8 +5,8 @@ use std::{sync::PoisonError, sync::atomic::Ordering::Relaxed, time::Duration};
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
-        Settled, Settlement, Stats,
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
+        Seq, Settled, Settlement, Stats,
     },
 };
 
@@ -27,7 +27,12 @@ macro_rules! verb {
 
 impl Store for PgStore {
     fn features(&self) -> Features {
-        Features { lanes: self.0.lanes.load(Relaxed), shared_clock: true, late_commits: true }
+        Features {
+            lanes: self.0.lanes.load(Relaxed),
+            shared_clock: true,
+            late_commits: true,
+            keeps: Keeps::ALL,
+        }
     }
 
     fn target(&self) -> &Target {
