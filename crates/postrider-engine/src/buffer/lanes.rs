@@ -118,17 +118,22 @@ impl Buffer {
         self.lanes.values().map(|lane| (lane.lease, lane.suspect_to)).collect()
     }
 
-    /// What has to be marked in the table before these events are sent, with room for those that come next.
+    /// What has to be marked in the table before these events are sent, with room for those that come next. If one of their lanes has
+    /// to be, all of them are, and up to the same place: marked each at its own time, nearly every claim would have to write.
     pub(crate) fn marks(&self, claimed: &Claimed, ahead: Seq) -> Vec<(Lease, Seq)> {
-        let mut marks: BTreeMap<Lane, (Lease, Seq)> = BTreeMap::new();
-        for event in &claimed.events {
-            let Some(lane) = self.lanes.get(&event.lane).filter(|lane| event.seq > lane.sent_to) else {
-                continue;
-            };
-            let mark = marks.entry(event.lane).or_insert((lane.lease, 0));
-            mark.1 = mark.1.max(event.seq.saturating_add(ahead));
+        let lane_of = |event: &ClaimedEvent| self.lanes.get(&event.lane);
+        let beyond = |event: &ClaimedEvent| lane_of(event).is_some_and(|lane| event.seq > lane.sent_to);
+        if !claimed.events.iter().any(beyond) {
+            return Vec::new();
         }
-        marks.into_values().collect()
+        let last = claimed.events.iter().map(|event| event.seq).max().unwrap_or_default();
+        let mark = last.saturating_add(ahead);
+        let lanes: BTreeMap<Lane, Lease> = claimed
+            .events
+            .iter()
+            .filter_map(|event| Some((event.lane, lane_of(event)?.lease)))
+            .collect();
+        lanes.into_values().map(|lease| (lease, mark)).collect()
     }
 
     /// The table knows how far events may be under way.

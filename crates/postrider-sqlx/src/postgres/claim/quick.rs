@@ -13,14 +13,15 @@ use super::{
     super::{
         lease::with_tokens,
         row::{self, column},
-        statement::{Shape, Statement, integer, natural, optional_time},
+        statement::{Shape, Statement, integer, natural, optional_time, small},
     },
     look::{Cursor, LaneSeen, Limits, Look, late},
-    trail::{Behind, From, Sight},
+    trail::{self, Behind, From, Sight},
 };
 
 pub(super) fn statement(shape: &Shape) -> Statement {
     let sql = row::spell(include_str!("quick.sql"))
+        .replace("{small}", &row::spell_small("$9"))
         .replace("{late}", &late("$10", "$11"))
         .replace("{not_in_flight}", "e.seq NOT IN (SELECT unnest($8::bigint[]))");
     Statement::new(&sql, shape)
@@ -31,8 +32,13 @@ pub(super) fn statement(shape: &Shape) -> Statement {
 pub(super) struct Reach {
     /// Up to where all lanes are read; none if there was nothing more, so that little can be there now.
     ceiling: Option<Seq>,
+    /// From where no lane has met anything, so that the rows of all can be read as they lie; none if too few of them are ours.
+    untouched: Option<Seq>,
     limits: Limits,
 }
+
+/// Rows are read as they lie if at least one of so many may be ours.
+const OURS_ARE_ONE_OF: u64 = 4;
 
 impl Reach {
     /// How far to look, if this may be a usual claim. `goes_on` says where the last one ended, and how wide to look.
@@ -52,10 +58,17 @@ impl Reach {
         }
         let limits = Limits::of(claim, lanes_in_all);
         Some(match reached {
-            Seq::MAX => Self { ceiling: None, limits: limits.few_of_a_lane() },
+            Seq::MAX => Self { ceiling: None, untouched: None, limits: limits.few_of_a_lane() },
             reached => {
                 let limits = limits.times_as_wide(wide);
-                Self { ceiling: Some(reached.saturating_add(limits.width).saturating_add(1)), limits }
+                // A claim that looked behind the front and was cut short there has reached less than others before it.
+                let untouched = claim.lanes.iter().map(|lane| trail::front(&lane.from)).fold(reached, Seq::max);
+                let dense = limits.width < OURS_ARE_ONE_OF.saturating_mul(limits.fresh as u64);
+                Self {
+                    ceiling: Some(reached.saturating_add(limits.width).saturating_add(1)),
+                    untouched: dense.then_some(untouched),
+                    limits,
+                }
             }
         })
     }
@@ -70,7 +83,8 @@ pub(super) async fn look(
     behind: Option<&Behind>,
     reach: Reach,
 ) -> sqlx::Result<Option<Look>> {
-    let Reach { ceiling, limits } = reach;
+    let Reach { ceiling, untouched, limits } = reach;
+    let ends = ceiling.unwrap_or(Seq::MAX);
     // Below all cursors nothing is read, so what is in flight there need not be said.
     let lowest = cursors.iter().map(|cursor| cursor.begins).min().unwrap_or_default();
     let below = claim.in_flight.partition_point(|seq| *seq <= lowest);
@@ -78,12 +92,13 @@ pub(super) async fn look(
     let rows = with_tokens(sql, cursors.iter().map(|cursor| cursor.lane.lease))
         .bind(cursors.iter().map(|cursor| integer(cursor.begins)).collect::<Vec<_>>())
         .bind(cursors.iter().map(|cursor| integer(cursor.front)).collect::<Vec<_>>())
-        .bind(integer(ceiling.unwrap_or(Seq::MAX)))
+        .bind(integer(ends))
         .bind(integer(limits.fresh_of_a_lane))
         .bind(in_flight)
-        .bind(limits.read_at_once(claim))
+        .bind(small(row::read_at_once_bytes(limits.read_at_once(claim))))
         .bind(behind.map(|behind| behind.snapshot.as_str()))
         .bind(behind.map(|behind| behind.wrote.as_slice()))
+        .bind(integer(untouched.unwrap_or(ends).min(ends)))
         .fetch_all(conn)
         .await?;
     let Some((gate, fresh)) = rows.split_first() else { return Ok(None) };
@@ -104,7 +119,7 @@ pub(super) async fn look(
         look.lanes.insert(cursor.lane.lease.lane, LaneSeen { any: true, beyond, next_due });
     }
     for row in fresh {
-        look.take(row, claim)?;
+        look.take_fresh(row, claim)?;
     }
     look.fresh.sort_unstable_by_key(|seen| seen.seq);
     Ok(Some(look))
