@@ -7,10 +7,10 @@ use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use postrider_core::{
     Result,
-    store::{Claimed, Seq},
+    store::{Claimed, Lane, Lease, Seq},
 };
 use tokio::time::Instant;
-use tracing::error;
+use tracing::{debug, error};
 
 use crate::{
     buffer::{Buffer, Plan},
@@ -86,7 +86,7 @@ pub(crate) fn source(error: &postrider_core::Error) -> String {
 /// One claim, if there is a lane to claim from and room to claim into.
 pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     let started = Instant::now();
-    let (plan, from_bottom) = {
+    let (plan, from_bottom, ahead) = {
         let mut buffer = lock(&shared.buffer);
         // What was passed over is a long way to walk again.
         let seldom = if buffer.is_behind() { FULL_LOOK_SELDOM } else { 1 };
@@ -96,7 +96,8 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
             // Whoever takes a lane or makes room wakes the poller.
             return Ok(Brought { taken: 0, more: !buffer.is_empty(), pause: shared.settings.poll_max });
         };
-        (plan, from_bottom)
+        let ahead = buffer.marks_ahead(&plan, shared.settings.cold_queue as Seq);
+        (plan, from_bottom, ahead)
     };
     if from_bottom {
         pace.last_full_look = started;
@@ -104,7 +105,9 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     let mut underway = Underway { shared, plan, ended: false };
     let plan = &underway.plan;
     let claim = &plan.claim;
-    let mut claimed = shared.store.claim(claim).await?;
+    let (claimed, lost) = tokio::join!(shared.store.claim(claim), mark_ahead(shared, ahead));
+    let mut claimed = claimed?;
+    claimed.lost.extend(lost);
     mark_sent(shared, &mut claimed).await?;
     let lag = Buffer::oldest(&claimed).map_or(Duration::ZERO, |created_at| claimed.now.since(created_at));
     let (returned, next_due) = (claimed.events.len(), claimed.next_due);
@@ -155,6 +158,24 @@ async fn mark_sent(shared: &Shared, claimed: &mut Claimed) -> Result<()> {
     claimed.lost.extend(shared.store.mark_sent(&marks).await?);
     lock(&shared.buffer).marked(&marks);
     Ok(())
+}
+
+/// Marks what the claim under way is likely to bring, so that nobody has to wait for it. Says which lanes are lost.
+async fn mark_ahead(shared: &Shared, marks: Vec<(Lease, Seq)>) -> Vec<Lane> {
+    if marks.is_empty() {
+        return Vec::new();
+    }
+    match shared.store.mark_sent(&marks).await {
+        Ok(lost) => {
+            lock(&shared.buffer).marked(&marks);
+            lost
+        }
+        // Then it is marked when the claim has returned.
+        Err(error) => {
+            debug!(%error, "could not mark ahead what will be under way");
+            Vec::new()
+        }
+    }
 }
 
 /// A claim under way. If it fails, or its future is dropped, what it was to look at again is not forgotten.

@@ -136,6 +136,23 @@ impl Buffer {
         lanes.into_values().map(|lease| (lease, mark)).collect()
     }
 
+    /// What to mark while a claim runs, so that it has not to be waited for afterwards: the last one left something, and one as long would go
+    /// beyond the marks of the lanes that were marked last.
+    pub(crate) fn marks_ahead(&self, plan: &Plan, ahead: Seq) -> Vec<(Lease, Seq)> {
+        let Some((first, last)) = self.left_more.filter(|_| plan.backlog.is_none()) else {
+            return Vec::new();
+        };
+        let next = last.saturating_add(last.saturating_sub(first));
+        let marked = self.lanes.values().map(|lane| lane.sent_to).max().unwrap_or_default();
+        if next <= marked || marked < first {
+            return Vec::new();
+        }
+        let lanes = plan.claim.lanes.iter().filter(|lane| {
+            self.lanes.get(&lane.lease.lane).is_some_and(|owned| owned.sent_to == marked)
+        });
+        lanes.map(|lane| (lane.lease, next.saturating_add(ahead))).collect()
+    }
+
     /// The table knows how far events may be under way.
     pub(crate) fn marked(&mut self, marks: &[(Lease, Seq)]) {
         for (lease, seq) in marks {

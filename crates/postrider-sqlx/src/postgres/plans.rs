@@ -65,7 +65,7 @@ async fn every_verb_that_runs_often_walks_an_index() {
     run(&mut conn, ROWS).await;
     run(&mut conn, "SET plan_cache_mode = force_generic_plan").await;
 
-    let shape = Shape { prefix: Prefix::default(), prepared: true };
+    let shape = Shape { prefix: Prefix::default(), prepared: true, flood: false };
     let (claim, settle, operate) =
         (claim::Statements::new(&shape), settle::Statements::new(&shape), operate::Statements::new(&shape));
     let (fresh, waiting) = ("Index Scan using postrider_event_fresh", "postrider_event_waiting");

@@ -40,13 +40,15 @@ const FENCE: &str = "
           ON l.lane = t.lane AND l.epoch = t.epoch AND l.nonce = t.nonce
         ORDER BY l.lane FOR SHARE OF l
     ), gate AS MATERIALIZED (
-        SELECT count(*) = cardinality($1) AS open FROM locked
+        SELECT count(*) = cardinality($1) AS open, cardinality($1) = (SELECT count(*) FROM {p}lane) AS all_lanes FROM locked
     )";
 
-/// Delivered rows: only those that are neither dead nor of another lane.
+/// Delivered rows: only those that are neither dead nor of another lane. A lane is looked for among the others for each row, so not if all
+/// of them are there.
 const REMOVED: &str = "
     DELETE FROM {p}event AS e
-    WHERE (SELECT open FROM gate) AND e.seq = ANY ($4::bigint[]) AND e.lane = ANY ($1) AND e.status IN (0, 2)";
+    WHERE (SELECT open FROM gate) AND e.seq = ANY ($4::bigint[]) AND e.status IN (0, 2)
+      AND ((SELECT all_lanes FROM gate) OR e.lane = ANY ($1))";
 
 /// The columns that a delivered event keeps.
 const KEPT: &str =

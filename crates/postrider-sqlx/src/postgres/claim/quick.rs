@@ -3,6 +3,7 @@
 //! A claim that goes on where the last one ended knows up to where to look, so that each lane is sought once. A statement is a snapshot of its
 //! own: if it shows that the claim is not such a one, nothing was done yet, and the careful look is made.
 
+use futures_util::TryStreamExt;
 use postrider_core::{
     Timestamp,
     store::{Claim, Seq},
@@ -23,8 +24,14 @@ pub(super) fn statement(shape: &Shape) -> Statement {
     let sql = row::spell(include_str!("quick.sql"))
         .replace("{small}", &row::spell_small("$9"))
         .replace("{late}", &late("$10", "$11"))
-        .replace("{not_in_flight}", "e.seq NOT IN (SELECT unnest($8::bigint[]))");
+        .replace("{not_in_flight}", &not_among("$8"))
+        .replace("{not_in_flight_beyond}", &not_among("$13"));
     Statement::new(&sql, shape)
+}
+
+/// Whether a row is none of these. Most often there are none, and then nothing is asked for each row.
+fn not_among(seqs: &str) -> String {
+    format!("((SELECT cardinality({seqs}::bigint[]) = 0) OR e.seq NOT IN (SELECT unnest({seqs}::bigint[])))")
 }
 
 /// How far a look goes.
@@ -85,41 +92,48 @@ pub(super) async fn look(
 ) -> sqlx::Result<Option<Look>> {
     let Reach { ceiling, untouched, limits } = reach;
     let ends = ceiling.unwrap_or(Seq::MAX);
-    // Below all cursors nothing is read, so what is in flight there need not be said.
+    let untouched = untouched.unwrap_or(ends).min(ends);
+    // Below all cursors nothing is read, so what is in flight there need not be said. What was claimed does not lie beyond them.
     let lowest = cursors.iter().map(|cursor| cursor.begins).min().unwrap_or_default();
-    let below = claim.in_flight.partition_point(|seq| *seq <= lowest);
-    let in_flight: Vec<i64> = claim.in_flight.iter().skip(below).map(|seq| integer(*seq)).collect();
-    let rows = with_tokens(sql, cursors.iter().map(|cursor| cursor.lane.lease))
+    let numbers = |seqs: &[Seq]| seqs.iter().map(|seq| integer(*seq)).collect::<Vec<i64>>();
+    let (behind_cursors, beyond) =
+        claim.in_flight.split_at(claim.in_flight.partition_point(|seq| *seq <= untouched));
+    let below = behind_cursors.partition_point(|seq| *seq <= lowest);
+    let mut rows = with_tokens(sql, cursors.iter().map(|cursor| cursor.lane.lease))
         .bind(cursors.iter().map(|cursor| integer(cursor.begins)).collect::<Vec<_>>())
         .bind(cursors.iter().map(|cursor| integer(cursor.front)).collect::<Vec<_>>())
         .bind(integer(ends))
         .bind(integer(limits.fresh_of_a_lane))
-        .bind(in_flight)
+        .bind(numbers(behind_cursors.get(below..).unwrap_or_default()))
         .bind(small(row::read_at_once_bytes(limits.read_at_once(claim))))
         .bind(behind.map(|behind| behind.snapshot.as_str()))
         .bind(behind.map(|behind| behind.wrote.as_slice()))
-        .bind(integer(untouched.unwrap_or(ends).min(ends)))
-        .fetch_all(conn)
-        .await?;
-    let Some((gate, fresh)) = rows.split_first() else { return Ok(None) };
+        .bind(integer(untouched))
+        .bind(numbers(beyond))
+        .fetch(conn);
+    let Some(gate) = rows.try_next().await? else { return Ok(None) };
 
-    let sight = Sight::of(gate)?;
-    let next_due: Option<Timestamp> = optional_time(gate, column::OCCURRED_AT)?;
+    let sight = Sight::of(&gate)?;
+    let next_due: Option<Timestamp> = optional_time(&gate, column::OCCURRED_AT)?;
     let all_held = natural::<usize>(gate.try_get(column::WEIGHT)?) == cursors.len();
     let comes_back: bool = gate.try_get(column::COMING_BACK)?;
     let beyond: bool = gate.try_get(column::READ)?;
-    // Rows that are all over the ceiling lie behind a hole, and only a look for the first of them finds its other side.
-    if !all_held || comes_back || next_due.is_some_and(|due| due <= sight.now) || beyond && fresh.is_empty() {
+    if !all_held || comes_back || next_due.is_some_and(|due| due <= sight.now) {
         return Ok(None);
     }
     let mut look = Look { sight, limits, ceiling, ..Look::default() };
-    look.fresh.reserve(fresh.len());
-    look.read.reserve(fresh.len());
+    look.fresh.reserve(limits.fresh);
+    look.read.reserve(limits.fresh);
     for cursor in cursors {
         look.lanes.insert(cursor.lane.lease.lane, LaneSeen { any: true, beyond, next_due });
     }
-    for row in fresh {
-        look.take_fresh(row, claim)?;
+    // Each row is taken apart while the next ones are on their way.
+    while let Some(row) = rows.try_next().await? {
+        look.take_fresh(&row, claim)?;
+    }
+    // Rows that are all over the ceiling lie behind a hole, and only a look for the first of them finds its other side.
+    if beyond && look.fresh.is_empty() {
+        return Ok(None);
     }
     look.fresh.sort_unstable_by_key(|seen| seen.seq);
     Ok(Some(look))

@@ -3,7 +3,8 @@
 --
 -- $1 lanes, $2 epochs, $3 nonces, $4 where each lane's read begins, $5 where its forward read stands, $6 up to where all lanes are read,
 -- $7 most rows of a lane, $8 what is in flight, $9 the most bytes of an event that is read at once, $10 the snapshot of the last look behind
--- the forward read, or null, $11 the transactions in which claims have written since, $12 from where all lanes are read by number.
+-- the forward read, or null, $11 the transactions in which claims have written since, $12 from where all lanes are read by number, $13 what
+-- is in flight beyond it.
 --
 -- The first row, of kind 0, has the clock, the snapshot, how many of the lanes are held, when the first waiting event is due, whether a
 -- key comes back, and whether a lane has rows over the ceiling; the others are fresh events, in the columns of the careful look. What is the
@@ -26,7 +27,7 @@ WITH clock AS MATERIALIZED (
     FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) AS u (lane, epoch, nonce, begins, front)
     JOIN {p}lane AS l ON l.lane = u.lane AND l.epoch = u.epoch AND l.nonce = u.nonce
 ), gate AS MATERIALIZED (
-    SELECT (SELECT count(*) FROM lane) AS held,
+    SELECT (SELECT count(*) FROM lane) AS held, (SELECT count(*) FROM {p}lane) = cardinality($1) AS all_lanes,
            ARRAY (SELECT lane.lane FROM lane WHERE lane.held) AS lanes_with_holds,
            (SELECT min(e.available_at)
             FROM lane CROSS JOIN LATERAL (
@@ -68,7 +69,8 @@ FROM (
         ORDER BY e.seq LIMIT $7::bigint) AS e
     UNION ALL
     (SELECT e.*, {small} FROM {p}event AS e
-     WHERE e.seq > $12 AND e.seq <= $6 AND e.status = 0 AND NOT e.parked AND e.lane + 0 = ANY ($1) AND {not_in_flight}
+     WHERE e.seq > $12 AND e.seq <= $6 AND e.status = 0 AND NOT e.parked
+       AND ((SELECT gate.all_lanes FROM gate) OR e.lane + 0 = ANY ($1)) AND {not_in_flight_beyond}
      ORDER BY e.seq)
 ) AS e
 WHERE (SELECT NOT gate.coming_back AND (gate.due_at IS NULL OR gate.due_at > clock.now) FROM gate, clock)
