@@ -41,6 +41,9 @@ pub(super) struct Reach {
     ceiling: Option<Seq>,
     /// From where no lane has met anything, so that the rows of all can be read as they lie; none if too few of them are ours.
     untouched: Option<Seq>,
+    /// Whether each lane is sought for what it has not met behind that. Not if a look behind the forward read, which does it too, is only a
+    /// matter of time: such a row is to it as late as one that was passed.
+    sought: bool,
     limits: Limits,
 }
 
@@ -65,15 +68,19 @@ impl Reach {
         }
         let limits = Limits::of(claim, lanes_in_all);
         Some(match reached {
-            Seq::MAX => Self { ceiling: None, untouched: None, limits: limits.few_of_a_lane() },
+            Seq::MAX => {
+                Self { ceiling: None, untouched: None, sought: true, limits: limits.few_of_a_lane() }
+            }
             reached => {
                 let limits = limits.times_as_wide(wide);
                 // A claim that looked behind the front and was cut short there has reached less than others before it.
                 let untouched = claim.lanes.iter().map(|lane| trail::front(&lane.from)).fold(reached, Seq::max);
                 let dense = limits.width < OURS_ARE_ONE_OF.saturating_mul(limits.fresh as u64);
+                let passed = |lane: &postrider_core::store::LaneClaim| trail::near(&lane.from) < trail::front(&lane.from);
                 Self {
                     ceiling: Some(reached.saturating_add(limits.width).saturating_add(1)),
                     untouched: dense.then_some(untouched),
+                    sought: !dense || from != From::Front || !claim.lanes.iter().all(passed),
                     limits,
                 }
             }
@@ -90,7 +97,7 @@ pub(super) async fn look(
     behind: Option<&Behind>,
     reach: Reach,
 ) -> sqlx::Result<Option<Look>> {
-    let Reach { ceiling, untouched, limits } = reach;
+    let Reach { ceiling, untouched, sought, limits } = reach;
     let ends = ceiling.unwrap_or(Seq::MAX);
     let untouched = untouched.unwrap_or(ends).min(ends);
     // Below all cursors nothing is read, so what is in flight there need not be said. What was claimed does not lie beyond them.
@@ -110,6 +117,7 @@ pub(super) async fn look(
         .bind(behind.map(|behind| behind.wrote.as_slice()))
         .bind(integer(untouched))
         .bind(numbers(beyond))
+        .bind(sought)
         .fetch(conn);
     let Some(gate) = rows.try_next().await? else { return Ok(None) };
 

@@ -4,14 +4,15 @@
 -- $1 lanes, $2 epochs, $3 nonces, $4 where each lane's read begins, $5 where its forward read stands, $6 up to where all lanes are read,
 -- $7 most rows of a lane, $8 what is in flight, $9 the most bytes of an event that is read at once, $10 the snapshot of the last look behind
 -- the forward read, or null, $11 the transactions in which claims have written since, $12 from where all lanes are read by number, $13 what
--- is in flight beyond it.
+-- is in flight beyond it, $14 whether the lanes are read behind it.
 --
 -- The first row, of kind 0, has the clock, the snapshot, how many of the lanes are held, when the first waiting event is due, whether a
 -- key comes back, and whether a lane has rows over the ceiling; the others are fresh events, in the columns of the careful look. What is the
 -- same for all of them or follows from the rest is left empty: each number that is sent costs half of what finding its row does.
 --
--- Behind $12 each lane is sought for what its own forward read has not met, which is next to nothing. Beyond it no lane has met anything,
--- and the rows of all are read as they lie: one walk, where 64 lanes are 64 searches. Whoever has few of the lanes, or much that is parked
+-- Behind $12 each lane is sought for what its own forward read has not met, which is next to nothing: what commits late. While looks behind
+-- the forward read are on their way anyway ($14), that is left to them. Beyond $12 no lane has met anything, and the rows of all are read as
+-- they lie: one walk, where 64 lanes are 64 searches. Whoever has few of the lanes, or much that is parked
 -- between, says so by $12 = $6. Adding zero to the lane keeps the walk on the primary key, which knows the order.
 --
 -- Holds are only asked for in lanes that have some. The first entry of an index in its own order tells whether there is any, whatever the
@@ -67,6 +68,7 @@ FROM (
         WHERE e.lane = lane.lane AND e.status = 0 AND NOT e.parked
           AND e.seq > lane.begins AND e.seq <= $12::bigint AND {not_in_flight} AND (e.seq > lane.front OR {late})
         ORDER BY e.seq LIMIT $7::bigint) AS e
+    WHERE $14::boolean
     UNION ALL
     (SELECT e.*, {small} FROM {p}event AS e
      WHERE e.seq > $12 AND e.seq <= $6 AND e.status = 0 AND NOT e.parked
