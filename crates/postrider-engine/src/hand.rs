@@ -67,7 +67,7 @@ impl<'a> InHand<'a> {
     pub(crate) fn give_way(&mut self) {
         self.hand_on(false);
         if !self.hand.items.is_empty() {
-            lock(&self.shared.buffer).put_back(&mut self.hand.items);
+            lock(&self.shared.buffer).put_back(&mut self.hand);
             self.shared.work.notify_one();
         }
     }
@@ -87,14 +87,14 @@ impl<'a> InHand<'a> {
     /// became of that one.
     pub(crate) fn leave_behind(&mut self, items: Vec<Item>) {
         if !items.is_empty() {
-            lock(&self.shared.buffer).put_back(&mut items.into());
+            lock(&self.shared.buffer).line_up_again(&mut items.into());
         }
     }
 
     /// What may no longer be sent goes back at once: it must not come behind what becomes of those before it.
     pub(crate) fn put_back_rest(&mut self) {
         if !self.hand.items.is_empty() {
-            lock(&self.shared.buffer).put_back(&mut self.hand.items);
+            lock(&self.shared.buffer).put_back(&mut self.hand);
         }
     }
 

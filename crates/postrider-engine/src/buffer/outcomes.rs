@@ -45,6 +45,7 @@ impl Buffer {
         room.clear();
         self.outcomes_room = room;
         self.settling = 0;
+        self.tracked.tidy();
     }
 
     /// Parts verdicts into those whose lease still holds as far as we know, and a number of dropped ones.
@@ -126,7 +127,8 @@ impl Buffer {
         if self.claiming && !broken::is(Variant::TrackerForgets) {
             self.untrack_after_claim(settlement.seq);
         } else {
-            self.untrack(settlement.seq);
+            // The end of the settle is soon enough to tidy up.
+            self.untrack_untidily(settlement.seq);
         }
     }
 }

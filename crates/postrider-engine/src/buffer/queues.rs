@@ -7,6 +7,10 @@ use super::*;
 /// Most events that a worker takes for a handler at once. It gives back the rest as soon as one of them takes its time.
 const HAND_MAX: usize = 128;
 
+/// Sharing what takes less time than this is not worth it: until a sleeping thread is awake, it would be done. With shares of ever smaller
+/// rests two threads slept a third of their time.
+const HAND_WORTH: Duration = Duration::from_micros(50);
+
 impl Buffer {
     pub(super) fn enter(&mut self, item: Item) {
         self.track(&item);
@@ -114,14 +118,14 @@ impl Buffer {
     }
 
     /// How many events of a slot one worker takes: a batch for a sink; for a handler that nobody else waits beside a few, and no more
-    /// than leave some for the other workers; otherwise one.
+    /// than leave some for the other workers, unless they are done sooner than another would come; otherwise one.
     fn most_of(&self, slot: usize, queued: usize, alone: bool) -> usize {
         self.receiver(slot).map_or(1, |receiver| {
             if receiver.batch_max > 1 {
                 let probes = if receiver.is_up() { usize::MAX } else { self.probes };
                 receiver.batch_max.min(probes).min(self.paces.get(slot).map_or(1, |pace| pace.batch_max))
             } else if receiver.is_up() && alone {
-                (queued / self.workers.max(1)).min(HAND_MAX)
+                (queued / self.workers.max(1)).max(receiver.sent_within(HAND_WORTH)).min(HAND_MAX)
             } else {
                 1
             }

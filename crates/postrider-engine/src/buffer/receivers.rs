@@ -46,19 +46,29 @@ impl Buffer {
         let since = receiver.map_or(0, Receiver::sending);
         self.handlers_busy += usize::from(in_process);
         let receiver = self.receiver_of.get(slot).and_then(|receiver| receiver.checked_sub(1));
-        Hand { receiver, since, items, slot, probe, until: self.first_deadline }
+        let (taken_at, taken) = (now, items.len());
+        Hand { receiver, since, items, until: self.first_deadline, taken_at, taken, slot, probe }
     }
 
     /// The worker is free again. What it still has in its hand was not sent: it lines up again, at the front.
     pub(crate) fn end_hand(&mut self, hand: &mut Hand, now: Instant) {
         let in_process = self.receiver(hand.slot).is_some_and(Receiver::is_in_process);
         self.handlers_busy = self.handlers_busy.saturating_sub(usize::from(in_process));
-        self.receiver_mut(hand.slot).into_iter().for_each(|receiver| receiver.ended(hand.probe, now));
-        self.put_back(&mut hand.items);
+        self.put_back(hand);
+        if let Some(receiver) = self.receiver_mut(hand.slot) {
+            receiver.ended(hand.probe, now);
+            receiver.note_pace(hand.taken, now.saturating_duration_since(hand.taken_at));
+        }
     }
 
     /// What a worker has in its hand and cannot send at once goes back, for others to send.
-    pub(crate) fn put_back(&mut self, items: &mut VecDeque<Item>) {
+    pub(crate) fn put_back(&mut self, hand: &mut Hand) {
+        hand.taken -= hand.items.len();
+        self.line_up_again(&mut hand.items);
+    }
+
+    /// What was not sent, or not tried, lines up again where it stood.
+    pub(crate) fn line_up_again(&mut self, items: &mut VecDeque<Item>) {
         while let Some(item) = items.pop_back() {
             match self.back_from_sending(item) {
                 Some(item) if item.along => self.line_up_behind(item),

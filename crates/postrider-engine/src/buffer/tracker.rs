@@ -105,7 +105,6 @@ impl Tracker {
         let known = *entry;
         self.settled -= usize::from(known.settled);
         self.present -= 1;
-        self.tidy();
         Some(known)
     }
 
@@ -131,7 +130,8 @@ impl Tracker {
         self.tidy();
     }
 
-    fn tidy(&mut self) {
+    /// Gives up the places of those that went.
+    pub(super) fn tidy(&mut self) {
         while self.entries.front().is_some_and(|entry| !entry.present) {
             self.entries.pop_front();
         }
@@ -160,6 +160,12 @@ impl Buffer {
     }
 
     pub(super) fn untrack(&mut self, seq: Seq) {
+        self.untrack_untidily(seq);
+        self.tracked.tidy();
+    }
+
+    /// Untracks one of many events, after which the tracker is tidied once.
+    pub(super) fn untrack_untidily(&mut self, seq: Seq) {
         let known = self.tracked.remove(seq);
         known.into_iter().for_each(|known| self.count_out(known));
     }
@@ -225,6 +231,7 @@ mod tests {
         for seq in 1..100_000 {
             tracker.insert(tracked(seq));
             tracker.remove(seq);
+            tracker.tidy();
         }
         assert!(tracker.entries.len() < 100, "{}", tracker.entries.len());
     }
