@@ -1,12 +1,28 @@
 //! Message brokers.
 
 use postrider::ConfigError;
+use postrider_kafka::{KafkaConfig, KafkaSink};
 use postrider_nats::{NatsConfig, NatsSink};
 use postrider_rabbitmq::{RabbitConfig, RabbitSink};
 use postrider_redis::{RedisConfig, RedisSink};
 
 use super::{destination, format, tls};
-use crate::config::{Nats, Rabbitmq, Redis, Route, Sink};
+use crate::config::{Kafka, Nats, Rabbitmq, Redis, Route, Sink};
+
+pub(super) fn kafka(sink: &Sink, config: &Kafka, routes: &[&Route]) -> Result<KafkaSink, ConfigError> {
+    let topic = destination(&config.topic, &config.topics, routes)?;
+    let mut kafka = KafkaConfig::new(&config.brokers, &config.topic)?.topic(topic).format(format(sink));
+    for (name, value) in &config.properties {
+        kafka = kafka.property(name, value.expose());
+    }
+    if let Some(events) = sink.batch {
+        kafka = kafka.batch_max(events);
+    }
+    if let Some(limit) = sink.timeout {
+        kafka = kafka.send_timeout(limit.0);
+    }
+    KafkaSink::new(kafka)
+}
 
 pub(super) fn redis(sink: &Sink, config: &Redis, routes: &[&Route]) -> Result<RedisSink, ConfigError> {
     let stream = destination(&config.stream, &config.streams, routes)?;

@@ -66,12 +66,12 @@ fn build(sink: &Sink, routes: &[&Route]) -> Result<Shared, ConfigError> {
     let built: Shared = match kind {
         SinkKind::Http(config) => Arc::new(http::batch(sink, config, routes)?),
         SinkKind::Webhook(config) => Arc::new(http::webhook(sink, config, routes)?),
+        SinkKind::Kafka(config) => Arc::new(brokers::kafka(sink, config, routes)?),
         SinkKind::Rabbitmq(config) => Arc::new(brokers::rabbitmq(sink, config, routes)?),
         SinkKind::Nats(config) => Arc::new(brokers::nats(sink, config, routes)?),
         SinkKind::Redis(config) => Arc::new(brokers::redis(sink, config, routes)?),
         SinkKind::File(config) => Arc::new(file::file(config)?),
         SinkKind::Stdout => Arc::new(file::stdout()),
-        other => return Err(ConfigError::Missing { what: other.name(), hint: "not built yet" }),
     };
     let traits = built.traits();
     Ok(Arc::new(Tuned::new(built, traits, sink)))
