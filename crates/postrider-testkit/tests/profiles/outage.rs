@@ -21,7 +21,8 @@ use super::{
 fn items() -> String {
     let mut sql = String::new();
     for n in 0..60 {
-        let (group, of) = if n < 40 { ("both", ["DOWN", "UP"][n % 2]) } else { ("up", "UP") };
+        let (group, of) =
+            if n < 40 { ("both", if n % 2 == 0 { "DOWN" } else { "UP" }) } else { ("up", "UP") };
         sql += &format!(
             "INSERT INTO outbox_events (id, type, message_group, payload, status, created_at) VALUES \
              ('I{n:02}', '{of}', '{group}', '{{}}', 'PENDING', '2026-01-01 10:00:{n:02}');"
