@@ -160,6 +160,11 @@ pub enum ConfigError {
         /// The feature of the crate `postrider` that is missing.
         feature: &'static str,
     },
+    /// The database is to be reached by TLS, and this program was built without it.
+    Tls {
+        /// What cannot be done without it, and where.
+        what: String,
+    },
     /// What answers is another product.
     Product {
         /// What it should be.
@@ -220,6 +225,11 @@ impl fmt::Display for ConfigError {
             Self::Feature { scheme, feature } => write!(
                 f,
                 "{scheme}: names a database that this program was built without: add it with `cargo add postrider --features {feature}`"
+            ),
+            Self::Tls { what } => write!(
+                f,
+                "{what}: TLS is asked for, and this program was built without it: add it with \
+                 `cargo add postrider --features tls-rustls`"
             ),
             Self::Product { expected, found } => {
                 write!(

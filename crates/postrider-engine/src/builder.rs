@@ -3,9 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use postrider_core::{
-    AggregateType, Backoff, Delivery, EventType, Interceptor, IntoOutcome, Metrics, Result, RetryPolicy,
-    Sink, Store, WriteHook, metrics::NoMetrics,
+    AggregateType, Backoff, Delivery, Error, EventType, Interceptor, IntoOutcome, Metrics, Result,
+    RetryPolicy, Sink, Store, WriteHook, metrics::NoMetrics,
 };
+use tracing::warn;
 
 use crate::{
     DeadHeads, Engine, KeyOrder, Outbox, Routes, Settings, Writer,
@@ -306,9 +307,7 @@ impl OutboxBuilder {
         // What is wrong with the parts is told before the database is touched.
         self.settings.check()?;
         let routes = self.routes.checked()?;
-        if self.migrate {
-            writer.store.migrate().await?;
-        }
+        look(&*writer.store, self.migrate).await?;
         let engine = Engine::start(Parts {
             store: writer.store.clone(),
             routes,
@@ -324,9 +323,22 @@ impl OutboxBuilder {
     /// An outbox that only writes; another process delivers.
     pub async fn write_only(self) -> Result<Outbox> {
         let writer = self.writer()?;
-        if self.migrate {
-            writer.store.migrate().await?;
-        }
+        look(&*writer.store, self.migrate).await?;
         Ok(Outbox::from_parts(writer, None))
+    }
+}
+
+/// Whether an outbox can be in this database; its tables are made if they may be.
+async fn look(store: &dyn Store, migrate: bool) -> Result<()> {
+    if migrate {
+        return store.migrate().await;
+    }
+    match store.check().await {
+        // One that is away may come back, and whoever needs it goes on trying.
+        Err(Error::Store(error)) if error.is_transient() => {
+            warn!(%error, "the database could not be asked what it is");
+            Ok(())
+        }
+        checked => checked,
     }
 }

@@ -3,8 +3,10 @@
 use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 
 use postrider_core::{
-    ConfigError, Event, EventId, Interceptor, Metrics, Result, RetryPolicy, Store, rng::Rng, store::Seq,
-    tx::Placed,
+    ConfigError, Event, EventId, Interceptor, Metrics, Result, RetryPolicy, Store,
+    rng::Rng,
+    store::Seq,
+    tx::{LaneHints, Placed},
 };
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -64,6 +66,8 @@ pub(crate) struct Shared {
     pub(crate) claim_turn: tokio::sync::Mutex<claim::Pace>,
     /// Since when hot events were dropped without a warning, and how many.
     pub(crate) hot_drops: std::sync::Mutex<Option<(Instant, u64)>>,
+    /// The lanes that writers of this process put events without a key into.
+    pub(crate) hints: LaneHints,
     pub(crate) stop_claiming: CancellationToken,
 }
 
@@ -118,6 +122,7 @@ impl Engine {
             progress: Notify::new(),
             claim_turn: tokio::sync::Mutex::new(claim::Pace::new(Instant::now())),
             hot_drops: std::sync::Mutex::new(None),
+            hints: LaneHints::default(),
             stop_claiming: CancellationToken::new(),
         });
         let mut keeper = lease::Keeper::new(shared.clone(), lease_rng);
@@ -205,6 +210,8 @@ impl Engine {
             match buffer.reserve(event, place, &self.shared.settings, &self.shared.routes, now) {
                 HandOver::Reserved => reservation.seqs.push(place.seq),
                 HandOver::Full => {
+                    // Until the next look at the lanes: others may have time for what comes now.
+                    self.shared.hints.offer(Vec::new());
                     reservation.dropped = (wanted.len() - count) as u64;
                     break;
                 }
@@ -252,6 +259,7 @@ impl Engine {
         let shared = &self.shared;
         shared.stop_claiming.cancel();
         lock(&shared.buffer).accepting = false;
+        shared.hints.offer(Vec::new());
         let mut tasks = self.tasks.lock().await;
         if let Some(report) = tasks.report {
             return report;

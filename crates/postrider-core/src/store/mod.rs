@@ -47,6 +47,12 @@ pub trait Store: Send + Sync + 'static {
     /// The table that events are inserted into.
     fn target(&self) -> &Target;
 
+    /// An error if what answers is no database that this store can work with: another product, or too old. Asked when an outbox
+    /// starts; [`migrate`](Store::migrate) asks it too.
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Creates or upgrades our tables. Safe when many start at once; refuses a foreign table of our name.
     fn migrate(&self) -> BoxFuture<'_, Result<()>>;
 

@@ -150,6 +150,15 @@ impl Buffer {
         self.lanes.values().map(|lane| lane.lease).collect()
     }
 
+    /// The lanes that new events without a key are welcome in: none while more is waiting here than this instance can soon send,
+    /// so that others have a share in what it cannot keep up with.
+    pub(crate) fn hints(&self, settings: &Settings) -> Vec<Lane> {
+        if !self.accepting || self.cold_count > settings.cold_queue / 2 {
+            return Vec::new();
+        }
+        self.lanes.iter().filter(|(_, lane)| !lane.draining).map(|(&lane, _)| lane).collect()
+    }
+
     pub(crate) fn lanes_owned(&self) -> usize {
         self.lanes.len()
     }

@@ -44,7 +44,7 @@ use postrider_core::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
         Settled, Settlement, Stats,
     },
-    tx::{Dialect, Prefix},
+    tx::{Dialect, LaneHints, Prefix},
 };
 use tables::Tables;
 pub use tx::{Memory, MemoryTx};
@@ -97,6 +97,7 @@ impl MemoryStore {
             prefix: Prefix::default(),
             insert_one: String::new(),
             prepared: true,
+            hints: LaneHints::default(),
         };
         let tables = Mutex::new(Tables::new(lanes.max(1)));
         Self { shared: Arc::new(Shared { clock: Clock::default(), target, tables }) }

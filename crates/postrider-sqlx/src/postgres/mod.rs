@@ -198,10 +198,10 @@ impl PgStore {
 
     /// Which product and version the database is.
     pub async fn server(&self) -> Result<Server> {
-        let told = sqlx::raw_sql("SELECT version()")
-            .fetch_one(self.pool())
-            .await
-            .and_then(|row| row.try_get::<String, _>(0));
+        let ask = || async {
+            sqlx::raw_sql("SELECT version()").fetch_one(self.pool()).await?.try_get::<String, _>(0)
+        };
+        let told = patiently(ask).await;
         let told = told.map_err(|error| error::of_sqlx(error, "cannot ask the database for its version"))?;
         Ok(Server::of_postgres(&told)?)
     }

@@ -34,9 +34,14 @@ impl Store for PgStore {
         &self.0.target
     }
 
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { Ok(self.server().await?.require_known()?) })
+    }
+
     fn migrate(&self) -> BoxFuture<'_, Result<()>> {
         let Inner { shape, lanes_wanted, lanes, .. } = &*self.0;
         Box::pin(async move {
+            self.check().await?;
             let migrate = move |mut session: Session| async move {
                 let migrated = schema::migrate(&mut session, &shape.prefix, *lanes_wanted).await?;
                 if migrated.is_ok() {

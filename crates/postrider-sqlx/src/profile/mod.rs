@@ -37,7 +37,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use postrider_core::{
     Result, Target,
-    tx::{Dialect, Prefix},
+    tx::{Dialect, LaneHints, Prefix},
 };
 use tokio::sync::Mutex;
 
@@ -80,6 +80,7 @@ impl ProfileStore {
             prefix: Prefix::default(),
             insert_one: String::new(),
             prepared: true,
+            hints: LaneHints::default(),
         };
         let store = Self(Arc::new(Inner { db, place, shape, target, mind: Mutex::default() }));
         tracing::info!(

@@ -174,9 +174,14 @@ impl Store for SqliteStore {
         &self.0.target
     }
 
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { Ok(self.server().await?.require_known()?) })
+    }
+
     fn migrate(&self) -> BoxFuture<'_, Result<()>> {
         let Inner { target, .. } = &*self.0;
         Box::pin(async move {
+            self.check().await?;
             let migrate = move |mut conn: PoolConnection<Sqlite>| async move {
                 schema::migrate(&mut conn, &target.prefix).await
             };
