@@ -294,6 +294,13 @@ pub enum SchemaError {
         /// The column.
         column: String,
     },
+    /// The right to do something with a table that a profile delivers from was not granted.
+    ForeignRight {
+        /// The table.
+        table: String,
+        /// The right.
+        right: &'static str,
+    },
     /// The tables were made for another number of lanes, and there are events in them.
     Lanes {
         /// The number that they were made for.
@@ -326,6 +333,11 @@ impl fmt::Display for SchemaError {
                 f,
                 "the table {table} has no column {column}, which the profile needs: name the right one, or leave it out if the \
                  table has none"
+            ),
+            Self::ForeignRight { table, right } => write!(
+                f,
+                "the right to {right} was not granted for the table {table}, which the profile delivers from: have its owner \
+                 GRANT {right} ON {table} to the user that connects"
             ),
             Self::Lanes { found, wanted } => write!(
                 f,
