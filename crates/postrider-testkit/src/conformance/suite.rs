@@ -180,7 +180,9 @@ macro_rules! writer_conformance {
                 a_write_that_keeps_duplicates_says_which_events_are_new
                 an_event_begins_as_new_with_no_attempts
                 a_transaction_that_commits_late_is_not_passed_over
+                what_commits_late_behind_a_savepoint_is_not_passed_over
                 what_committed_late_comes_before_what_was_inserted_after_it
+                what_committed_late_behind_a_savepoint_comes_before_what_was_inserted_after_it
             }
             round_trip {
                 every_field_of_a_text_event_comes_back_as_written

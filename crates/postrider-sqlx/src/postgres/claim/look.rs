@@ -26,10 +26,17 @@ const WAITING_OF_A_LANE_MIN: usize = 16;
 
 /// Whether a row behind the forward read is one that the last look, of this snapshot, could not see. Transactions are numbered with 32 bits in a row
 /// and with 64 in a snapshot; none in a row is later than the end of the present one.
+///
+/// What was written behind a savepoint bears the number of a transaction within another, and a snapshot lists only the outer ones: to
+/// `pg_visible_in_snapshot` it looks as if it was over. Such a number is larger than that of the outer one. So what has a larger number than
+/// any outer one that was open then and is over now may be new; of that, what was met is in flight, or asked about once more.
 pub(super) fn late(snapshot: &str, wrote: &str) -> String {
     format!(
         "(SELECT {snapshot}::pg_snapshot IS NULL
-             OR NOT pg_visible_in_snapshot(x.id::text::xid8, {snapshot}::pg_snapshot) AND x.id <> ALL ({wrote}::bigint[])
+             OR (NOT pg_visible_in_snapshot(x.id::text::xid8, {snapshot}::pg_snapshot)
+                 OR coalesce(x.id > (SELECT min(open.id::text::bigint) FROM pg_snapshot_xip({snapshot}::pg_snapshot) AS open (id)
+                                     WHERE pg_visible_in_snapshot(open.id, pg_current_snapshot())), false))
+                AND x.id <> ALL ({wrote}::bigint[])
          FROM (SELECT clock.xmax - ((clock.xmax - e.xmin::text::bigint) & 4294967295) AS id FROM clock) AS x)"
     )
 }
