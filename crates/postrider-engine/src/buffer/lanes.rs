@@ -128,11 +128,8 @@ impl Buffer {
         }
         let last = claimed.events.iter().map(|event| event.seq).max().unwrap_or_default();
         let mark = last.saturating_add(ahead);
-        let lanes: BTreeMap<Lane, Lease> = claimed
-            .events
-            .iter()
-            .filter_map(|event| Some((event.lane, lane_of(event)?.lease)))
-            .collect();
+        let lanes: BTreeMap<Lane, Lease> =
+            claimed.events.iter().filter_map(|event| Some((event.lane, lane_of(event)?.lease))).collect();
         lanes.into_values().map(|lease| (lease, mark)).collect()
     }
 
@@ -147,9 +144,11 @@ impl Buffer {
         if next <= marked || marked < first {
             return Vec::new();
         }
-        let lanes = plan.claim.lanes.iter().filter(|lane| {
-            self.lanes.get(&lane.lease.lane).is_some_and(|owned| owned.sent_to == marked)
-        });
+        let lanes = plan
+            .claim
+            .lanes
+            .iter()
+            .filter(|lane| self.lanes.get(&lane.lease.lane).is_some_and(|owned| owned.sent_to == marked));
         lanes.map(|lane| (lane.lease, next.saturating_add(ahead))).collect()
     }
 
