@@ -160,6 +160,11 @@ pub enum ConfigError {
         /// The feature of the crate `postrider` that is missing.
         feature: &'static str,
     },
+    /// The database is to be reached by TLS, and this program was built without it.
+    Tls {
+        /// What cannot be done without it, and where.
+        what: String,
+    },
     /// What answers is another product.
     Product {
         /// What it should be.
@@ -213,6 +218,11 @@ impl fmt::Display for ConfigError {
             Self::Feature { scheme, feature } => write!(
                 f,
                 "{scheme}: names a database that this program was built without: add it with `cargo add postrider --features {feature}`"
+            ),
+            Self::Tls { what } => write!(
+                f,
+                "{what}: TLS is asked for, and this program was built without it: add it with \
+                 `cargo add postrider --features tls-rustls`"
             ),
             Self::Product { expected, found } => {
                 write!(
@@ -274,6 +284,13 @@ pub enum SchemaError {
         /// The column.
         column: String,
     },
+    /// The right to do something with a table that a profile delivers from was not granted.
+    ForeignRight {
+        /// The table.
+        table: String,
+        /// The right.
+        right: &'static str,
+    },
     /// The tables were made for another number of lanes, and there are events in them.
     Lanes {
         /// The number that they were made for.
@@ -306,6 +323,11 @@ impl fmt::Display for SchemaError {
                 f,
                 "the table {table} has no column {column}, which the profile needs: name the right one, or leave it out if the \
                  table has none"
+            ),
+            Self::ForeignRight { table, right } => write!(
+                f,
+                "the right to {right} was not granted for the table {table}, which the profile delivers from: have its owner \
+                 GRANT {right} ON {table} to the user that connects"
             ),
             Self::Lanes { found, wanted } => write!(
                 f,

@@ -9,10 +9,12 @@
 //! * [`tx`]: the caller's transaction ([`CallerTx`]), which an event is written through
 //! * [`store`]: the verbs that an engine speaks to a database ([`Store`])
 //! * [`sink`]: where an event goes ([`Sink`]), and what delivery said of it ([`Outcome`])
+//! * [`format`](mod@format): how an event looks outside: raw, or as a CloudEvent
 //! * [`interceptor`], [`hook`], [`retry`], [`metrics`], [`trace`]: the seams around these
 
 pub mod error;
 pub mod event;
+pub mod format;
 pub mod hook;
 pub mod id;
 pub mod interceptor;

@@ -4,7 +4,13 @@
 //! of the adapter's crate; it is what lets an adapter live in a crate that owns neither the trait nor the driver, and
 //! callers never name it.
 
-use std::fmt;
+use std::{
+    fmt,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 use crate::{
     BoxFuture, ConfigError, Error, Event, EventId, Result,
@@ -92,9 +98,50 @@ pub struct Target {
     /// Whether a statement may be prepared for longer than a transaction: not where a pooler hands each transaction to another
     /// connection.
     pub prepared: bool,
+    /// Where events without a key go.
+    pub hints: LaneHints,
+}
+
+/// The lanes that the writer's own process delivers: an event without a key is best put into one of them, because then it need not
+/// wait for another process to hear of it. Where there are none, the table chooses. Clones share one list.
+///
+/// ```
+/// use postrider_core::tx::LaneHints;
+///
+/// let hints = LaneHints::default();
+/// assert_eq!(hints.next(), None);
+/// hints.offer(vec![3, 8]);
+/// assert_eq!([hints.next(), hints.next(), hints.next()], [Some(3), Some(8), Some(3)]);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct LaneHints(Arc<Offered>);
+
+#[derive(Debug, Default)]
+struct Offered {
+    lanes: RwLock<Vec<Lane>>,
+    turn: AtomicUsize,
+}
+
+impl LaneHints {
+    /// From now on these are the lanes.
+    pub fn offer(&self, lanes: Vec<Lane>) {
+        *self.0.lanes.write().unwrap_or_else(PoisonError::into_inner) = lanes;
+    }
+
+    /// One lane after the other.
+    pub fn next(&self) -> Option<Lane> {
+        let lanes = self.0.lanes.read().unwrap_or_else(PoisonError::into_inner);
+        let turn = self.0.turn.fetch_add(1, Relaxed).checked_rem(lanes.len())?;
+        lanes.get(turn).copied()
+    }
 }
 
 impl Target {
+    /// The lane that this event should go to; none if its key decides, or if the table may choose.
+    pub fn lane_hint(&self, event: &Event) -> Option<Lane> {
+        if event.key().is_some() { None } else { self.hints.next() }
+    }
+
     /// An error unless this target is of the given kind.
     pub fn require(&self, dialect: Dialect, driver: &'static str) -> Result<()> {
         if self.dialect == dialect {

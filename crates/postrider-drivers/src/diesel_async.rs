@@ -9,7 +9,7 @@ use diesel::{
     pg::Pg,
     query_builder::{AstPass, Query, QueryFragment, QueryId},
     result::{DatabaseErrorKind, Error as DieselError},
-    sql_types::{Array, BigInt, Binary, Nullable, Text, Untyped},
+    sql_types::{Array, BigInt, Binary, Integer, Nullable, Text, Untyped},
 };
 use diesel_async::{AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use postrider_core::{
@@ -116,6 +116,7 @@ impl Numbered for Row<'_> {
             11 => out.push_bind_param::<BigInt, _>(&self.occurred_at),
             12 => out.push_bind_param::<Nullable<BigInt>, _>(&self.available_at),
             13 => out.push_bind_param::<BigInt, _>(&self.delay),
+            14 => out.push_bind_param::<Nullable<Integer>, _>(&self.lane_hint),
             other => no_such_value(other),
         }
     }
@@ -137,6 +138,7 @@ impl Numbered for Columns<'_> {
             11 => out.push_bind_param::<Array<BigInt>, _>(&self.occurred_at),
             12 => out.push_bind_param::<Array<Nullable<BigInt>>, _>(&self.available_at),
             13 => out.push_bind_param::<Array<BigInt>, _>(&self.delay),
+            14 => out.push_bind_param::<Array<Nullable<Integer>>, _>(&self.lane_hint),
             other => no_such_value(other),
         }
     }

@@ -1,9 +1,11 @@
 //! Writing through sea-orm: its transaction, on PostgreSQL.
 //!
 //! sea-orm keeps every statement with values prepared, under a name, and offers no other way. Where nothing may stay prepared, because
-//! a pooler gives each transaction another connection, values are written into the text of the statement instead. It then says only how
+//! a pooler gives each transaction another connection, values stand in the text of the statement instead: as hexadecimal digits that
+//! PostgreSQL decodes, so that nothing in them can be read as SQL, whatever the settings of the session. Such a statement says only how
 //! many rows it changed, so a batch costs a savepoint, and one that holds duplicates is written event by event. (PgBouncer itself has to
-//! let pass what sqlx asks for: `ignore_startup_parameters = extra_float_digits`.)
+//! let pass what sqlx asks for: `ignore_startup_parameters = extra_float_digits`.) sqlx logs the text of slow statements: there, and
+//! only there, a payload can be found in a log, in those digits.
 
 use std::ops::Range;
 
@@ -70,11 +72,12 @@ impl PgConn for Through<'_> {
             row.occurred_at.into(),
             row.available_at.into(),
             row.delay.into(),
+            row.lane_hint.into(),
         ];
         let done = if prepared {
             self.0.execute_raw(statement(sql, values)).await
         } else {
-            self.0.execute_unprepared(&inlined(sql, &values)).await
+            self.0.execute_unprepared(&inlined(sql, &values).map_err(fault)?).await
         };
         Ok(done.map_err(fault)?.rows_affected() > 0)
     }
@@ -101,7 +104,7 @@ impl PgConn for Through<'_> {
         let done = if prepared {
             self.0.execute_raw(statement(sql, ids)).await
         } else {
-            self.0.execute_unprepared(&inlined(sql, &ids)).await
+            self.0.execute_unprepared(&inlined(sql, &ids).map_err(fault)?).await
         };
         done.map(drop).map_err(fault)
     }
@@ -113,7 +116,7 @@ impl Through<'_> {
         const RELEASE: &str = "RELEASE SAVEPOINT postrider_insert";
         const UNDO: &str = "ROLLBACK TO SAVEPOINT postrider_insert; RELEASE SAVEPOINT postrider_insert";
         let all = columns.event_id.len();
-        let insert = format!("{SAVEPOINT}; {}", inlined(sql, &lists(columns, 0..all)));
+        let insert = format!("{SAVEPOINT}; {}", inlined(sql, &lists(columns, 0..all))?);
         let new = self.0.execute_unprepared(&insert).await?.rows_affected();
         if new == 0 || usize::try_from(new) == Ok(all) {
             self.0.execute_unprepared(RELEASE).await?;
@@ -124,7 +127,7 @@ impl Through<'_> {
         self.0.execute_unprepared(UNDO).await?;
         let mut ids = Vec::new();
         for (place, id) in columns.event_id.iter().enumerate() {
-            let one = inlined(sql, &lists(columns, place..place + 1));
+            let one = inlined(sql, &lists(columns, place..place + 1))?;
             if self.0.execute_unprepared(&one).await?.rows_affected() > 0 {
                 ids.push((*id).to_owned());
             }
@@ -134,7 +137,7 @@ impl Through<'_> {
 }
 
 /// The lists of those events that lie at these places.
-fn lists(columns: &Columns<'_>, places: Range<usize>) -> [Value; 13] {
+fn lists(columns: &Columns<'_>, places: Range<usize>) -> [Value; 14] {
     fn cut<'c, T>(column: &'c [T], places: &Range<usize>) -> &'c [T] {
         column.get(places.clone()).unwrap_or_default()
     }
@@ -152,6 +155,7 @@ fn lists(columns: &Columns<'_>, places: Range<usize>) -> [Value; 13] {
         list(cut(&columns.occurred_at, &places), number),
         optional(cut(&columns.available_at, &places), number),
         list(cut(&columns.delay, &places), number),
+        optional(cut(&columns.lane_hint, &places), number),
     ]
 }
 
@@ -160,40 +164,44 @@ fn statement(sql: &str, values: impl IntoIterator<Item = Value>) -> Statement {
 }
 
 /// A statement of ours with its values in their places.
-fn inlined(sql: &str, values: &[Value]) -> String {
+fn inlined(sql: &str, values: &[Value]) -> Result<String, DbErr> {
     let mut pieces = sql.split('$');
     let mut text = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
         let digits = piece.bytes().take_while(u8::is_ascii_digit).count();
         let (number, rest) = piece.split_at(digits);
         let value = number.parse::<usize>().ok().and_then(|number| values.get(number.checked_sub(1)?));
-        literal(value, &mut text);
+        literal(value.ok_or_else(|| DbErr::Custom(format!("an insert has no value ${number}")))?, &mut text)?;
         text.push_str(rest);
     }
-    text
+    Ok(text)
 }
 
-/// A value as SQL. Texts are escaped in the form that means the same whatever `standard_conforming_strings` says.
-fn literal(value: Option<&Value>, to: &mut String) {
+/// A value as SQL. Whatever it holds, only digits and the letters a to f of it stand in the text: there is nothing to escape, and
+/// `standard_conforming_strings`, `backslash_quote` and encodings have no say.
+fn literal(value: &Value, to: &mut String) -> Result<(), DbErr> {
     match value {
-        Some(Value::String(Some(text))) => {
-            to.push_str("E'");
-            for char in text.chars() {
-                if matches!(char, '\'' | '\\') {
-                    to.push(char);
-                }
-                to.push(char);
-            }
-            to.push('\'');
+        Value::String(Some(text)) => {
+            to.push_str("pg_catalog.convert_from(");
+            decoded(text.as_bytes(), to);
+            to.push_str(", 'UTF8')");
         }
-        Some(Value::Bytes(Some(bytes))) => {
-            to.push_str("E'\\\\x");
-            hex(bytes, to);
-            to.push('\'');
+        Value::Bytes(Some(bytes)) => decoded(bytes, to),
+        // In quotes: a sign before a number is an operator, and binds less than a cast.
+        Value::BigInt(Some(number)) => to.push_str(&format!("'{number}'")),
+        Value::Int(Some(number)) => to.push_str(&format!("'{number}'")),
+        Value::String(None) | Value::Bytes(None) | Value::BigInt(None) | Value::Int(None) => {
+            to.push_str("NULL");
         }
-        Some(Value::BigInt(Some(number))) => to.push_str(&number.to_string()),
-        _ => to.push_str("NULL"),
+        _ => return Err(DbErr::Custom("an insert has no value of this type".to_owned())),
     }
+    Ok(())
+}
+
+fn decoded(bytes: &[u8], to: &mut String) {
+    to.push_str("pg_catalog.decode('");
+    hex(bytes, to);
+    to.push_str("', 'hex')");
 }
 
 /// A list as the text that PostgreSQL reads as an array: the arrays of sea-orm can hold no nulls.
@@ -243,7 +251,7 @@ fn hex(bytes: &[u8], to: &mut String) {
     }
 }
 
-fn number(number: &i64, to: &mut String) {
+fn number(number: &impl ToString, to: &mut String) {
     to.push_str(&number.to_string());
 }
 
@@ -276,16 +284,26 @@ mod tests {
     }
 
     #[test]
-    fn a_value_in_the_text_of_a_statement_is_escaped() {
+    fn a_value_stands_in_the_text_of_a_statement_as_digits() -> Result<(), DbErr> {
         let values = [
-            Value::from("it's \\ $2"),
-            Value::from(None::<String>),
-            Value::from(vec![1_u8, 255]),
-            7_i64.into(),
+            Value::from("'\\ $2"),
+            None::<String>.into(),
+            vec![1_u8, 255].into(),
+            (-7_i64).into(),
+            3_i32.into(),
         ];
         assert_eq!(
-            inlined("VALUES ($1::text, $2::text, $3::bytea, $4) $1", &values),
-            r"VALUES (E'it''s \\ $2'::text, NULL::text, E'\\x01ff'::bytea, 7) E'it''s \\ $2'"
+            inlined("VALUES ($1::text, $2::text, $3::bytea, $4::bigint, $5::integer) $1", &values)?,
+            "VALUES (pg_catalog.convert_from(pg_catalog.decode('275c202432', 'hex'), 'UTF8')::text, NULL::text, \
+             pg_catalog.decode('01ff', 'hex')::bytea, '-7'::bigint, '3'::integer) \
+             pg_catalog.convert_from(pg_catalog.decode('275c202432', 'hex'), 'UTF8')"
         );
+        Ok(())
+    }
+
+    #[test]
+    fn a_value_that_is_not_there_or_of_another_type_is_an_error_and_no_null() {
+        assert!(inlined("VALUES ($2)", &[1_i64.into()]).is_err());
+        assert!(inlined("VALUES ($1)", &[true.into()]).is_err());
     }
 }

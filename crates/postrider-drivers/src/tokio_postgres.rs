@@ -64,7 +64,7 @@ impl<C: GenericClient + Sync> PgConn for Through<'_, C> {
     const DRIVER: &'static str = DRIVER;
 
     async fn insert_one(&mut self, sql: &str, row: &Row<'_>, _prepared: bool) -> Result<bool, Fault> {
-        let values: [(&(dyn ToSql + Sync), Type); 13] = [
+        let values: [(&(dyn ToSql + Sync), Type); 14] = [
             (&row.event_id, Type::TEXT),
             (&row.event_type, Type::TEXT),
             (&row.aggregate_type, Type::TEXT),
@@ -78,6 +78,7 @@ impl<C: GenericClient + Sync> PgConn for Through<'_, C> {
             (&row.occurred_at, Type::INT8),
             (&row.available_at, Type::INT8),
             (&row.delay, Type::INT8),
+            (&row.lane_hint, Type::INT4),
         ];
         Ok(self.0.execute_typed(sql, &values).await.map_err(fault)? > 0)
     }
@@ -88,7 +89,7 @@ impl<C: GenericClient + Sync> PgConn for Through<'_, C> {
         columns: &Columns<'_>,
         _prepared: bool,
     ) -> Result<Vec<String>, Fault> {
-        let values: [(&(dyn ToSql + Sync), Type); 13] = [
+        let values: [(&(dyn ToSql + Sync), Type); 14] = [
             (&columns.event_id, Type::TEXT_ARRAY),
             (&columns.event_type, Type::TEXT_ARRAY),
             (&columns.aggregate_type, Type::TEXT_ARRAY),
@@ -102,6 +103,7 @@ impl<C: GenericClient + Sync> PgConn for Through<'_, C> {
             (&columns.occurred_at, Type::INT8_ARRAY),
             (&columns.available_at, Type::INT8_ARRAY),
             (&columns.delay, Type::INT8_ARRAY),
+            (&columns.lane_hint, Type::INT4_ARRAY),
         ];
         let rows = self.0.query_typed(sql, &values).await.map_err(fault)?;
         rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(fault)

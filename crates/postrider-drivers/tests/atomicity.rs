@@ -1,5 +1,5 @@
 //! An event exists if and only if its transaction committed: the checks of the conformance suite that are about writing, for every
-//! driver.
+//! driver, directly and through PgBouncer in transaction mode.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,8 +14,15 @@ mod support;
 macro_rules! drivers {
     ($($module:ident: $driver:ident,)*) => {
         $(mod $module {
-            use crate::support::{drivers::$driver, harness::DriverHarness};
-            postrider_testkit::writer_conformance!(DriverHarness<$driver>);
+            mod directly {
+                use crate::support::{drivers::$driver, harness::{Direct, DriverHarness}};
+                postrider_testkit::writer_conformance!(DriverHarness<$driver, Direct>);
+            }
+
+            mod through_a_pooler {
+                use crate::support::{drivers::$driver, harness::{DriverHarness, Pooled}};
+                postrider_testkit::writer_conformance!(DriverHarness<$driver, Pooled>);
+            }
         })*
     };
 }

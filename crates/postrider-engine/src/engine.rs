@@ -3,15 +3,17 @@
 use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 
 use postrider_core::{
-    ConfigError, Event, EventId, Interceptor, Metrics, Result, RetryPolicy, Store, rng::Rng, store::Seq,
-    tx::Placed,
+    ConfigError, Event, EventId, Interceptor, Metrics, Result, RetryPolicy, Store,
+    rng::Rng,
+    store::Seq,
+    tx::{LaneHints, Placed},
 };
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::{
-    Settings, announce,
+    DeadHeads, Settings, announce,
     buffer::{Buffer, HandOver},
     catch::catch,
     claim, deliver, lease, lock, purge,
@@ -64,6 +66,8 @@ pub(crate) struct Shared {
     pub(crate) claim_turn: tokio::sync::Mutex<claim::Pace>,
     /// Since when hot events were dropped without a warning, and how many.
     pub(crate) hot_drops: std::sync::Mutex<Option<(Instant, u64)>>,
+    /// The lanes that writers of this process put events without a key into.
+    pub(crate) hints: LaneHints,
     pub(crate) stop_claiming: CancellationToken,
 }
 
@@ -98,6 +102,7 @@ impl Engine {
     /// Checks the parts, takes the lanes that are free, and starts to deliver.
     pub async fn start(parts: Parts) -> Result<Self> {
         parts.settings.check()?;
+        check_dead_heads(&parts)?;
         let routes = Arc::new(parts.routes.build()?);
         let mut rng = Rng::seeded(parts.settings.seed);
         let lease_rng = rng.fork();
@@ -118,6 +123,7 @@ impl Engine {
             progress: Notify::new(),
             claim_turn: tokio::sync::Mutex::new(claim::Pace::new(Instant::now())),
             hot_drops: std::sync::Mutex::new(None),
+            hints: LaneHints::default(),
             stop_claiming: CancellationToken::new(),
         });
         let mut keeper = lease::Keeper::new(shared.clone(), lease_rng);
@@ -205,6 +211,8 @@ impl Engine {
             match buffer.reserve(event, place, &self.shared.settings, &self.shared.routes, now) {
                 HandOver::Reserved => reservation.seqs.push(place.seq),
                 HandOver::Full => {
+                    // Until the next look at the lanes: others may have time for what comes now.
+                    self.shared.hints.offer(Vec::new());
                     reservation.dropped = (wanted.len() - count) as u64;
                     break;
                 }
@@ -252,6 +260,7 @@ impl Engine {
         let shared = &self.shared;
         shared.stop_claiming.cancel();
         lock(&shared.buffer).accepting = false;
+        shared.hints.offer(Vec::new());
         let mut tasks = self.tasks.lock().await;
         if let Some(report) = tasks.report {
             return report;
@@ -403,6 +412,18 @@ async fn until(stop: CancellationToken, task: impl Future<Output = ()>) {
 }
 
 /// For builders: an engine without a store has nothing to do.
+/// A key cannot wait behind a dead event where the store has no room to say so.
+fn check_dead_heads(parts: &Parts) -> Result<(), ConfigError> {
+    if parts.settings.dead_heads == DeadHeads::Skip || parts.store.features().keeps.dead_heads {
+        return Ok(());
+    }
+    Err(ConfigError::OutOfRange {
+        setting: "dead_heads",
+        value: "block".to_owned(),
+        allowed: "skip, because this store cannot keep a key waiting behind a dead event".to_owned(),
+    })
+}
+
 pub(crate) fn missing_store() -> ConfigError {
     ConfigError::Missing { what: "store", hint: "give the builder one with store(...)" }
 }

@@ -32,10 +32,12 @@ impl Keeper {
         let renew_every = self.shared.settings.lease / 3;
         let renewed = self.renew().await;
         let taken = if renewed { self.balance().await } else { None };
-        let (owned, expired) = {
+        let (owned, expired, hints) = {
             let buffer = lock(&self.shared.buffer);
-            (buffer.lanes_owned(), buffer.is_expired(Instant::now()))
+            let hints = buffer.hints(&self.shared.settings);
+            (buffer.lanes_owned(), buffer.is_expired(Instant::now()), hints)
         };
+        self.shared.hints.offer(hints);
         self.shared.metrics.lanes_owned(owned as u64);
         match (renewed && !expired, taken) {
             // Something failed, or took longer than the lease: soon again.

@@ -33,6 +33,7 @@ mod outbox;
 mod purge;
 mod receiver;
 pub mod routes;
+mod said;
 mod send;
 mod settings;
 mod settle;

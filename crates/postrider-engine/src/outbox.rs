@@ -43,6 +43,10 @@ impl Outbox {
 
     /// An outbox of parts that were made by hand.
     pub fn from_parts(writer: Writer, engine: Option<Arc<Engine>>) -> Self {
+        let writer = match &engine {
+            Some(engine) => writer.with_hints(engine.shared.hints.clone()),
+            None => writer,
+        };
         Self { writer, engine }
     }
 

@@ -75,7 +75,7 @@ impl<O: OwnedTx> Tx<O> {
         if prepared.events.is_empty() {
             return Ok((prepared.ids, 0));
         }
-        let new = self.inner.insert(writer.store.target(), &prepared.events, on_duplicate).await?;
+        let new = self.inner.insert(&writer.target, &prepared.events, on_duplicate).await?;
         writer.count(&new);
         let before = self.notice.ids.len();
         self.notice.ids.extend(prepared.new_ids(&new));
@@ -99,7 +99,7 @@ impl<O: OwnedTx> Tx<O> {
         };
         let mut placed = match ids.as_slice() {
             [] => Vec::new(),
-            ids => inner.read_back(outbox.writer().store.target(), ids).await?,
+            ids => inner.read_back(&outbox.writer().target, ids).await?,
         };
         if notice.is_heard() {
             let found: BTreeSet<&EventId> = placed.iter().map(|place| &place.id).collect();

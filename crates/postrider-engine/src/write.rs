@@ -8,7 +8,8 @@ use std::{
 
 use postrider_core::{
     BlockingCallerTx, CallerTx, ConfigError, Error, Event, EventError, EventId, EventType, Fate, IntoEvent,
-    Metrics, Result, Store, WriteHook, tx::OnDuplicate,
+    Metrics, Result, Store, Target, WriteHook,
+    tx::{LaneHints, OnDuplicate},
 };
 
 use crate::{Engine, settings::check_payload_max, trace};
@@ -17,6 +18,8 @@ use crate::{Engine, settings::check_payload_max, trace};
 #[derive(Clone)]
 pub struct Writer {
     pub(crate) store: Arc<dyn Store>,
+    /// That of the store, with hints of this writer's own.
+    pub(crate) target: Arc<Target>,
     pub(crate) metrics: Arc<dyn Metrics>,
     hooks: Arc<[Arc<dyn WriteHook>]>,
     known_types: Option<Arc<BTreeSet<String>>>,
@@ -27,6 +30,7 @@ impl Writer {
     /// A writer to the outbox of `store`.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self {
+            target: Arc::new(Target { hints: LaneHints::default(), ..store.target().clone() }),
             store,
             metrics: Arc::new(postrider_core::metrics::NoMetrics),
             hooks: Arc::new([]),
@@ -60,6 +64,12 @@ impl Writer {
     pub fn with_payload_max(mut self, bytes: usize) -> Result<Self, ConfigError> {
         self.payload_bytes_max = check_payload_max(bytes)?;
         Ok(self)
+    }
+
+    /// Where events without a key go.
+    pub(crate) fn with_hints(mut self, hints: LaneHints) -> Self {
+        self.target = Arc::new(Target { hints, ..self.store.target().clone() });
+        self
     }
 
     /// Everything that happens to an event before its insert.
@@ -115,7 +125,7 @@ impl Writer {
         if prepared.events.is_empty() {
             return Ok(Vec::new());
         }
-        let new = tx.insert(self.store.target(), &prepared.events, on_duplicate).await?;
+        let new = tx.insert(&self.target, &prepared.events, on_duplicate).await?;
         self.count(&new);
         Ok(new)
     }
@@ -167,7 +177,7 @@ impl Writer {
         let prepared = self.prepare(events)?;
         let new = match prepared.events.as_slice() {
             [] => Vec::new(),
-            events => tx.insert(self.store.target(), events, on_duplicate)?,
+            events => tx.insert(&self.target, events, on_duplicate)?,
         };
         self.count(&new);
         Ok(self.receipts(engine, prepared, &new))

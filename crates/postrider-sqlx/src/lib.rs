@@ -5,6 +5,7 @@
 //! * [`postgres`]: the outbox in a PostgreSQL database, and the writers for the transactions of `sqlx`
 //! * [`sqlite`]: the outbox in a SQLite database, and the writers for the transactions of `sqlx` and `rusqlite`
 //! * [`mysql`]: the outbox in a MySQL or MariaDB database, and the writers for the transactions of `sqlx`
+//! * `choose`: whose turn it is in a claim
 //! * [`Server`]: which product a database is, and which version of it
 //! * `profile`: delivery from tables that somebody else designed, in PostgreSQL, MySQL and MariaDB
 //!
@@ -28,6 +29,8 @@
 //! # }
 //! ```
 
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod choose;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]
@@ -49,6 +52,13 @@ pub use server::{Product, Server, Version};
 pub use sqlite::Rusqlite;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteStore, SqliteTx};
+
+/// Whether TLS is asked for and sqlx was built without it. sqlx says so in words only; the program itself may have built it with TLS,
+/// whatever the features of this crate are.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+fn is_without_tls(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Tls(told) if told.to_string().contains("built without TLS support"))
+}
 
 /// What the adapters of sqlx are known by to [`CallerTx`](postrider_core::CallerTx). Callers never name it.
 #[derive(Debug, Clone, Copy)]

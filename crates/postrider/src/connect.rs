@@ -55,6 +55,9 @@ impl fmt::Debug for Connected {
 /// later, `mysql://` or `mariadb://` for MySQL 8.0.17 or later and MariaDB 10.6 or later. What answers is asked what it is, and refused
 /// if it is something else or too old.
 ///
+/// By TLS if the name asks for it, with `sslmode=verify-full` for PostgreSQL and `ssl-mode=VERIFY_IDENTITY` for MySQL and MariaDB; that needs
+/// the feature `tls-rustls`, or `tls-rustls-native-roots`.
+///
 /// For programs that learn at run time where their outbox is. A program that knows says `SqliteStore::connect`, and has the pool too.
 ///
 #[cfg_attr(feature = "sqlite", doc = "```")]

@@ -38,6 +38,8 @@
 //! * [`Event`]: what is written; [`Delivery`] and [`Outcome`]: what a handler sees and says
 //! * [`connect`]: the store of a database by its name alone
 //! * `sqlite`, `postgres` and `mysql`, each a feature: the stores; [`memory`]: a store without a database, for tests
+//! * `tls-rustls`, or `tls-rustls-native-roots` for the root certificates of the host: TLS to PostgreSQL, MySQL and MariaDB, asked for in the
+//!   name of the database (`sslmode=verify-full`, `ssl-mode=VERIFY_IDENTITY`)
 //! * `drivers`: what is known of drivers other than sqlx. Each is a feature (`tokio-postgres`, `deadpool-postgres`, `diesel-async`,
 //!   `sea-orm`, `rusqlite`), and its transactions are passed to [`Outbox::write`] like any other
 //! * [`store`]: the verbs behind them, for those who write a store of their own

@@ -49,6 +49,28 @@ async fn each_server_is_found_by_its_scheme_and_says_what_it_is() -> Tested {
 }
 
 #[tokio::test]
+async fn tls_that_cannot_be_had_is_an_error_that_says_what_to_do() -> Tested {
+    let asked = [
+        ("POSTRIDER_TEST_POSTGRES_URL", "sslmode=require"),
+        ("POSTRIDER_TEST_MYSQL_URL", "ssl-mode=REQUIRED"),
+    ];
+    for (variable, parameter) in asked {
+        let error =
+            connect(&format!("{}?{parameter}", server(variable)?)).await.err().ok_or("it connected")?;
+        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        if cfg!(any(feature = "tls-rustls", feature = "tls-rustls-native-roots")) {
+            assert!(source.contains("server does not support TLS"), "{error}: {source}");
+        } else {
+            assert!(
+                error.to_string().contains("cargo add postrider --features tls-rustls"),
+                "{error}: {source}"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn passwords_are_in_no_error_and_in_no_debug_form() -> Tested {
     for variable in ["POSTRIDER_TEST_POSTGRES_URL", "POSTRIDER_TEST_MYSQL_URL"] {
         let url = server(variable)?;

@@ -1,7 +1,7 @@
 //! Ending servers: only processes that are on record as ours, whatever became of the `up` that started them.
 
 use super::home::{Home, remove_folder};
-use super::state::Entry;
+use super::state::{Entry, State};
 use super::{find, process};
 use std::collections::BTreeSet;
 use std::fs;
@@ -41,18 +41,29 @@ pub(crate) fn down(home: &Home, which: impl Fn(&Entry) -> bool) -> Result<Vec<St
         return Err(failures.join("\n"));
     }
     if let Some(state) = &mut state {
-        for name in state.servers.keys().filter(|name| !kept.contains(name)) {
-            remove_folder(&state.data.join(name))?;
-        }
-        state.servers.retain(|name, _| kept.contains(name));
-        if state.servers.is_empty() {
-            remove_folder(&state.data)?;
-            home.remove_state()?;
-        } else {
-            home.write_state(state)?;
-        }
+        forget(home, state, |name| kept.iter().all(|kept| kept != name))?;
     }
     Ok(ended)
+}
+
+/// Ends one server and removes its data.
+pub(crate) fn down_one(home: &Home, name: &str) -> Result<(), String> {
+    stop(home, name)?;
+    let Some(mut state) = home.read_state()? else { return Ok(()) };
+    forget(home, &mut state, |other| other == name)
+}
+
+/// Removes the data of servers that have ended, and all that was kept about them.
+fn forget(home: &Home, state: &mut State, which: impl Fn(&str) -> bool) -> Result<(), String> {
+    for name in state.servers.keys().filter(|name| which(name)) {
+        remove_folder(&state.data.join(name))?;
+    }
+    state.servers.retain(|name, _| !which(name));
+    if state.servers.is_empty() {
+        remove_folder(&state.data)?;
+        return home.remove_state();
+    }
+    home.write_state(state)
 }
 
 fn records_of(home: &Home) -> Result<Vec<PathBuf>, String> {
@@ -69,7 +80,11 @@ fn server_of(record: &Path) -> String {
 
 /// Ends the processes of a server, the server itself before its companions, which it needs. Whether any was alive.
 pub(crate) fn stop(home: &Home, name: &str) -> Result<bool, String> {
-    let signal = find(name).map_or("TERM", |server| server.stop_signal());
+    stop_by(home, name, find(name).map_or("TERM", |server| server.stop_signal()))
+}
+
+/// The same with a signal of the caller's.
+pub(crate) fn stop_by(home: &Home, name: &str, signal: &str) -> Result<bool, String> {
     let mut records = records_of(home)?;
     records.retain(|record| server_of(record) == name);
     records.sort();

@@ -15,6 +15,7 @@ const BROKER: Artefact = Artefact { group: "org.apache.kafka", name: "kafka_2.13
 const LOG: Artefact = Artefact { group: "org.slf4j", name: "slf4j-simple", version: "1.7.36" };
 /// A cluster's id has 22 letters.
 const CLUSTER_ID_BYTES: usize = 11;
+const CONFIGURATION: &str = "server.properties";
 
 pub(crate) struct Kafka;
 
@@ -35,22 +36,19 @@ impl Server for Kafka {
         missing
     }
 
-    fn start(&self, room: &Room<'_>) -> Result<String, String> {
-        let libraries = BROKER.install_with(&[LOG], &room.home.packages)?;
-        let java = |class: &str| -> Result<Command, String> {
-            let mut command = room.command(&server_program("java").ok_or("java is not here.")?);
-            command.args(["-Xmx384m", "-XX:+UseSerialGC", "-cp"]).arg(libraries.join("*")).arg(class);
-            Ok(command)
-        };
+    fn prepare(&self, room: &Room<'_>) -> Result<(), String> {
         let configuration =
-            room.write("server.properties", &configuration(room.entry, room.folder().join("data")))?;
-        let mut format = java("kafka.tools.StorageTool")?;
+            room.write(CONFIGURATION, &configuration(room.entry, room.folder().join("data")))?;
+        let mut format = java(room, "kafka.tools.StorageTool")?;
         format
             .args(["format", "--cluster-id", &random_hex(CLUSTER_ID_BYTES)?, "--config"])
             .arg(&configuration);
-        room.prepare(format)?;
-        let mut server = java("kafka.Kafka")?;
-        server.arg(&configuration);
+        room.prepare(format)
+    }
+
+    fn launch(&self, room: &Room<'_>) -> Result<String, String> {
+        let mut server = java(room, "kafka.Kafka")?;
+        server.arg(room.folder().join(CONFIGURATION));
         room.launch(server)?;
         Ok(BROKER.version.to_owned())
     }
@@ -76,6 +74,13 @@ impl Server for Kafka {
     fn url(&self, entry: &Entry) -> String {
         format!("kafka://127.0.0.1:{}", entry.port)
     }
+}
+
+fn java(room: &Room<'_>, class: &str) -> Result<Command, String> {
+    let libraries = BROKER.install_with(&[LOG], &room.home.packages)?;
+    let mut command = room.command(&server_program("java").ok_or("java is not here.")?);
+    command.args(["-Xmx384m", "-XX:+UseSerialGC", "-cp"]).arg(libraries.join("*")).arg(class);
+    Ok(command)
 }
 
 fn configuration(entry: &Entry, data: PathBuf) -> String {

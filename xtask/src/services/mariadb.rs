@@ -34,13 +34,15 @@ impl Server for MariaDb {
         Some("mysql")
     }
 
-    fn start(&self, room: &Room<'_>) -> Result<String, String> {
-        let data = room.folder().join("data");
+    fn prepare(&self, room: &Room<'_>) -> Result<(), String> {
         let mut install = room.command(&program("mariadb-install-db")?);
         install.args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=socket"]);
-        install.arg(format!("--datadir={}", data.display()));
-        room.prepare(install)?;
+        install.arg(format!("--datadir={}", room.folder().join("data").display()));
+        room.prepare(install)
+    }
 
+    fn launch(&self, room: &Room<'_>) -> Result<String, String> {
+        let data = room.folder().join("data");
         let users = room.write("users.sql", &users(room.entry))?;
         let daemon = program("mariadbd")?;
         let mut server = room.command(&daemon);

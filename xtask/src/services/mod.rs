@@ -3,7 +3,7 @@
 //! # Layout
 //!
 //! - `server`: what a server must say of itself, and the room that it is given; then one file a server
-//! - `up`, `down`, `report`, `for_tests`: what can be done with them
+//! - `up`, `down`, `report`, `for_tests`, `lend`: what can be done with them
 //! - `home`, `state`, `ports`: where things lie, and what was chosen
 //! - `process`, `account`, `packages`, `ready`, `wire`: how a server is started, as whom, from what, and since when it
 //!   serves
@@ -13,6 +13,7 @@ mod down;
 mod for_tests;
 mod home;
 mod kafka;
+mod lend;
 mod mariadb;
 mod nats;
 mod packages;
@@ -57,6 +58,8 @@ pub(crate) enum Command<'a> {
     Down,
     Status,
     Env,
+    /// A server of its own for whoever started this command; not for people.
+    Lend(&'a str),
     /// What [`ForTests`] starts; not for people.
     Watch,
 }
@@ -68,6 +71,7 @@ impl<'a> Command<'a> {
             ["down"] => Some(Self::Down),
             ["status"] => Some(Self::Status),
             ["env"] => Some(Self::Env),
+            ["lend", name] => Some(Self::Lend(name)),
             ["watch"] => Some(Self::Watch),
             _ => None,
         }
@@ -101,6 +105,7 @@ impl<'a> Command<'a> {
                 }
                 Ok(())
             }
+            Self::Lend(name) => lend::lend(&home, name),
             Self::Watch => for_tests::watch(&home),
         }
     }
@@ -112,8 +117,10 @@ fn print_status(home: &Home) -> Result<(), String> {
     Ok(())
 }
 
+/// The server of that name, also of one that was [lent](lend).
 fn find(name: &str) -> Option<&'static dyn Server> {
-    ALL.iter().copied().find(|server| server.name() == name)
+    let kind = name.split(lend::MARK).next();
+    ALL.iter().copied().find(|server| Some(server.name()) == kind)
 }
 
 fn is_alive(home: &Home, name: &str) -> bool {
@@ -147,10 +154,20 @@ mod tests {
     }
 
     #[test]
-    fn only_up_takes_names() {
+    fn a_server_that_is_lent_is_of_the_kind_that_its_name_begins_with() {
+        let kind = |name: &str| find(name).map(|server| server.name());
+        assert_eq!(kind("postgres15@77"), Some("postgres15"));
+        assert_eq!(kind("postgres@77"), Some("postgres"));
+        assert_eq!(kind("postgres"), Some("postgres"));
+        assert_eq!(kind("@77"), None);
+    }
+
+    #[test]
+    fn up_takes_names_and_lend_takes_one() {
         assert!(matches!(Command::parse(&["up"]), Some(Command::Up([]))));
         assert!(matches!(Command::parse(&["up", "postgres"]), Some(Command::Up(["postgres"]))));
         assert!(Command::parse(&["down", "postgres"]).is_none());
+        assert!(Command::parse(&["lend"]).is_none());
         assert!(Command::parse(&[]).is_none());
     }
 }

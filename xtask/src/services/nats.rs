@@ -24,7 +24,7 @@ impl Server for Nats {
         WHEEL.missing(&home.packages)
     }
 
-    fn start(&self, room: &Room<'_>) -> Result<String, String> {
+    fn launch(&self, room: &Room<'_>) -> Result<String, String> {
         let configuration = format!(
             "listen: \"127.0.0.1:{}\"\n\
              authorization {{ user: \"{USER}\", password: \"{}\" }}\n\

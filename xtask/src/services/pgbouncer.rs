@@ -32,7 +32,7 @@ impl Server for PgBouncer {
     }
 
     /// It takes passwords from clients and gives the same to the server, so both have one.
-    fn start(&self, room: &Room<'_>) -> Result<String, String> {
+    fn launch(&self, room: &Room<'_>) -> Result<String, String> {
         let behind = behind(room)?;
         let users = room.write("users", &format!("\"{USER}\" \"{}\"\n", behind.password))?;
         let configuration =
@@ -46,8 +46,8 @@ impl Server for PgBouncer {
 
     /// It is asked only when the server behind it serves: after a failed try it waits before it tries again.
     fn ready(&self, room: &Room<'_>) -> Result<(), String> {
-        postgres::answers(room, &Postgres18.programs(room), behind(room)?)?;
-        postgres::answers(room, &Postgres18.programs(room), room.entry)
+        postgres::answers(room, &Postgres18::programs(room, Postgres18.name()), behind(room)?)?;
+        postgres::answers(room, &Postgres18::programs(room, Postgres18.name()), room.entry)
     }
 
     fn url(&self, entry: &Entry) -> String {

@@ -17,6 +17,9 @@ const OLDEST: u32 = 15;
 const COPY: &str = "program";
 /// It ends sessions; SIGTERM would wait for them.
 const FAST_SHUTDOWN: &str = "INT";
+/// It ends all of its processes at once and leaves the rest to recovery. After a SIGKILL some would live on for a moment, and
+/// keep the next server from its data.
+const IMMEDIATE_SHUTDOWN: &str = "QUIT";
 
 /// PostgreSQL 18.
 pub(crate) struct Postgres18;
@@ -42,17 +45,25 @@ impl Server for Postgres18 {
         FAST_SHUTDOWN
     }
 
-    fn start(&self, room: &Room<'_>) -> Result<String, String> {
+    fn crash_signal(&self) -> &'static str {
+        IMMEDIATE_SHUTDOWN
+    }
+
+    fn prepare(&self, room: &Room<'_>) -> Result<(), String> {
         let wheel = WHEEL.install(&room.home.packages)?;
         if room.account.is_some() {
             copy_for_all(&wheel, &room.folder().join(COPY))
                 .map_err(|error| format!("{} cannot be copied: {error}", wheel.display()))?;
         }
-        start(room, &self.programs(room))
+        prepare(room, &Self::programs(room, room.name))
+    }
+
+    fn launch(&self, room: &Room<'_>) -> Result<String, String> {
+        launch(room, &Self::programs(room, room.name))
     }
 
     fn ready(&self, room: &Room<'_>) -> Result<(), String> {
-        answers(room, &self.programs(room), room.entry)
+        answers(room, &Self::programs(room, room.name), room.entry)
     }
 
     fn url(&self, entry: &Entry) -> String {
@@ -61,10 +72,11 @@ impl Server for Postgres18 {
 }
 
 impl Postgres18 {
-    /// The wheel holds a whole installation. Root's home folder is closed to the server's account: then it gets a copy.
-    pub(crate) fn programs(&self, room: &Room<'_>) -> PathBuf {
+    /// The wheel holds a whole installation. Root's home folder is closed to the server's account: then the server of that
+    /// name has a copy.
+    pub(crate) fn programs(room: &Room<'_>, server: &str) -> PathBuf {
         let wheel = if room.account.is_some() {
-            room.state.data.join(self.name()).join(COPY)
+            room.state.data.join(server).join(COPY)
         } else {
             WHEEL.folder(&room.home.packages)
         };
@@ -97,8 +109,16 @@ impl Server for Postgres15 {
         FAST_SHUTDOWN
     }
 
-    fn start(&self, room: &Room<'_>) -> Result<String, String> {
-        start(room, &needed_debian_programs()?)
+    fn crash_signal(&self) -> &'static str {
+        IMMEDIATE_SHUTDOWN
+    }
+
+    fn prepare(&self, room: &Room<'_>) -> Result<(), String> {
+        prepare(room, &needed_debian_programs()?)
+    }
+
+    fn launch(&self, room: &Room<'_>) -> Result<String, String> {
+        launch(room, &needed_debian_programs()?)
     }
 
     fn ready(&self, room: &Room<'_>) -> Result<(), String> {
@@ -127,15 +147,17 @@ fn debian_programs() -> Option<PathBuf> {
         .map(programs)
 }
 
-fn start(room: &Room<'_>, programs: &Path) -> Result<String, String> {
+fn prepare(room: &Room<'_>, programs: &Path) -> Result<(), String> {
     let password = room.write("password", &room.entry.password)?;
-    let data = room.folder().join("data");
     let mut initdb = room.command(&programs.join("initdb"));
     // What `initdb` writes is thrown away with the machine anyway; the server itself syncs.
     initdb.args(["--no-sync", "--no-locale", "--encoding=UTF8", "--auth=scram-sha-256", "--username", USER]);
-    initdb.arg("--pwfile").arg(&password).arg("--pgdata").arg(&data);
-    room.prepare(initdb)?;
+    initdb.arg("--pwfile").arg(&password).arg("--pgdata").arg(room.folder().join("data"));
+    room.prepare(initdb)
+}
 
+fn launch(room: &Room<'_>, programs: &Path) -> Result<String, String> {
+    let data = room.folder().join("data");
     let mut server = room.command(&programs.join("postgres"));
     server.arg("-D").arg(&data);
     for setting in [

@@ -36,7 +36,7 @@ impl Server for RabbitMq {
         Some("rabbitmq")
     }
 
-    fn start(&self, room: &Room<'_>) -> Result<String, String> {
+    fn launch(&self, room: &Room<'_>) -> Result<String, String> {
         let folder = room.folder();
         // Erlang would start a port mapper that outlives everything; so it finds one that is on record.
         let mapper_port = room.entry.inner_port.to_string();

@@ -23,7 +23,7 @@ impl Server for Redis {
         if server_program("redis-server").is_some() { Vec::new() } else { vec![package] }
     }
 
-    fn start(&self, room: &Room<'_>) -> Result<String, String> {
+    fn launch(&self, room: &Room<'_>) -> Result<String, String> {
         let configuration = format!(
             "bind 127.0.0.1\nport {}\nrequirepass {}\ndir {}\nsave \"\"\nappendonly no\n",
             room.entry.port,

@@ -42,8 +42,18 @@ pub(crate) trait Server: Sync {
         "TERM"
     }
 
-    /// Prepares its data in the empty folder of the room and launches it. Gives its version.
-    fn start(&self, room: &Room<'_>) -> Result<String, String>;
+    /// What ends it as a crash does: it has no time to put anything in order.
+    fn crash_signal(&self) -> &'static str {
+        "KILL"
+    }
+
+    /// Prepares its data in the empty folder of the room.
+    fn prepare(&self, _room: &Room<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Launches it, with whatever data its folder has. Gives its version.
+    fn launch(&self, room: &Room<'_>) -> Result<String, String>;
 
     /// Whether a client is served right now; asked again and again.
     fn ready(&self, room: &Room<'_>) -> Result<(), String>;
@@ -54,7 +64,7 @@ pub(crate) trait Server: Sync {
 
 /// What one server is given.
 pub(crate) struct Room<'a> {
-    pub(crate) name: &'static str,
+    pub(crate) name: &'a str,
     pub(crate) home: &'a Home,
     pub(crate) state: &'a State,
     pub(crate) entry: &'a Entry,

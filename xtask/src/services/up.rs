@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::Instant;
 
-const PASSWORD_BYTES: usize = 16;
+pub(crate) const PASSWORD_BYTES: usize = 16;
 
 /// Those of `all` that `names` asks for (none means all) and nobody gave a URL for, with what they need, in order.
 pub(crate) fn wanted(
@@ -44,16 +44,10 @@ pub(crate) fn up(home: &Home, servers: &[&'static dyn Server], kept: bool) -> Re
     if !cfg!(target_os = "linux") {
         return Err(only_linux(servers));
     }
-    let mut state = match home.read_state()? {
-        Some(state) => state,
-        None => State { data: home.choose_data()?, servers: BTreeMap::new() },
-    };
+    let mut state = state(home)?;
     choose(home, &mut state, servers, kept)?;
     // Before anything is started: whatever happens from here on, `down` knows.
-    home.write_state(&state)?;
-    make_folder(&state.data, 0o711)?;
-    fs::set_permissions(&state.data, Permissions::from_mode(0o711))
-        .map_err(|error| format!("Cannot open {} to servers: {error}", state.data.display()))?;
+    begin(home, &state)?;
 
     let ended = servers.iter().filter(|server| !is_alive(home, server.name()));
     let missing = ended.flat_map(|server| server.missing(home));
@@ -67,8 +61,10 @@ pub(crate) fn up(home: &Home, servers: &[&'static dyn Server], kept: bool) -> Re
     }
 
     let results: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> =
-            rooms.iter().map(|(server, room)| (room.name, scope.spawn(|| start(*server, room)))).collect();
+        let threads: Vec<_> = rooms
+            .iter()
+            .map(|(server, room)| (server.name(), scope.spawn(|| start(*server, room))))
+            .collect();
         threads.into_iter().map(|(name, thread)| (name, thread.join())).collect()
     });
     let mut versions = BTreeMap::new();
@@ -90,7 +86,23 @@ pub(crate) fn up(home: &Home, servers: &[&'static dyn Server], kept: bool) -> Re
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
-fn only_linux(servers: &[&'static dyn Server]) -> String {
+/// What there is, or the beginning of it.
+pub(crate) fn state(home: &Home) -> Result<State, String> {
+    match home.read_state()? {
+        Some(state) => Ok(state),
+        None => Ok(State { data: home.choose_data()?, servers: BTreeMap::new() }),
+    }
+}
+
+/// Writes down what is about to be started, and makes the place for it.
+pub(crate) fn begin(home: &Home, state: &State) -> Result<(), String> {
+    home.write_state(state)?;
+    make_folder(&state.data, 0o711)?;
+    fs::set_permissions(&state.data, Permissions::from_mode(0o711))
+        .map_err(|error| format!("Cannot open {} to servers: {error}", state.data.display()))
+}
+
+pub(crate) fn only_linux(servers: &[&'static dyn Server]) -> String {
     let variables: Vec<_> = servers.iter().map(|server| server.variable()).collect();
     format!("Servers are started on Linux only; elsewhere set {} to servers of yours.", variables.join(", "))
 }
@@ -128,7 +140,7 @@ fn choose(home: &Home, state: &mut State, servers: &[&'static dyn Server], kept:
 }
 
 /// Its version, if it was started now.
-fn start(server: &dyn Server, room: &Room<'_>) -> Result<Option<String>, String> {
+pub(crate) fn start(server: &dyn Server, room: &Room<'_>) -> Result<Option<String>, String> {
     let begun = Instant::now();
     let run = || {
         if room.is_alive() {
@@ -136,7 +148,8 @@ fn start(server: &dyn Server, room: &Room<'_>) -> Result<Option<String>, String>
             return Ok(None);
         }
         room.clear()?;
-        let version = server.start(room)?;
+        server.prepare(room)?;
+        let version = server.launch(room)?;
         ready::wait(server, room)?;
         let time = begun.elapsed().as_secs_f64();
         println!("{} {version} is ready on 127.0.0.1:{} after {time:.1} s", room.name, room.entry.port);

@@ -27,7 +27,7 @@ pub trait PgConn: Send {
     /// The driver's name in messages.
     const DRIVER: &'static str;
 
-    /// Runs a statement with the thirteen values of an event, in the order of [`Row`]'s fields, and says whether it changed
+    /// Runs a statement with the fourteen values of an event, in the order of [`Row`]'s fields, and says whether it changed
     /// anything. It may stay prepared only if `prepared` says so.
     fn insert_one(
         &mut self,
@@ -36,7 +36,7 @@ pub trait PgConn: Send {
         prepared: bool,
     ) -> impl Future<Output = Result<bool, Fault>> + Send;
 
-    /// Runs a statement with thirteen lists, in the order of [`Columns`]'s fields, and gives the text in the first column of
+    /// Runs a statement with fourteen lists, in the order of [`Columns`]'s fields, and gives the text in the first column of
     /// each row that it returns.
     fn insert_many(
         &mut self,
@@ -64,7 +64,7 @@ pub async fn insert_all<C: PgConn>(
     target.require(Dialect::Postgres, C::DRIVER)?;
     let fail = |fault: Fault| fault.into_error(what(target));
     if let [event] = events {
-        let row = Row::of(event)?;
+        let row = Row::of(event, target)?;
         let new = conn.insert_one(&target.insert_one, &row, target.prepared).await.map_err(fail)?;
         return match on_duplicate {
             OnDuplicate::Fail if !new => Err(Error::DuplicateId { id: Some(event.id().clone()) }),
@@ -76,7 +76,7 @@ pub async fn insert_all<C: PgConn>(
     }
     let mut inserted = HashSet::with_capacity(events.len());
     for chunk in values::chunks(events) {
-        let (sql, columns) = (statement::insert_many(target, on_duplicate), Columns::of(chunk)?);
+        let (sql, columns) = (statement::insert_many(target, on_duplicate), Columns::of(chunk, target)?);
         let new = conn.insert_many(&sql, &columns, target.prepared).await.map_err(fail)?;
         let complete = new.len() == chunk.len();
         inserted.extend(new);

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use postrider_core::{Error, Event, EventError, Payload, Result, Timestamp, event::Due};
+use postrider_core::{Error, Event, EventError, Payload, Result, Target, Timestamp, event::Due};
 
 /// Most bytes of payload in one statement. Drivers copy what they bind, so this bounds the copy.
 const BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -47,11 +47,12 @@ pub struct Row<'e> {
     pub available_at: Option<i64>,
     /// Microseconds.
     pub delay: i64,
+    pub lane_hint: Option<i32>,
 }
 
 impl<'e> Row<'e> {
     /// Those of this event.
-    pub fn of(event: &'e Event) -> Result<Self> {
+    pub fn of(event: &'e Event, target: &Target) -> Result<Self> {
         let (payload, payload_bytes) = match event.payload() {
             Payload::Text(text) => (Some(&**text), None),
             Payload::Bytes(bytes) => (None, Some(&**bytes)),
@@ -75,6 +76,7 @@ impl<'e> Row<'e> {
             occurred_at: micros(event.occurred_at()),
             available_at,
             delay: span(delay),
+            lane_hint: target.lane_hint(event).and_then(|lane| lane.try_into().ok()),
         })
     }
 }
@@ -105,14 +107,15 @@ pub struct Columns<'e> {
     pub occurred_at: Vec<i64>,
     pub available_at: Vec<Option<i64>>,
     pub delay: Vec<i64>,
+    pub lane_hint: Vec<Option<i32>>,
 }
 
 impl<'e> Columns<'e> {
     /// Those of these events.
-    pub fn of(events: &'e [Event]) -> Result<Self> {
+    pub fn of(events: &'e [Event], target: &Target) -> Result<Self> {
         let mut columns = Self::default();
         for event in events {
-            columns.push(Row::of(event)?);
+            columns.push(Row::of(event, target)?);
         }
         Ok(columns)
     }
@@ -131,6 +134,7 @@ impl<'e> Columns<'e> {
         self.occurred_at.push(row.occurred_at);
         self.available_at.push(row.available_at);
         self.delay.push(row.delay);
+        self.lane_hint.push(row.lane_hint);
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::{marker::PhantomData, sync::Arc, time::Duration};
 
-use postrider_core::{Event, EventId, Result, Store, tx::OnDuplicate};
+use postrider_core::{
+    Event, EventId, Result, Store, Target,
+    tx::{OnDuplicate, Prefix},
+};
 use postrider_sqlx::PgStore;
 use postrider_testkit::conformance::{Failure, StoreHarness};
 use sqlx::{AssertSqlSafe, Row};
@@ -13,14 +16,38 @@ use super::{
     drivers::{Command, Driver},
 };
 
+/// How a driver comes to the server.
+pub(crate) trait Way: Send + Sync + 'static {
+    const SERVER: &'static str;
+    /// Whether statements may stay prepared.
+    const PREPARED: bool;
+}
+
+pub(crate) struct Direct;
+
+impl Way for Direct {
+    const SERVER: &'static str = "POSTRIDER_TEST_POSTGRES_URL";
+    const PREPARED: bool = true;
+}
+
+/// By PgBouncer in transaction mode.
+pub(crate) struct Pooled;
+
+impl Way for Pooled {
+    const SERVER: &'static str = "POSTRIDER_TEST_PGBOUNCER_URL";
+    const PREPARED: bool = false;
+}
+
 /// A store of sqlx's, and transactions of a driver on it.
-pub(crate) struct DriverHarness<D> {
-    store: PgStore,
+pub(crate) struct DriverHarness<D, W> {
+    pub(crate) store: PgStore,
+    pub(crate) target: Target,
     database: Database,
-    _driver: PhantomData<D>,
+    _driver: PhantomData<(D, W)>,
 }
 
 /// A transaction in a task of its own; without this it is dropped.
+#[derive(Debug)]
 pub(crate) struct Held(mpsc::UnboundedSender<Command>);
 
 impl Held {
@@ -31,13 +58,18 @@ impl Held {
     }
 }
 
-impl<D: Driver> DriverHarness<D> {
+impl<D: Driver, W: Way> DriverHarness<D, W> {
     async fn count(&self, sql: String) -> Result<i64, Failure> {
         Ok(sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(self.store.pool()).await?.try_get(0)?)
     }
+
+    /// Runs a statement in the transaction.
+    pub(crate) async fn run(&self, tx: &Held, sql: &str) -> Result<(), Failure> {
+        tx.tell(|answer| Command::Run(sql.to_owned(), answer)).await
+    }
 }
 
-impl<D: Driver> StoreHarness for DriverHarness<D> {
+impl<D: Driver, W: Way> StoreHarness for DriverHarness<D, W> {
     type Tx = Held;
 
     async fn fresh() -> Result<Self, Failure> {
@@ -45,7 +77,8 @@ impl<D: Driver> StoreHarness for DriverHarness<D> {
         let store = PgStore::builder().pooled(false).connections(4).connect(&database.url()).await?;
         store.migrate().await?;
         sqlx::raw_sql("CREATE TABLE business (name text PRIMARY KEY)").execute(store.pool()).await?;
-        Ok(Self { store, database, _driver: PhantomData })
+        let target = postrider_drivers::postgres::target(&Prefix::default(), W::PREPARED);
+        Ok(Self { store, target, database, _driver: PhantomData })
     }
 
     fn store(&self) -> Arc<dyn Store> {
@@ -58,7 +91,7 @@ impl<D: Driver> StoreHarness for DriverHarness<D> {
 
     async fn begin(&self) -> Result<Held, Failure> {
         let (sender, commands) = mpsc::unbounded_channel();
-        let serve = D::serve(self.database.url(), self.store.target().clone(), commands);
+        let serve = D::serve(self.database.url_by(W::SERVER), self.target.clone(), commands);
         tokio::spawn(async move { serve.await.expect("the driver") });
         let held = Held(sender);
         held.tell(|answer| Command::Run("SELECT 1".to_owned(), answer)).await?;

@@ -126,6 +126,8 @@ impl Buffer {
             self.look_again(lane, seq);
         }
         self.note_clock(claimed.now);
+        let seqs = || items.iter().map(|item| item.seq);
+        self.left_more = seqs().min().zip(seqs().max()).filter(|_| claimed.more && plan.backlog.is_none());
         let mut count = 0;
         // The lease of the item before, and whether what was claimed under it is for us: that of the next is mostly the same.
         let (mut known, mut ours) = (None, false);

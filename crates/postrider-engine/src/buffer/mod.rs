@@ -220,6 +220,8 @@ pub(crate) struct Buffer {
     starved_since: Option<Instant>,
     /// Memory is full and drains slowly: claims look beyond what fills it, and each slot has a share.
     sharing: bool,
+    /// The first and the last event of the last claim of the lanes' own positions, if it left something.
+    left_more: Option<(Seq, Seq)>,
     /// What claims have passed over; shared with the claim under way.
     behind: Arc<Mutex<Behind>>,
     /// The slot whose backlog was read last, and whether the lanes' own positions have their turn now.
@@ -291,6 +293,7 @@ impl Buffer {
             passed_before_settle: 0,
             starved_since: None,
             sharing: false,
+            left_more: None,
             behind: Arc::default(),
             walked_slot: 0,
             main_turn: true,

@@ -41,10 +41,10 @@ use clock::Clock;
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target, Timestamp,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
-        Settled, Settlement, Stats,
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
+        Seq, Settled, Settlement, Stats,
     },
-    tx::{Dialect, Prefix},
+    tx::{Dialect, LaneHints, Prefix},
 };
 use tables::Tables;
 pub use tx::{Memory, MemoryTx};
@@ -97,6 +97,7 @@ impl MemoryStore {
             prefix: Prefix::default(),
             insert_one: String::new(),
             prepared: true,
+            hints: LaneHints::default(),
         };
         let tables = Mutex::new(Tables::new(lanes.max(1)));
         Self { shared: Arc::new(Shared { clock: Clock::default(), target, tables }) }
@@ -134,7 +135,12 @@ impl MemoryStore {
 
 impl Store for MemoryStore {
     fn features(&self) -> Features {
-        Features { lanes: self.shared.lock().lane_count(), shared_clock: true, late_commits: true }
+        Features {
+            lanes: self.shared.lock().lane_count(),
+            shared_clock: true,
+            late_commits: true,
+            keeps: Keeps::ALL,
+        }
     }
 
     fn target(&self) -> &Target {

@@ -120,6 +120,7 @@ impl MemoryTx {
             }
             self.ids.insert(event.id().clone(), self.rows.len());
             let mut row = Row::new(Ok(event.clone()), lanes, now);
+            row.lane = target.lane_hint(event).map_or(row.lane, |hint| hint % lanes);
             row.available_at = match event.due() {
                 Due::AtOnce => now,
                 Due::At(time) => time,

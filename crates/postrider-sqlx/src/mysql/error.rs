@@ -1,7 +1,9 @@
 //! What the error codes of MySQL and MariaDB mean to Postrider. The one place that knows them.
 
-use postrider_core::{Error, EventId, SchemaError, StoreError, StoreErrorKind};
+use postrider_core::{ConfigError, Error, EventId, SchemaError, StoreError, StoreErrorKind};
 use sqlx::mysql::MySqlDatabaseError;
+
+use crate::is_without_tls;
 
 /// The error codes that say more than "something went wrong". Both databases use the same.
 mod code {
@@ -81,6 +83,9 @@ fn missing_table(message: &str) -> String {
 pub(crate) fn of_sqlx(error: sqlx::Error, what: impl Into<String>) -> Error {
     let told = database(&error).map(|told| (told.number(), told.message().to_owned()));
     let what = what.into();
+    if is_without_tls(&error) {
+        return ConfigError::Tls { what }.into();
+    }
     match told {
         Some((code::NO_SUCH_TABLE, message)) => {
             SchemaError::Missing { table: missing_table(&message) }.into()

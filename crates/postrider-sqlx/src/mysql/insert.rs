@@ -3,12 +3,12 @@
 use postrider_core::{
     Event, EventError, EventId, Payload, Result, Timestamp,
     event::Due,
-    tx::{Dialect, Prefix, Target},
+    tx::{Dialect, LaneHints, Prefix, Target},
 };
 
 use super::statement::{AT, Ready, bound, splice};
 
-/// Most events in one statement; thirteen values each stay well below the 65535 that there can be.
+/// Most events in one statement; fourteen values each stay well below the 65535 that there can be.
 const ROWS_MAX: usize = 1000;
 
 /// Most bytes of payload in one statement: a quarter of MariaDB's default `max_allowed_packet`.
@@ -25,13 +25,15 @@ pub(super) const ROLLBACK: &str =
 
 /// One row of values. An event that is due at once is due at the very time that it is created, on the database's clock.
 fn row() -> String {
-    format!("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {AT}, COALESCE({AT}, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND))")
+    format!(
+        "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {AT}, COALESCE({AT}, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND))"
+    )
 }
 
 /// The table that events are inserted into.
 pub(super) fn target(prefix: &Prefix) -> Target {
     let insert_one = format!(
-        "INSERT INTO {{p}}event (event_id, event_type, aggregate_type, aggregate_id, ordering_key, tenant_id, \
+        "INSERT INTO {{p}}event (event_id, event_type, aggregate_type, aggregate_id, ordering_key, lane_hint, tenant_id, \
          content_type, headers, payload, payload_bytes, occurred_at, available_at) VALUES {}",
         row()
     );
@@ -40,6 +42,7 @@ pub(super) fn target(prefix: &Prefix) -> Target {
         prefix: prefix.clone(),
         insert_one: splice(&insert_one, prefix),
         prepared: true,
+        hints: LaneHints::default(),
     }
 }
 
@@ -54,7 +57,7 @@ pub(super) fn statement(target: &Target, rows: usize) -> String {
 }
 
 /// Binds the values of one event, in the order of the statement's columns.
-pub(super) fn bind(query: Ready, event: &Event) -> Result<Ready> {
+pub(super) fn bind(query: Ready, target: &Target, event: &Event) -> Result<Ready> {
     let (payload, payload_bytes) = match event.payload() {
         Payload::Text(text) => (Some(text.to_string()), None),
         Payload::Bytes(bytes) => (None, Some(bytes.to_vec())),
@@ -71,6 +74,7 @@ pub(super) fn bind(query: Ready, event: &Event) -> Result<Ready> {
         .bind(event.aggregate_type().to_owned())
         .bind(owned(event.aggregate_id()))
         .bind(owned(event.ordering_key()))
+        .bind(target.lane_hint(event))
         .bind(owned(event.tenant_id()))
         .bind(event.content_type().to_owned())
         .bind(headers(event)?)

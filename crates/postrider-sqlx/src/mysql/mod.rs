@@ -49,8 +49,8 @@ use std::{
 use postrider_core::{
     BoxFuture, ConfigError, EventId, Result, Store, Target,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
-        Settled, Settlement, Stats,
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
+        Seq, Settled, Settlement, Stats,
     },
     tx::Prefix,
 };
@@ -143,10 +143,10 @@ impl MysqlStore {
 
     /// Which product and version the database is.
     pub async fn server(&self) -> Result<Server> {
-        let told = sqlx::raw_sql("SELECT VERSION()")
-            .fetch_one(self.pool())
-            .await
-            .and_then(|row| row.try_get::<String, _>(0));
+        let ask = || async {
+            sqlx::raw_sql("SELECT VERSION()").fetch_one(self.pool()).await?.try_get::<String, _>(0)
+        };
+        let told = patiently(VERB_TRIES, ask).await;
         let told = told.map_err(|error| error::of_sqlx(error, "cannot ask the database for its version"))?;
         Ok(Server::of_mysql(&told)?)
     }
@@ -214,16 +214,26 @@ impl fmt::Debug for MysqlStore {
 
 impl Store for MysqlStore {
     fn features(&self) -> Features {
-        Features { lanes: self.0.lanes.load(Relaxed), shared_clock: true, late_commits: true }
+        Features {
+            lanes: self.0.lanes.load(Relaxed),
+            shared_clock: true,
+            late_commits: true,
+            keeps: Keeps::ALL,
+        }
     }
 
     fn target(&self) -> &Target {
         &self.0.target
     }
 
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { Ok(self.server().await?.require_known()?) })
+    }
+
     fn migrate(&self) -> BoxFuture<'_, Result<()>> {
         let Inner { target, lanes_wanted, lanes, .. } = &*self.0;
         Box::pin(async move {
+            self.check().await?;
             // The connection leaves the pool and is closed in any case: the lock that keeps others away ends with it.
             let migrate = move |conn: PoolConnection<MySql>| async move {
                 let mut conn = conn.detach();

@@ -195,7 +195,7 @@ async fn insert_chunk(
     // One event is the common case; other counts vary, and would push useful statements out of the cache.
     let mut query = sqlx::query(AssertSqlSafe(statement)).persistent(events.len() == 1);
     for event in events {
-        query = insert::bind(query, event)?;
+        query = insert::bind(query, target, event)?;
     }
     Ok(query.execute(conn).await.map(|_| ()))
 }

@@ -1,7 +1,9 @@
 //! What the errors of sqlx on PostgreSQL mean to Postrider. What states mean is known to `postrider-drivers`.
 
-use postrider_core::{Error, SchemaError, StoreError, StoreErrorKind};
+use postrider_core::{ConfigError, Error, SchemaError, StoreError, StoreErrorKind};
 use postrider_drivers::postgres::{self, Fault, kind_of_state};
+
+use crate::is_without_tls;
 
 /// Whether the same verb may succeed a moment later, or on another connection.
 pub(crate) fn is_transient(error: &sqlx::Error) -> bool {
@@ -42,6 +44,9 @@ fn kind(error: &sqlx::Error) -> StoreErrorKind {
 pub(crate) fn of_sqlx(error: sqlx::Error, what: impl Into<String>) -> Error {
     if let Some(table) = missing_table(&error) {
         return SchemaError::Missing { table }.into();
+    }
+    if is_without_tls(&error) {
+        return ConfigError::Tls { what: what.into() }.into();
     }
     StoreError::new(kind(&error), what, error).into()
 }

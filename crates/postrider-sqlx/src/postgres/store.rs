@@ -5,8 +5,8 @@ use std::{sync::PoisonError, sync::atomic::Ordering::Relaxed, time::Duration};
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
-        Settled, Settlement, Stats,
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
+        Seq, Settled, Settlement, Stats,
     },
 };
 
@@ -27,16 +27,26 @@ macro_rules! verb {
 
 impl Store for PgStore {
     fn features(&self) -> Features {
-        Features { lanes: self.0.lanes.load(Relaxed), shared_clock: true, late_commits: true }
+        Features {
+            lanes: self.0.lanes.load(Relaxed),
+            shared_clock: true,
+            late_commits: true,
+            keeps: Keeps::ALL,
+        }
     }
 
     fn target(&self) -> &Target {
         &self.0.target
     }
 
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { Ok(self.server().await?.require_known()?) })
+    }
+
     fn migrate(&self) -> BoxFuture<'_, Result<()>> {
         let Inner { shape, lanes_wanted, lanes, .. } = &*self.0;
         Box::pin(async move {
+            self.check().await?;
             let migrate = move |mut session: Session| async move {
                 let migrated = schema::migrate(&mut session, &shape.prefix, *lanes_wanted).await?;
                 if migrated.is_ok() {
@@ -91,6 +101,7 @@ impl Store for PgStore {
         retention: Duration,
     ) -> BoxFuture<'a, Result<Settled>> {
         let Inner { settle: sql, lease, .. } = &*self.0;
+        let sql = sql.of(self.looks().is_flood());
         let settle = move |mut session: Session| async move {
             let settled = settle::settle(sql, lease, &mut session, leases, settlements, retention).await?;
             session.commit().await?;
@@ -157,9 +168,10 @@ impl PgStore {
     /// Looks, chooses, reads what was not read yet, and writes down what was met. Only the look is always there.
     async fn claim_all(&self, claim: &Claim) -> Result<Claimed> {
         let Inner { claim: sql, lease, lanes, .. } = &*self.0;
+        let sql = sql.of(self.looks().is_flood());
         let lanes = lanes.load(Relaxed);
         let look_from = |begun| {
-            self.run("claim events", move |mut session| async move {
+            self.run_planned("claim events", move |mut session| async move {
                 let look = claim::look(sql, &mut session, claim, begun, lanes).await?;
                 session.commit().await?;
                 Ok(look)

@@ -155,7 +155,8 @@ impl PgConn for Through<'_> {
             .bind(row.payload_bytes)
             .bind(row.occurred_at)
             .bind(row.available_at)
-            .bind(row.delay);
+            .bind(row.delay)
+            .bind(row.lane_hint);
         Ok(query.execute(&mut *self.0).await.map_err(fault)?.rows_affected() > 0)
     }
 
@@ -179,7 +180,8 @@ impl PgConn for Through<'_> {
             .bind(&columns.payload_bytes)
             .bind(&columns.occurred_at)
             .bind(&columns.available_at)
-            .bind(&columns.delay);
+            .bind(&columns.delay)
+            .bind(&columns.lane_hint);
         let rows = query.fetch_all(&mut *self.0).await.map_err(fault)?;
         rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>().map_err(fault)
     }

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use postrider_core::{
     Event, EventError, EventId, Payload, Result, Timestamp,
     event::Due,
-    tx::{Dialect, OnDuplicate, Prefix, Target},
+    tx::{Dialect, LaneHints, OnDuplicate, Prefix, Target},
 };
 
 use super::statement::splice;
@@ -31,7 +31,13 @@ pub(super) fn target(prefix: &Prefix) -> Target {
          content_type, headers, payload, payload_bytes, occurred_at, available_at, created_at) VALUES {ROW}"
     );
     let insert_one = splice(&insert_one, prefix);
-    Target { dialect: Dialect::Sqlite, prefix: prefix.clone(), insert_one, prepared: true }
+    Target {
+        dialect: Dialect::Sqlite,
+        prefix: prefix.clone(),
+        insert_one,
+        prepared: true,
+        hints: LaneHints::default(),
+    }
 }
 
 /// The statement that inserts `rows` events and, where duplicates are kept, gives the ids of the new ones.

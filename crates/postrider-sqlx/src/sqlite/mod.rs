@@ -36,8 +36,8 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
-        Settled, Settlement, Stats,
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
+        Seq, Settled, Settlement, Stats,
     },
     tx::Prefix,
 };
@@ -167,16 +167,21 @@ impl fmt::Debug for SqliteStore {
 
 impl Store for SqliteStore {
     fn features(&self) -> Features {
-        Features { lanes: 1, shared_clock: false, late_commits: false }
+        Features { lanes: 1, shared_clock: false, late_commits: false, keeps: Keeps::ALL }
     }
 
     fn target(&self) -> &Target {
         &self.0.target
     }
 
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { Ok(self.server().await?.require_known()?) })
+    }
+
     fn migrate(&self) -> BoxFuture<'_, Result<()>> {
         let Inner { target, .. } = &*self.0;
         Box::pin(async move {
+            self.check().await?;
             let migrate = move |mut conn: PoolConnection<Sqlite>| async move {
                 schema::migrate(&mut conn, &target.prefix).await
             };

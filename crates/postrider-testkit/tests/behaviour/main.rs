@@ -5,6 +5,7 @@
 //! * `parts`: what the tests are made of
 //! * `acceptance`: the acceptance tests of the source system, by their names
 //! * `writing`: into the caller's transaction, or one that the outbox owns
+//! * `hints`: where events without a key lie
 //! * `poller`, `queues`: from the table into memory, and what waits there
 //! * `routing`, `interceptors`, `outcomes`, `outages`, `ordering`: delivery
 //! * `leases`, `shutdown`: the right to deliver, and its end
@@ -20,6 +21,7 @@
 
 mod acceptance;
 mod databases;
+mod hints;
 mod interceptors;
 mod leases;
 mod metrics;

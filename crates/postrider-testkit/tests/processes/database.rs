@@ -1,30 +1,19 @@
-//! A database of one run, on the server that the environment names, and what the test asks of it.
+//! The database of one run, on a server of its own, and what the test asks of it.
 
-use std::{collections::BTreeSet, env, process, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 use postrider::{Store, mysql::MysqlStore, postgres::PgStore};
 use postrider_testkit::conformance::Failure;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, MySqlPool, PgConnection, PgPool};
 
+use crate::server::{End, Server};
+
+const NAME: &str = "processes";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Postgres,
     Mysql,
-}
-
-impl Kind {
-    fn server(self) -> Result<String, Failure> {
-        let variable = match self {
-            Self::Postgres => "POSTRIDER_TEST_POSTGRES_URL",
-            Self::Mysql => "POSTRIDER_TEST_MYSQL_URL",
-        };
-        env::var(variable).map_err(|_| {
-            format!(
-                "{variable} names no server: run `cargo xtask services up` and `eval $(cargo xtask services env)`"
-            )
-            .into()
-        })
-    }
 }
 
 /// A store of either kind.
@@ -75,38 +64,39 @@ macro_rules! rows {
     }};
 }
 
-/// A database that goes away with its run.
+/// A database that goes away with its server.
 pub(crate) struct Database {
     kind: Kind,
-    name: String,
+    server: Server,
     pool: Pool,
     pub(crate) store: Arc<dyn Store>,
 }
 
 impl Database {
     pub(crate) async fn create(kind: Kind) -> Result<Self, Failure> {
-        let name = format!("processes_{}", process::id());
-        let _left_behind = drop_database(kind, &name).await;
-        run(kind, format!("CREATE DATABASE {name}")).await?;
-        let url = named(&kind.server()?, None, &name)?;
-        let store = connect(&url).await?;
+        let server = Server::borrow(match kind {
+            Kind::Postgres => "postgres",
+            Kind::Mysql => "mariadb",
+        })?;
+        run(kind, &server.url, format!("CREATE DATABASE {NAME}")).await?;
+        let store = connect(&named(&server.url, None)?).await?;
         let pool = match &store {
             AnyStore::Postgres(store) => Pool::Postgres(store.pool().clone()),
             AnyStore::Mysql(store) => Pool::Mysql(store.pool().clone()),
         };
         let store = store.shared();
         store.migrate().await?;
-        Ok(Self { kind, name, pool, store })
+        Ok(Self { kind, server, pool, store })
     }
 
-    /// The server's place, for a proxy.
-    pub(crate) fn server(&self) -> Result<String, Failure> {
-        Ok(parts(&self.kind.server()?)?.1.to_owned())
+    /// Where the server is, for a proxy.
+    pub(crate) fn address(&self) -> Result<String, Failure> {
+        Ok(parts(&self.server.url)?.1.to_owned())
     }
 
-    /// Its name, through whatever listens at this address.
+    /// Its URL through whatever listens at this address.
     pub(crate) fn url(&self, address: &str) -> Result<String, Failure> {
-        named(&self.kind.server()?, Some(address), &self.name)
+        named(&self.server.url, Some(address))
     }
 
     /// How many lanes an instance holds, as the database sees it.
@@ -137,10 +127,32 @@ impl Database {
             .collect())
     }
 
-    /// The server ends every session of this database, as it does when it restarts. Sessions of the test's own are among them,
-    /// and may fail for a moment.
+    /// Ends the server and starts it again.
+    pub(crate) fn restart(&mut self, end: End) -> Result<(), Failure> {
+        self.server.restart(end)
+    }
+
+    /// The server ends every session of this database. Sessions of the test's own are among them, and may fail for a moment.
     pub(crate) async fn end_sessions(&self) -> Result<(), Failure> {
-        end_sessions(self.kind, &self.name).await
+        match self.kind {
+            Kind::Postgres => {
+                let sql = format!(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{NAME}'"
+                );
+                run(self.kind, &self.server.url, sql).await
+            }
+            Kind::Mysql => {
+                let mut conn = MySqlConnection::connect(&self.server.url).await?;
+                let sessions = sqlx::query_scalar::<_, i64>(
+                    "SELECT CAST(id AS SIGNED) FROM information_schema.processlist WHERE db = ?",
+                );
+                for session in sessions.bind(NAME).fetch_all(&mut conn).await? {
+                    let _gone_already =
+                        sqlx::raw_sql(AssertSqlSafe(format!("KILL {session}"))).execute(&mut conn).await;
+                }
+                Ok(conn.close().await?)
+            }
+        }
     }
 
     fn as_number(&self, column: &str) -> String {
@@ -151,57 +163,18 @@ impl Database {
     }
 }
 
-async fn end_sessions(kind: Kind, name: &str) -> Result<(), Failure> {
+async fn run(kind: Kind, server: &str, sql: String) -> Result<(), Failure> {
     match kind {
         Kind::Postgres => {
-            let sql =
-                format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'");
-            run(kind, sql).await
-        }
-        Kind::Mysql => {
-            let mut conn = MySqlConnection::connect(&kind.server()?).await?;
-            let sessions = sqlx::query_scalar::<_, i64>(
-                "SELECT CAST(id AS SIGNED) FROM information_schema.processlist WHERE db = ?",
-            );
-            for session in sessions.bind(name).fetch_all(&mut conn).await? {
-                let _gone_already =
-                    sqlx::raw_sql(AssertSqlSafe(format!("KILL {session}"))).execute(&mut conn).await;
-            }
-            Ok(conn.close().await?)
-        }
-    }
-}
-
-async fn run(kind: Kind, sql: String) -> Result<(), Failure> {
-    let server = kind.server()?;
-    match kind {
-        Kind::Postgres => {
-            let mut conn = PgConnection::connect(&server).await?;
+            let mut conn = PgConnection::connect(server).await?;
             sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await?;
             Ok(conn.close().await?)
         }
         Kind::Mysql => {
-            let mut conn = MySqlConnection::connect(&server).await?;
+            let mut conn = MySqlConnection::connect(server).await?;
             sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await?;
             Ok(conn.close().await?)
         }
-    }
-}
-
-async fn drop_database(kind: Kind, name: &str) -> Result<(), Failure> {
-    end_sessions(kind, name).await?;
-    run(kind, format!("DROP DATABASE IF EXISTS {name}")).await
-}
-
-impl Drop for Database {
-    fn drop(&mut self) {
-        let (kind, name) = (self.kind, self.name.clone());
-        // The runtime of the run may be about to end, so this has one of its own.
-        let dropped = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.map(|runtime| runtime.block_on(drop_database(kind, &name)).is_ok())
-        });
-        let _ = dropped.join();
     }
 }
 
@@ -213,7 +186,7 @@ fn parts(url: &str) -> Result<(&str, &str), Failure> {
     Ok((url.get(..scheme.len() + 3 + authority.len() - place.len()).unwrap_or_default(), place))
 }
 
-fn named(server: &str, address: Option<&str>, database: &str) -> Result<String, Failure> {
+fn named(server: &str, address: Option<&str>) -> Result<String, Failure> {
     let (before, place) = parts(server)?;
-    Ok(format!("{before}{}/{database}", address.unwrap_or(place)))
+    Ok(format!("{before}{}/{NAME}", address.unwrap_or(place)))
 }

@@ -25,6 +25,8 @@ pub(crate) struct Verdict {
     pub(crate) unclean_takes: usize,
     pub(crate) fenced: u64,
     pub(crate) refused: usize,
+    /// Most deliveries without a fault in between.
+    pub(crate) calm_max: usize,
     pub(crate) lost: Vec<String>,
     pub(crate) out_of_order: Vec<String>,
     pub(crate) phantoms: Vec<String>,
@@ -34,12 +36,13 @@ pub(crate) struct Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { committed, rolled_back, unknown, discarded, deliveries, failed, duplicates, .. } = self;
-        let Self { of_slowness, unclean_takes, fenced, refused, .. } = self;
+        let Self { of_slowness, unclean_takes, fenced, refused, calm_max, .. } = self;
         write!(
             f,
             "{committed} committed ({unknown} of them without an answer), {rolled_back} rolled back, {discarded} discarded; \
              {deliveries} deliveries, {failed} failed attempts; {unclean_takes} lanes taken over unclean, {refused} settles \
-             refused, {fenced} outcomes fenced; {duplicates} duplicates ({of_slowness} of slowness); \
+             refused, {fenced} outcomes fenced; {duplicates} duplicates ({of_slowness} of slowness); at most {calm_max} \
+             deliveries from one fault to the next; \
              {} lost, {} out of order, {} phantom, {} unexplained",
             self.lost.len(),
             self.out_of_order.len(),
@@ -54,10 +57,14 @@ pub(crate) fn judge(entries: &[Entry], written: &[Written], done: &BTreeSet<Stri
     let mut verdict = Verdict::default();
     let mut delivered: HashMap<&str, usize> = HashMap::new();
     let mut discarded: HashMap<&str, usize> = HashMap::new();
+    let mut calm = 0;
     for (moment, entry) in entries.iter().enumerate() {
         match &entry.what {
+            What::Fault { .. } => calm = 0,
             What::Delivered { id, .. } => {
                 verdict.deliveries += 1;
+                calm += 1;
+                verdict.calm_max = verdict.calm_max.max(calm);
                 delivered.entry(id).or_insert(moment);
             }
             What::Discarding { id } => _ = discarded.entry(id).or_insert(moment),

@@ -1,5 +1,5 @@
 //! Three processes deliver from one database, others write, and everything goes wrong: SIGKILL, SIGSTOP past the lease, pauses
-//! inside a settle, lost commits, cut connections, wrong clocks. Afterwards the history of all processes is held against the promises.
+//! inside a settle, lost commits, cut connections, restarts of the server, wrong clocks. Afterwards the history of all processes is held against the promises.
 //!
 //! `POSTRIDER_TEST_PROCESSES_EVENTS` says how many events are written; 20,000 if it says nothing. This program is also the instance
 //! that it starts, so it has no test harness; names of tests can be given to it as to one.
@@ -12,6 +12,7 @@ mod judge;
 mod process;
 mod recording;
 mod script;
+mod server;
 mod stage;
 mod time;
 mod writers;
@@ -74,10 +75,10 @@ async fn run(kind: Kind) -> Result<(), Failure> {
     // It stays if the test fails: the history and what the instances said.
     let folder = env::temp_dir().join(format!("postrider-processes-{}", std_process::id()));
     let mut stage = Stage::set(kind, &folder).await?;
-    let phases = FAULTS.len() + 1;
+    let of_a_fault = total / FAULTS.len();
     let quota = Arc::new(Quota {
-        allowed: AtomicUsize::new(total / phases),
-        per_second: (total / phases / A_FAULT_S).max(100),
+        allowed: AtomicUsize::new(of_a_fault),
+        per_second: (of_a_fault / A_FAULT_S).max(100),
     });
     for seat in 0..stage.seats.len() {
         stage.start(seat).await?;
@@ -85,13 +86,15 @@ async fn run(kind: Kind) -> Result<(), Failure> {
     let url = stage.database.url(&stage.writers.address().to_string())?;
     let mut writers = writers::start(&url, total, &quota);
     stage.recovered().await?;
-    for fault in FAULTS {
+    for (number, fault) in FAULTS.into_iter().enumerate() {
         let started = Instant::now();
-        let allowed = quota.allowed.fetch_add(total / phases, Relaxed);
+        let allowed = of_a_fault * (number + 1);
+        quota.allowed.store(allowed, Relaxed);
         script::play(&mut stage, fault).await.map_err(|error| format!("{fault:?}: {error}"))?;
         stage.recovered().await.map_err(|error| format!("after {fault:?}: {error}"))?;
         println!("  {fault:?}: {:.1} s", started.elapsed().as_secs_f64());
-        // So that the faults are spread over all events, and no fault meets only the leavings of the one before.
+        // So that the faults are spread over all events, and no fault meets only the leavings of the one before. Some wait behind
+        // dead heads until the end.
         stage.delivered(allowed / 10 * 9, DRAIN).await?;
     }
     let started = Instant::now();
@@ -113,6 +116,10 @@ async fn run(kind: Kind) -> Result<(), Failure> {
     if wrong.iter().any(|wrong| !wrong.is_empty()) {
         let some: Vec<_> = wrong.iter().map(|wrong| wrong.iter().take(5).collect::<Vec<_>>()).collect();
         return Err(format!("promises are broken, see {}: {some:?}", folder.display()).into());
+    }
+    // What waited behind dead heads comes all at once, at the end.
+    if verdict.calm_max > verdict.deliveries / 4 {
+        return Err("the faults were not spread over the events".into());
     }
     if verdict.fenced == 0 || verdict.refused == 0 || verdict.duplicates == 0 || verdict.discarded == 0 {
         return Err("nothing was fenced, refused, discarded or came again: the faults did not bite".into());

@@ -95,6 +95,7 @@ impl Store for Recording {
     }
 
     passed_on! {
+        check() -> ();
         migrate() -> ();
         join(instance: &'a str, ttl: Duration) -> u32;
         leave(instance: &'a str) -> ();

@@ -10,6 +10,7 @@ use postrider_testkit::{conformance::Failure, proxy::Direction};
 use crate::{
     database::Held,
     history::{Entry, What},
+    server::End,
     stage::Stage,
     time::{PATIENCE, pass, until},
 };
@@ -38,22 +39,27 @@ pub(crate) enum Fault {
     LoseTheReplyToACommit,
     CutEverybody,
     EndEverySession,
+    RestartTheServer,
     StopOneAndKillAnother,
+    CrashTheServer,
     WrongClockTheOtherWay,
     EndWell,
 }
 
-pub(crate) const FAULTS: [Fault; 10] = [
+/// The last one comes while the last events are being written.
+pub(crate) const FAULTS: [Fault; 12] = [
     Fault::KillWhileKeysWait,
     Fault::StopPastTheLease,
     Fault::PauseBeforeASettleArrives,
-    Fault::PauseInsideASettle,
-    Fault::LoseTheReplyToACommit,
     Fault::CutEverybody,
+    Fault::WrongClockTheOtherWay,
+    Fault::RestartTheServer,
+    Fault::PauseInsideASettle,
+    Fault::EndWell,
+    Fault::LoseTheReplyToACommit,
     Fault::EndEverySession,
     Fault::StopOneAndKillAnother,
-    Fault::WrongClockTheOtherWay,
-    Fault::EndWell,
+    Fault::CrashTheServer,
 ];
 
 pub(crate) async fn play(stage: &mut Stage, fault: Fault) -> Result<(), Failure> {
@@ -68,7 +74,9 @@ pub(crate) async fn play(stage: &mut Stage, fault: Fault) -> Result<(), Failure>
             stage.fault("ended", "all")?;
             stage.database.end_sessions().await
         }
+        Fault::RestartTheServer => restart_the_server(stage, End::InOrder),
         Fault::StopOneAndKillAnother => stop_one_and_kill_another(stage, 0, 1).await,
+        Fault::CrashTheServer => restart_the_server(stage, End::Crash),
         Fault::WrongClockTheOtherWay => {
             kill(stage, 2)?;
             stage.shift_clock(2, -3600)?;
@@ -218,17 +226,27 @@ async fn lose_the_reply_to_a_commit(stage: &mut Stage, seat: usize) -> Result<()
     Err(format!("of {LOST_REPLIES_MAX} replies that were lost none was that of a commit").into())
 }
 
-/// The network is away for everybody, those who write included.
+/// The network is away for everybody, those who write included. They have sent something and wait for the answer when it goes: it may
+/// be a commit, of which they never hear.
 async fn cut_everybody(stage: &Stage) -> Result<(), Failure> {
     stage.fault("cut", "all")?;
+    stage.writers.stall(Direction::ToClient);
+    pass(HANGS).await;
     let proxies = || stage.seats.iter().map(|seat| &seat.proxy).chain([&stage.writers]);
     proxies().for_each(|proxy| {
         proxy.refuse();
         proxy.cut();
     });
+    stage.writers.flow(Direction::ToClient);
     pass(OUTAGE).await;
     proxies().for_each(|proxy| proxy.admit());
     Ok(())
+}
+
+/// The server ends while everybody is at work, and starts again.
+fn restart_the_server(stage: &mut Stage, end: End) -> Result<(), Failure> {
+    stage.fault("server-ended", "all")?;
+    stage.database.restart(end)
 }
 
 /// One of three is left with everything.

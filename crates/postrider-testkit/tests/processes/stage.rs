@@ -63,7 +63,7 @@ impl Stage {
                 letter,
                 started: 0,
                 shift_s,
-                proxy: Proxy::start(database.server()?).await?,
+                proxy: Proxy::start(database.address()?).await?,
                 process: None,
             })
         };
@@ -71,7 +71,7 @@ impl Stage {
         let seats = [seat('a', 0).await?, seat('b', 0).await?, seat('c', 3600).await?];
         Ok(Self {
             seats,
-            writers: Proxy::start(database.server()?).await?,
+            writers: Proxy::start(database.address()?).await?,
             database,
             reader: Reader::open(&history(folder))?,
             folder: folder.to_owned(),

@@ -5,9 +5,9 @@
 //! knows; and nobody else changes the events of a lane. The writing is a transaction under the lane's token, and asks
 //! again whether its reasons still hold.
 
-mod choose;
 mod forward;
 mod memory;
+mod queues;
 mod read;
 mod returning;
 mod scan;
@@ -27,9 +27,9 @@ use sqlx::MySqlConnection;
 
 pub(super) use self::memory::Memory;
 use self::{
-    choose::{Budget, Queue, Queues},
     forward::{Fresh, Stretch, Wanted},
     memory::Look,
+    queues::{Queue, Queues},
     read::{Gate, Reader},
     returning::Returning,
     scan::{Judge, Met, Verdict},
@@ -37,6 +37,7 @@ use self::{
     write::{Findings, Writer},
 };
 use super::{hold, lease};
+use crate::choose::Budget;
 
 /// Least number of rows that one statement may read.
 const ROWS_MIN: usize = 128;

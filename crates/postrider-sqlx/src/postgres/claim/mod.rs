@@ -5,7 +5,6 @@
 //! are wanted, are read by a second one when it is known which of them come. The writing is a transaction of its own, under the lanes'
 //! tokens, and asks again whether its reasons still hold.
 
-mod choose;
 mod look;
 mod quick;
 mod stream;
@@ -25,7 +24,6 @@ use sqlx::{PgConnection, Row};
 
 pub(super) use self::write::Findings;
 use self::{
-    choose::{Budget, Kind, Turns},
     look::{Cursor, Freed, Look, RETURNING_KEYS_MAX, RETURNING_OF_A_KEY_MAX, Seen, State},
     quick::Reach,
     stream::Stream,
@@ -35,6 +33,7 @@ use super::{
     row,
     statement::{Shape, Statement, integer, natural},
 };
+use crate::choose::{Budget, Kind, Turns};
 
 /// The statements of this folder.
 #[derive(Debug)]

@@ -2,10 +2,8 @@
 
 use postrider_core::store::{Admission, Glance, Seq};
 
-use super::{
-    choose::Budget,
-    look::{Seen, State},
-};
+use super::look::{Seen, State};
+use crate::choose::Budget;
 
 /// What became of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,12 +6,12 @@ use postrider_core::store::{Claim, Claimed, LaneClaim, Position, Seq};
 use sqlx::SqliteConnection;
 
 use super::{
-    choose::{Budget, Kind, Turns},
     glance,
     state::State,
     walk::{self, Due, Returning, Road, Walk},
     write::Findings,
 };
+use crate::choose::{Budget, Kind, Turns};
 
 /// Walks over one lane and chooses; notes in `claimed` where the next claim begins. Says which events were chosen, and whether their
 /// keys are held.

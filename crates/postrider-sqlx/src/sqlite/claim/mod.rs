@@ -4,7 +4,6 @@
 //! payloads (`glance`, `walk`), then the payloads of those that were chosen, so that memory is bounded by what the claim asked for.
 //! The writing is a transaction of its own, under the lane's token, and asks again whether its reasons still hold.
 
-mod choose;
 mod glance;
 mod judge;
 mod look;
@@ -23,12 +22,13 @@ use postrider_core::{
 };
 use sqlx::{Connection, SqliteConnection};
 
-use self::{choose::Budget, write::Findings};
+use self::write::Findings;
 use super::{
     lease,
     row::{self, Stored},
     statement::{Statement, json},
 };
+use crate::choose::Budget;
 
 /// The statements of this folder.
 #[derive(Debug)]

@@ -16,13 +16,13 @@ use super::{
         row::{self, Stored},
         statement::{Statement, integer},
     },
-    choose::Budget,
     claimed_event,
     glance::weight,
     judge::{Facts, Verdict},
     state::{self, State},
     write::Findings,
 };
+use crate::choose::Budget;
 
 /// Payloads up to this size are read along with their rows, whatever room the claim has for each.
 const SMALL_BYTES: usize = 4096;

@@ -3,31 +3,7 @@
 use postrider_core::store::Seq;
 
 use super::scan::{Judge, Met, Verdict};
-
-/// What is left of a claim's limits.
-#[derive(Debug)]
-pub(super) struct Budget {
-    events: usize,
-    bytes: usize,
-    untouched: bool,
-}
-
-impl Budget {
-    pub(super) fn new(events: usize, bytes: usize) -> Self {
-        Self { events, bytes, untouched: true }
-    }
-
-    /// Whether one more event fits. The first fits whatever its size, or it would never come.
-    fn fits(&self, bytes: usize) -> bool {
-        self.events > 0 && (self.untouched || bytes <= self.bytes)
-    }
-
-    fn take(&mut self, bytes: usize) {
-        self.events = self.events.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(bytes);
-        self.untouched = false;
-    }
-}
+use crate::choose::{Budget, Kind, Turns};
 
 /// Rows in the order of their keys, and how many of them were gone through. Only ever from the front.
 #[derive(Debug, Default)]
@@ -90,28 +66,17 @@ impl Queues {
         let Self { again, fresh, waiting, returning } = self;
         // Whoever is older goes first; with room for a single event that is the one that has waited longest.
         let fresh_oldest = again.oldest().min(fresh.oldest());
-        let mut turn_of_fresh = fresh_oldest < waiting.oldest().min(returning.oldest());
-        let mut turn_of_returning = false;
+        let others_oldest = waiting.oldest().min(returning.oldest());
+        let mut turns = Turns::new(fresh_oldest < others_oldest);
         loop {
-            let mut others = |budget: &mut Budget| {
-                turn_of_returning = !turn_of_returning;
-                match turn_of_returning {
-                    true => returning.take(budget, judge) || waiting.take(budget, judge),
-                    false => waiting.take(budget, judge) || returning.take(budget, judge),
-                }
-            };
-            // Nothing fresh before what was given back is through: both may be of one key.
-            let mut fresh = |budget: &mut Budget| {
-                again.take(budget, judge) || (again.is_through() && fresh.take(budget, judge))
-            };
-            let took = match turn_of_fresh {
-                true => fresh(budget) || others(budget),
-                false => others(budget) || fresh(budget),
-            };
-            if !took {
-                return;
-            }
-            turn_of_fresh = !turn_of_fresh;
+            let took = turns.order().into_iter().find(|kind| match kind {
+                // Nothing fresh before what was given back is through: both may be of one key.
+                Kind::Fresh => again.take(budget, judge) || (again.is_through() && fresh.take(budget, judge)),
+                Kind::Waiting => waiting.take(budget, judge),
+                Kind::Returning => returning.take(budget, judge),
+            });
+            let Some(kind) = took else { return };
+            turns.took(kind);
         }
     }
 }

@@ -1,30 +1,31 @@
-//! Whose turn it is, and what still fits.
+//! Whose turn it is in a claim, and what still fits: the same for every store.
 
 /// What is left of a claim's limits.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     events: usize,
     bytes: usize,
     untouched: bool,
 }
 
 impl Budget {
-    pub(super) fn new(events: usize, bytes: usize) -> Self {
+    pub(crate) fn new(events: usize, bytes: usize) -> Self {
         Self { events, bytes, untouched: true }
     }
 
     /// How many more events fit.
-    pub(super) fn events(&self) -> usize {
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn events(&self) -> usize {
         self.events
     }
 
     /// Whether an event of this weight fits. The first does whatever its size, or it would never come.
-    pub(super) fn fits(&self, bytes: usize) -> bool {
+    pub(crate) fn fits(&self, bytes: usize) -> bool {
         self.events > 0 && (self.untouched || bytes <= self.bytes)
     }
 
     /// Takes an event of this weight out of the budget.
-    pub(super) fn take(&mut self, bytes: usize) {
+    pub(crate) fn take(&mut self, bytes: usize) {
         self.events = self.events.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(bytes);
         self.untouched = false;
@@ -33,7 +34,7 @@ impl Budget {
 
 /// The kinds of events that share a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Fresh,
     Waiting,
     Returning,
@@ -42,19 +43,19 @@ pub(super) enum Kind {
 /// Takes from the fresh ones and from the others by turns, so that neither keeps the other out: each has half of the
 /// limit, and what it does not use goes to the other.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(crate) struct Turns {
     fresh: bool,
     returning: bool,
 }
 
 impl Turns {
     /// Whoever is older goes first; with room for a single event that is the one that has waited longest.
-    pub(super) fn new(fresh_first: bool) -> Self {
+    pub(crate) fn new(fresh_first: bool) -> Self {
         Self { fresh: fresh_first, returning: true }
     }
 
     /// Who is asked for the next event, one after the other until one has it.
-    pub(super) fn order(&self) -> [Kind; 3] {
+    pub(crate) fn order(&self) -> [Kind; 3] {
         let others = match self.returning {
             true => (Kind::Returning, Kind::Waiting),
             false => (Kind::Waiting, Kind::Returning),
@@ -66,7 +67,7 @@ impl Turns {
     }
 
     /// Notes who had it.
-    pub(super) fn took(&mut self, kind: Kind) {
+    pub(crate) fn took(&mut self, kind: Kind) {
         self.fresh = !self.fresh;
         self.returning ^= kind != Kind::Fresh;
     }

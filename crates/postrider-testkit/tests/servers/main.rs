@@ -1,0 +1,27 @@
+//! Servers that are not as they should be: away, too old, without TLS or with it.
+//!
+//! * `away`: a server that goes away in every phase of an engine's life
+//! * `tls`: what is asked of a connection, and what it becomes
+//! * `version`: a server that is too old, found by a pool of the program's own
+//! * `database`: a database for one test
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on says so by a panic"
+)]
+
+mod away;
+mod database;
+#[path = "../behaviour/parts/log.rs"]
+#[allow(dead_code, reason = "other tests read it in more ways")]
+mod log;
+#[path = "../processes/server.rs"]
+#[allow(dead_code, reason = "other tests restart it")]
+mod server;
+#[path = "../processes/time.rs"]
+mod time;
+mod tls;
+mod version;
