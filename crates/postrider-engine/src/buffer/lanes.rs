@@ -149,9 +149,11 @@ impl Buffer {
         if next <= marked || marked < first {
             return Vec::new();
         }
-        let lanes = plan.claim.lanes.iter().filter(|lane| {
-            self.lanes.get(&lane.lease.lane).is_some_and(|owned| owned.sent_to == marked)
-        });
+        let lanes = plan
+            .claim
+            .lanes
+            .iter()
+            .filter(|lane| self.lanes.get(&lane.lease.lane).is_some_and(|owned| owned.sent_to == marked));
         lanes.map(|lane| (lane.lease, next.saturating_add(ahead))).collect()
     }
 

@@ -72,7 +72,8 @@ impl Own {
         run(&mut admin, format!("CREATE DATABASE {name}")).await;
         let server = server();
         let (base, _) = server.rsplit_once('/').unwrap();
-        let store = PgStore::builder().connections(connections).connect(&format!("{base}/{name}")).await.unwrap();
+        let store =
+            PgStore::builder().connections(connections).connect(&format!("{base}/{name}")).await.unwrap();
         store.migrate().await.unwrap();
         Self { name, store }
     }
@@ -85,7 +86,8 @@ impl Own {
 }
 
 const LOOK: &str = "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{9,9}', '{NULL,NULL}', '{0,0}', '{}', '{}', 500, 499, 16, 1000, '{0,0}', NULL, '{}')";
-const QUICK: &str = "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{0,0}', 500, 500, '{}', 1000, NULL, '{}', 0, '{}', true)";
+const QUICK: &str =
+    "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{0,0}', 500, 500, '{}', 1000, NULL, '{}', 0, '{}', true)";
 
 #[tokio::test]
 async fn claims_follow_an_index_where_the_statistics_are_those_of_an_empty_table() {
@@ -106,7 +108,8 @@ async fn claims_follow_an_index_where_the_statistics_are_those_of_an_empty_table
         for (statement, values) in [(&claim.look, LOOK), (&claim.quick, QUICK)] {
             let plan = plan(&mut conn, statement, values).await;
             // What is sorted was all read before.
-            for walk in ["Seq Scan on postrider_event", "Bitmap Heap Scan on postrider_event", "Sort Key: e"] {
+            for walk in ["Seq Scan on postrider_event", "Bitmap Heap Scan on postrider_event", "Sort Key: e"]
+            {
                 assert!(!plan.contains(walk), "{walk} in the plan of {}\n{plan}", statement.text());
             }
         }
@@ -119,8 +122,12 @@ async fn claims_follow_an_index_where_the_statistics_are_those_of_an_empty_table
 async fn a_flood_is_not_claimed_by_the_plans_of_quiet_times() {
     let own = Own::new("plans_of_a_flood", 1).await;
     let store = &own.store;
-    let request =
-        LeaseRequest { owner: "one".to_owned(), ttl: Duration::from_secs(60), nonces: Rng::from_entropy(), most: 64 };
+    let request = LeaseRequest {
+        owner: "one".to_owned(),
+        ttl: Duration::from_secs(60),
+        nonces: Rng::from_entropy(),
+        most: 64,
+    };
     let leased = store.lease(&request).await.unwrap();
     let mut lanes: Vec<LaneClaim> =
         leased.taken.iter().map(|taken| LaneClaim::after(taken.lease, Position::START)).collect();

@@ -96,9 +96,11 @@ impl Statements {
     pub(super) fn new(shape: &Shape) -> Self {
         let statement = |template: &str| Statement::new(template, shape);
         // Both tables have these columns, and only one of them is meant.
-        let kept_of_e = KEPT.split(',').map(|column| format!("e.{}", column.trim())).collect::<Vec<_>>().join(", ");
+        let kept_of_e =
+            KEPT.split(',').map(|column| format!("e.{}", column.trim())).collect::<Vec<_>>().join(", ");
         let gone = format!("gone AS ({REMOVED} RETURNING {kept_of_e})");
-        let keep = format!("INSERT INTO {{p}}done ({KEPT}, done_at) SELECT {KEPT}, clock_timestamp() FROM gone");
+        let keep =
+            format!("INSERT INTO {{p}}done ({KEPT}, done_at) SELECT {KEPT}, clock_timestamp() FROM gone");
         let answer = "SELECT (SELECT count(*) FROM removed) AS removed, ARRAY (SELECT seq FROM changed) AS changed,
                              CASE WHEN NOT gate.open THEN ARRAY (SELECT lane FROM locked) END AS held FROM gate";
         Self {
@@ -178,7 +180,8 @@ async fn write(
     };
     let leases = leases.iter().copied();
     if changes.seq.is_empty() {
-        let removed = with_tokens(simple, leases.clone()).bind(&done).execute(&mut *conn).await?.rows_affected();
+        let removed =
+            with_tokens(simple, leases.clone()).bind(&done).execute(&mut *conn).await?.rows_affected();
         if removed > 0 {
             return Ok((Settled { applied: removed, lost: Vec::new() }, HashSet::new()));
         }

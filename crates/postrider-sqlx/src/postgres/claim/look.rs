@@ -312,7 +312,8 @@ impl Look {
     ) -> State {
         // One that was written to be delivered at once is never early, also if the clock was set back since: taken for a
         // delayed one, it would let later events of its key pass.
-        let early = available_at > self.sight.now && created_at.is_none_or(|created_at| available_at > created_at);
+        let early =
+            available_at > self.sight.now && created_at.is_none_or(|created_at| available_at > created_at);
         if claim.in_flight.binary_search(&seq).is_ok() {
             State::Elsewhere
         } else if early {

@@ -68,15 +68,16 @@ impl Reach {
         }
         let limits = Limits::of(claim, lanes_in_all);
         Some(match reached {
-            Seq::MAX => {
-                Self { ceiling: None, untouched: None, sought: true, limits: limits.few_of_a_lane() }
-            }
+            Seq::MAX => Self { ceiling: None, untouched: None, sought: true, limits: limits.few_of_a_lane() },
             reached => {
                 let limits = limits.times_as_wide(wide);
                 // A claim that looked behind the front and was cut short there has reached less than others before it.
-                let untouched = claim.lanes.iter().map(|lane| trail::front(&lane.from)).fold(reached, Seq::max);
+                let untouched =
+                    claim.lanes.iter().map(|lane| trail::front(&lane.from)).fold(reached, Seq::max);
                 let dense = limits.width < OURS_ARE_ONE_OF.saturating_mul(limits.fresh as u64);
-                let passed = |lane: &postrider_core::store::LaneClaim| trail::near(&lane.from) < trail::front(&lane.from);
+                let passed = |lane: &postrider_core::store::LaneClaim| {
+                    trail::near(&lane.from) < trail::front(&lane.from)
+                };
                 Self {
                     ceiling: Some(reached.saturating_add(limits.width).saturating_add(1)),
                     untouched: dense.then_some(untouched),
