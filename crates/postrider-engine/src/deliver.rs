@@ -4,10 +4,10 @@ use std::{
     future::poll_fn,
     pin::{Pin, pin},
     sync::Arc,
-    task::Poll,
+    task::{Context, Poll},
 };
 
-use postrider_core::{Delivery, Event, Outcome, store::Change};
+use postrider_core::{BoxFuture, Delivery, Event, Outcome};
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -19,7 +19,7 @@ use crate::{
     judge::judge,
     lock,
     routes::ReceiverId,
-    send::{send, send_one},
+    send::{SendOne, send, send_one},
     sleep_until, suspect, trace,
 };
 
@@ -80,8 +80,8 @@ async fn deliver_each(hand: &mut InHand<'_>) {
     let (shared, receiver) = (hand.shared, hand.receiver());
     while let Some(item) = hand.next() {
         let end = {
-            let mut sending = pin!(deliver_one(shared, receiver, &item));
-            match poll_once(sending.as_mut()).await {
+            let mut sending = deliver_one(shared, receiver, &item);
+            match poll_once(&mut sending).await {
                 Poll::Ready(end) => end,
                 Poll::Pending => {
                     hand.give_way();
@@ -90,14 +90,14 @@ async fn deliver_each(hand: &mut InHand<'_>) {
             }
         };
         match end {
-            End::Outcome(Outcome::Delivered) => hand.settle(item, Change::Done),
+            End::Outcome(Outcome::Delivered) => hand.delivered(item),
             end => judge(hand, item, end).await,
         }
     }
 }
 
-async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
-    poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
+async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context))).await
 }
 
 fn delivery_of(event: &Event, item: &Item) -> Delivery {
@@ -109,15 +109,42 @@ fn delivery_of(event: &Event, item: &Item) -> Delivery {
     }
 }
 
-/// What most events do not need is boxed on the way: the future of each is as large as all that it could become, and is moved about.
-async fn deliver_one(shared: &Shared, receiver: Option<ReceiverId>, item: &Item) -> End {
-    let Ok(event) = &item.cargo else { return End::Undecodable };
-    let delivery = delivery_of(event, item);
-    match event.trace_context() {
-        Some(context) => Box::pin(trace::scope(context, intercepted(shared, receiver, delivery))).await,
-        None if shared.interceptors.is_empty() => ask(shared, receiver, delivery).await,
-        None => Box::pin(intercepted(shared, receiver, delivery)).await,
+/// One event on its way. What most events do not need is boxed: a future is as large as all that it could become, and is moved about; and
+/// each `async` around another is polled through.
+enum Sending<'a> {
+    /// Nothing stands between the event and its receiver.
+    Plainly(SendOne<'a>),
+    Otherwise(BoxFuture<'a, End>),
+}
+
+impl Future for Sending<'_> {
+    type Output = End;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<End> {
+        match &mut *self {
+            Self::Plainly(sending) => Pin::new(sending).poll(context).map(End::Outcome),
+            Self::Otherwise(sending) => sending.as_mut().poll(context),
+        }
     }
+}
+
+fn deliver_one<'a>(shared: &'a Shared, receiver: Option<ReceiverId>, item: &Item) -> Sending<'a> {
+    let Ok(event) = &item.cargo else {
+        return Sending::Otherwise(Box::pin(std::future::ready(End::Undecodable)));
+    };
+    let (delivery, context) = (delivery_of(event, item), event.trace_context());
+    if shared.interceptors.is_empty()
+        && context.is_none()
+        && let Some(receiver) = receiver
+        && let Some(sink) = shared.routes.sink(receiver)
+        && shared.routes.traits(receiver).send_timeout.is_none()
+    {
+        return Sending::Plainly(SendOne::new(sink, delivery));
+    }
+    Sending::Otherwise(match context {
+        Some(context) => Box::pin(trace::scope(context, intercepted(shared, receiver, delivery))),
+        None => Box::pin(intercepted(shared, receiver, delivery)),
+    })
 }
 
 async fn intercepted(shared: &Shared, receiver: Option<ReceiverId>, delivery: Delivery) -> End {
@@ -174,7 +201,7 @@ async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
         let outcome = outcomes.next().unwrap_or_else(Outcome::missing);
         after(shared, delivery, &outcome, shared.interceptors.len()).await;
         match outcome {
-            Outcome::Delivered => hand.settle(item, Change::Done),
+            Outcome::Delivered => hand.delivered(item),
             outcome => failed.push((item, outcome)),
         }
     }

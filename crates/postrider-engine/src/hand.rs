@@ -1,6 +1,6 @@
 //! What a worker has in its hand: events to send, and outcomes to hand on.
 
-use postrider_core::store::Change;
+use postrider_core::store::{Change, Settlement};
 use tokio::time::Instant;
 
 use crate::{
@@ -67,9 +67,19 @@ impl<'a> InHand<'a> {
     pub(crate) fn give_way(&mut self) {
         self.hand_on(false);
         if !self.hand.items.is_empty() {
-            lock(&self.shared.buffer).put_back(&mut self.hand.items);
+            lock(&self.shared.buffer).put_back(&mut self.hand);
             self.shared.work.notify_one();
         }
+    }
+
+    /// The event was delivered, which is to be settled.
+    pub(crate) fn delivered(&mut self, item: Item) {
+        let Item { lease, seq, key, held, key_number, .. } = item;
+        self.verdicts.push(
+            lease,
+            key_number,
+            Settlement { lane: lease.lane, seq, key, held, change: Change::Done },
+        );
     }
 
     /// The outcome of an event, to be settled.

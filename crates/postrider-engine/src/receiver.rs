@@ -47,6 +47,8 @@ pub(crate) struct Receiver {
     /// Keys that failed since something was delivered, and how often.
     failing: Vec<u64>,
     failures: u32,
+    /// How many events it was sent the last time, one after the other, and how long that took.
+    pace: (usize, Duration),
 }
 
 impl Receiver {
@@ -62,6 +64,7 @@ impl Receiver {
             others_until: 0,
             failing: Vec::new(),
             failures: 0,
+            pace: (0, Duration::ZERO),
         }
     }
 
@@ -98,6 +101,20 @@ impl Receiver {
         if probe {
             self.breaker.not_sent(now);
         }
+    }
+
+    /// So many events were sent one after the other, and took so long.
+    pub(crate) fn note_pace(&mut self, events: usize, took: Duration) {
+        if events > 0 {
+            self.pace = (events, took);
+        }
+    }
+
+    /// How many events it was sent in such a time, the last time. None if that is not known: a clock that stands still tells nothing.
+    pub(crate) fn sent_within(&self, time: Duration) -> usize {
+        let (events, took) = self.pace;
+        let sent = (events as u128 * time.as_nanos()).checked_div(took.as_nanos()).unwrap_or(0);
+        usize::try_from(sent).unwrap_or(usize::MAX)
     }
 
     /// Forgets everything but what it is.
@@ -247,6 +264,21 @@ mod tests {
         }
         assert!(!sink.is_up(), "it answers its health check and fails every event");
         assert!(!sink.has_to_be_asked(&failed, 1, 0));
+    }
+
+    #[test]
+    fn a_receiver_is_as_quick_as_it_was_the_last_time() {
+        let mut handler = Receiver::new(SinkTraits::HANDLER);
+        let within = Duration::from_micros(50);
+        assert_eq!(handler.sent_within(within), 0, "nothing is known");
+        handler.note_pace(100, Duration::from_micros(25));
+        assert_eq!(handler.sent_within(within), 200);
+        handler.note_pace(0, Duration::from_secs(1));
+        assert_eq!(handler.sent_within(within), 200, "nothing was sent");
+        handler.note_pace(1, Duration::from_millis(1));
+        assert_eq!(handler.sent_within(within), 0);
+        handler.note_pace(5, Duration::ZERO);
+        assert_eq!(handler.sent_within(within), 0, "the clock stood still");
     }
 
     #[tokio::test(start_paused = true)]

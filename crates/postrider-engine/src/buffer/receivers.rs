@@ -31,9 +31,10 @@ impl Buffer {
     }
 
     /// Takes a worker for what is about to be sent.
-    pub(super) fn hand(&mut self, slot: usize, items: VecDeque<Item>) -> Hand {
+    pub(super) fn hand(&mut self, slot: usize, items: VecDeque<Item>, now: Instant) -> Hand {
+        self.sending += items.len();
         for item in &items {
-            self.begin_sending(item.lease.lane);
+            self.lanes.get_mut(&item.lease.lane).into_iter().for_each(|lane| lane.busy += 1);
         }
         let receiver = self.receiver_mut(slot);
         let in_process = receiver.as_ref().is_some_and(|receiver| receiver.is_in_process());
@@ -41,20 +42,25 @@ impl Buffer {
         let since = receiver.map_or(0, Receiver::sending);
         self.handlers_busy += usize::from(in_process);
         let receiver = self.receiver_of.get(slot).and_then(|receiver| receiver.checked_sub(1));
-        Hand { receiver, since, items, slot, probe, until: self.first_deadline }
+        let (taken_at, taken) = (now, items.len());
+        Hand { receiver, since, items, until: self.first_deadline, taken_at, taken, slot, probe }
     }
 
     /// The worker is free again. What it still has in its hand was not sent: it lines up again, at the front.
     pub(crate) fn end_hand(&mut self, hand: &mut Hand, now: Instant) {
         let in_process = self.receiver(hand.slot).is_some_and(Receiver::is_in_process);
         self.handlers_busy = self.handlers_busy.saturating_sub(usize::from(in_process));
-        self.receiver_mut(hand.slot).into_iter().for_each(|receiver| receiver.ended(hand.probe, now));
-        self.put_back(&mut hand.items);
+        self.put_back(hand);
+        if let Some(receiver) = self.receiver_mut(hand.slot) {
+            receiver.ended(hand.probe, now);
+            receiver.note_pace(hand.taken, now.saturating_duration_since(hand.taken_at));
+        }
     }
 
     /// What a worker has in its hand and cannot send at once goes back, for others to send.
-    pub(crate) fn put_back(&mut self, items: &mut VecDeque<Item>) {
-        while let Some(item) = items.pop_back() {
+    pub(crate) fn put_back(&mut self, hand: &mut Hand) {
+        hand.taken -= hand.items.len();
+        while let Some(item) = hand.items.pop_back() {
             if let Some(item) = self.back_from_sending(item) {
                 self.line_up_first(item);
             }
@@ -143,7 +149,7 @@ impl Buffer {
     /// What waits behind a probe need not wait in memory.
     fn shed_followers(&mut self, item: &Item) {
         let Some(key) = item.key_of_lane() else { return };
-        let followers = self.keys.get_mut(&key).map(std::mem::take).unwrap_or_default();
+        let followers = self.keys.get_mut(&key).map(Followers::take).unwrap_or_default();
         if !followers.is_empty() && self.claiming {
             // What a claim under way brings of this key would come before those that go back now.
             self.held_meanwhile.insert(key);

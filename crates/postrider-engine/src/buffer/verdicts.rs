@@ -1,6 +1,6 @@
 //! Outcomes, in the shape that a settle takes them in.
 
-use postrider_core::store::{Lease, Settlement};
+use postrider_core::store::{Change, Lease, Settlement};
 
 /// Outcomes of events on their way to the table.
 #[derive(Debug, Default)]
@@ -17,13 +17,13 @@ struct Mark {
 }
 
 /// One outcome.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Verdict<'a> {
+#[derive(Debug)]
+pub(crate) struct Verdict {
     /// The lease that its event was claimed under.
     pub(crate) lease: Lease,
     /// The number of its event's key, or of the event itself.
     pub(crate) key_number: u64,
-    pub(crate) settlement: &'a Settlement,
+    pub(crate) settlement: Settlement,
 }
 
 impl Verdicts {
@@ -48,12 +48,19 @@ impl Verdicts {
         &self.settlements
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Verdict<'_>> {
-        self.marks.iter().zip(&self.settlements).map(|(mark, settlement)| Verdict {
+    /// Takes all of them out. The room that they had stays, for others.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Verdict> {
+        self.marks.drain(..).zip(self.settlements.drain(..)).map(|(mark, settlement)| Verdict {
             lease: mark.lease,
             key_number: mark.key_number,
             settlement,
         })
+    }
+
+    /// The keys of the events that were delivered, by their numbers.
+    pub(super) fn delivered(&self) -> impl Iterator<Item = u64> {
+        let all = self.marks.iter().zip(&self.settlements);
+        all.filter(|(_, settlement)| settlement.change == Change::Done).map(|(mark, _)| mark.key_number)
     }
 
     /// The leases in lane order, each once.
@@ -74,13 +81,13 @@ impl Verdicts {
         self.settlements.append(&mut other.settlements);
     }
 
-    /// Takes up to so many from the front.
-    pub(super) fn take(&mut self, most: usize) -> Self {
-        if self.len() <= most {
-            return std::mem::take(self);
+    /// Takes up to so many from the front. What is left goes into `room`.
+    pub(super) fn take(&mut self, most: usize, mut room: Self) -> Self {
+        if self.len() > most {
+            room.marks.extend(self.marks.drain(most..));
+            room.settlements.extend(self.settlements.drain(most..));
         }
-        let rest = Self { marks: self.marks.split_off(most), settlements: self.settlements.split_off(most) };
-        std::mem::replace(self, rest)
+        std::mem::replace(self, room)
     }
 
     /// Parts them by their leases: those that `keep` says, and the others.

@@ -101,6 +101,7 @@ impl Store for PgStore {
         retention: Duration,
     ) -> BoxFuture<'a, Result<Settled>> {
         let Inner { settle: sql, lease, .. } = &*self.0;
+        let sql = sql.of(self.looks().is_flood());
         let settle = move |mut session: Session| async move {
             let settled = settle::settle(sql, lease, &mut session, leases, settlements, retention).await?;
             session.commit().await?;
@@ -167,9 +168,10 @@ impl PgStore {
     /// Looks, chooses, reads what was not read yet, and writes down what was met. Only the look is always there.
     async fn claim_all(&self, claim: &Claim) -> Result<Claimed> {
         let Inner { claim: sql, lease, lanes, .. } = &*self.0;
+        let sql = sql.of(self.looks().is_flood());
         let lanes = lanes.load(Relaxed);
         let look_from = |begun| {
-            self.run("claim events", move |mut session| async move {
+            self.run_planned("claim events", move |mut session| async move {
                 let look = claim::look(sql, &mut session, claim, begun, lanes).await?;
                 session.commit().await?;
                 Ok(look)

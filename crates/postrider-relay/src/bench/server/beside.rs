@@ -87,7 +87,8 @@ async fn deliver(store: &PgStore, count: u64) -> Result<(), Failure> {
          FROM generate_series(1, {count}) AS i"
     );
     run(store, sql).await?;
-    run(store, "VACUUM ANALYZE postrider_done; CHECKPOINT").await
+    run(store, "VACUUM ANALYZE postrider_done").await?;
+    run(store, "CHECKPOINT").await
 }
 
 /// The statement that inserts so many events of the key that is blocked, as a claim leaves them.
