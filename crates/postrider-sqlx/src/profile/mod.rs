@@ -10,7 +10,7 @@
 //! * `shape`, `rights`: a profile on a table that was looked at
 //! * `sql`, `db`: statements, and running them on either database
 //! * `lane`: who may deliver
-//! * `window`, `claim`, `event`: what is due
+//! * `claim`, `look`, `window`, `take`, `event`: what is due
 //! * `settle`: what became of it
 //! * `recover`: claims that nobody will settle
 //! * `mind`: what the active instance keeps in memory
@@ -22,6 +22,7 @@ mod db;
 mod event;
 mod guarantees;
 mod lane;
+mod look;
 mod mind;
 mod name;
 mod named;
@@ -33,6 +34,7 @@ mod shape;
 mod spec;
 mod sql;
 mod store;
+mod take;
 mod window;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -105,7 +107,7 @@ impl ProfileStore {
         let Inner { db, place, shape, .. } = &*self.0;
         let plan = async {
             let mut tx = db.begin().await?;
-            let plan = tx.fetch(claim::explained(shape)).await?;
+            let plan = tx.fetch(look::explained(shape)).await?;
             tx.commit().await?;
             sqlx::Result::Ok(plan.iter().filter_map(|row| row.text(0)).collect::<Vec<_>>().join("\n"))
         };

@@ -11,14 +11,7 @@ use postrider_core::{
 };
 use tokio::time::Instant;
 
-use super::{
-    ProfileStore,
-    claim::{Claiming, Taken},
-    lane,
-    lane::LANE,
-    operate, recover,
-    settle::Settle,
-};
+use super::{ProfileStore, claim::Claiming, lane, lane::LANE, operate, recover, settle::Settle, take::Taken};
 
 /// Runs a verb as one transaction, and again if another try may help. A macro, because the futures of closures that borrow cannot be
 /// shown to cross threads.

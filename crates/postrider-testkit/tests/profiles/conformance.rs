@@ -262,6 +262,7 @@ impl<const K: u8> Table for OutboxJava<K> {
             ("event_type", text(event.event_type())),
             ("aggregate_type", text(event.aggregate_type())),
             ("aggregate_id", text_or_null(event.key())),
+            ("headers", headers(event)),
             ("payload", payload(event)),
             ("status", "0".to_owned()),
             ("available_at", due.to_owned()),
