@@ -35,7 +35,7 @@ async fn nothing_of_a_key_is_applied_behind_a_record_that_the_broker_refuses() -
         // Small requests, so that several are on their way when one is refused.
         let config = config(&topic.name)?.property("batch.num.messages", "4").property("linger.ms", "0");
         let sink = KafkaSink::new(config)?;
-        let mut rng = Rng::new(seed);
+        let mut rng = Rng::seeded(seed);
         let mut batch = Vec::new();
         for number in 0..100 {
             let size = if rng.below(20) == 0 { 8_000 } else { 100 };
