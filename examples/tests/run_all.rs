@@ -134,6 +134,7 @@ run! {
     postgres_deadpool,
     postgres_diesel,
     postgres_sea_orm,
+    postgres_profile,
     mysql_sqlx,
 }
 

@@ -2,7 +2,7 @@
 
 use std::{error::Error as StdError, fmt};
 
-use crate::{EventError, EventId};
+use crate::{EventError, EventId, format::TemplateError};
 
 /// Any error of Postrider's.
 ///
@@ -186,6 +186,13 @@ pub enum ConfigError {
         /// What was given.
         value: String,
     },
+    /// The template of a sink's destination cannot be used.
+    Destination {
+        /// What was given.
+        template: String,
+        /// What is wrong with it.
+        error: TemplateError,
+    },
     /// A name of a foreign table, or of a column of it, is not a plain identifier.
     ForeignName {
         /// What was given.
@@ -240,6 +247,9 @@ impl fmt::Display for ConfigError {
                 f,
                 "{value:?} is not a name for a table: use a letter or underscore, then letters, digits and underscores, 40 at most"
             ),
+            Self::Destination { template, error } => {
+                write!(f, "the destination {template:?} cannot be used: {error}")
+            }
             Self::ForeignName { value } => write!(
                 f,
                 "{value:?} is not a name for a table or column: use a letter or underscore, then letters, digits and \
@@ -284,6 +294,13 @@ pub enum SchemaError {
         /// The column.
         column: String,
     },
+    /// The right to do something with a table that a profile delivers from was not granted.
+    ForeignRight {
+        /// The table.
+        table: String,
+        /// The right.
+        right: &'static str,
+    },
     /// The tables were made for another number of lanes, and there are events in them.
     Lanes {
         /// The number that they were made for.
@@ -316,6 +333,11 @@ impl fmt::Display for SchemaError {
                 f,
                 "the table {table} has no column {column}, which the profile needs: name the right one, or leave it out if the \
                  table has none"
+            ),
+            Self::ForeignRight { table, right } => write!(
+                f,
+                "the right to {right} was not granted for the table {table}, which the profile delivers from: have its owner \
+                 GRANT {right} ON {table} to the user that connects"
             ),
             Self::Lanes { found, wanted } => write!(
                 f,

@@ -10,7 +10,7 @@
 //! * [`store`]: the verbs that an engine speaks to a database ([`Store`])
 //! * [`sink`]: where an event goes ([`Sink`]), and what delivery said of it ([`Outcome`])
 //! * [`format`](mod@format): how an event looks outside: raw, or as a CloudEvent
-//! * [`interceptor`], [`hook`], [`retry`], [`metrics`], [`trace`]: the seams around these
+//! * [`interceptor`], [`hook`], [`retry`], [`metrics`], [`trace`], [`pattern`]: the seams around these
 
 pub mod error;
 pub mod event;
@@ -19,6 +19,7 @@ pub mod hook;
 pub mod id;
 pub mod interceptor;
 pub mod metrics;
+pub mod pattern;
 pub mod retry;
 pub mod rng;
 pub mod sink;
@@ -36,6 +37,7 @@ pub use hook::{Fate, WriteHook};
 pub use id::EventId;
 pub use interceptor::Interceptor;
 pub use metrics::Metrics;
+pub use pattern::Pattern;
 pub use retry::{Backoff, RetryPolicy};
 pub use sink::{BatchOrder, Delivery, Health, IntoOutcome, Outcome, Sink, SinkTraits, Source, handler};
 pub use store::Store;

@@ -181,19 +181,31 @@ pub struct SinkTraits {
     /// Whether it runs in this process and is never down, unless it says so itself. A failed attempt counts then; one of an outside
     /// system counts only if it was shown to be alive meanwhile.
     pub in_process: bool,
+    /// Most sends to an outside system at a time; none for as many as the engine has workers. Handlers share the workers.
+    pub concurrent: Option<usize>,
+    /// Least time for each event that is sent: what a rate limit comes to. Zero for no limit.
+    pub spacing: Duration,
 }
 
 impl SinkTraits {
     /// A handler in this process: one event at a time, for as long as it takes.
-    pub const HANDLER: Self =
-        Self { batch_max: 1, order: BatchOrder::Independent, send_timeout: None, in_process: true };
+    pub const HANDLER: Self = Self {
+        batch_max: 1,
+        order: BatchOrder::Independent,
+        send_timeout: None,
+        in_process: true,
+        concurrent: None,
+        spacing: Duration::ZERO,
+    };
 
-    /// An outside system: batches of 100 in which each event stands alone, for at most 120 s.
+    /// An outside system: batches of 100 in which each event stands alone, ten at a time, each for at most 120 s.
     pub const SINK: Self = Self {
         batch_max: 100,
         order: BatchOrder::Independent,
         send_timeout: Some(Duration::from_secs(120)),
         in_process: false,
+        concurrent: Some(10),
+        spacing: Duration::ZERO,
     };
 }
 

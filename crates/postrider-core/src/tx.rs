@@ -6,6 +6,7 @@
 
 use std::{
     fmt,
+    num::NonZeroUsize,
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -131,8 +132,9 @@ impl LaneHints {
     /// One lane after the other.
     pub fn next(&self) -> Option<Lane> {
         let lanes = self.0.lanes.read().unwrap_or_else(PoisonError::into_inner);
-        let turn = self.0.turn.fetch_add(1, Relaxed).checked_rem(lanes.len())?;
-        lanes.get(turn).copied()
+        // A turn that there is no lane for is not counted: the first lane comes first.
+        let count = NonZeroUsize::new(lanes.len())?;
+        lanes.get(self.0.turn.fetch_add(1, Relaxed) % count).copied()
     }
 }
 

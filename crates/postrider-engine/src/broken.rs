@@ -25,6 +25,8 @@ pub enum Variant {
     OutageCounts,
     /// A key is not busy while its head is: the next event of it goes along.
     TwoOfAKey,
+    /// What stands behind a failed event of its key in a batch has failed as well.
+    BehindFails,
     /// Nobody knows which keys were passed over.
     PassedKeysForgotten,
     /// What was passed over is never read again.

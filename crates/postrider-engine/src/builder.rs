@@ -11,6 +11,7 @@ use tracing::warn;
 use crate::{
     DeadHeads, Engine, KeyOrder, Outbox, Routes, Settings, Writer,
     engine::{Parts, missing_store},
+    said::Said,
 };
 
 /// Puts an [`Outbox`] together. A store and, unless it only writes, a route are needed; all else has a default.
@@ -20,9 +21,10 @@ pub struct OutboxBuilder {
     routes: Routes,
     interceptors: Vec<Arc<dyn Interceptor>>,
     hooks: Vec<Arc<dyn WriteHook>>,
-    retry: Arc<dyn RetryPolicy>,
+    retry: Option<Arc<dyn RetryPolicy>>,
     metrics: Arc<dyn Metrics>,
     settings: Settings,
+    said: Said,
     known_types: Option<Vec<String>>,
     payload_max: Option<usize>,
     migrate: bool,
@@ -35,9 +37,10 @@ impl OutboxBuilder {
             routes: Routes::new(),
             interceptors: Vec::new(),
             hooks: Vec::new(),
-            retry: Arc::new(Backoff::default()),
+            retry: None,
             metrics: Arc::new(NoMetrics),
             settings: Settings::default(),
+            said: Said::default(),
             known_types: None,
             payload_max: None,
             migrate: true,
@@ -142,7 +145,7 @@ impl OutboxBuilder {
 
     /// How long a failed event waits: a [`Backoff`], or a policy of your own.
     pub fn retry(mut self, policy: impl RetryPolicy) -> Self {
-        self.retry = Arc::new(policy);
+        self.retry = Some(Arc::new(policy));
         self
     }
 
@@ -193,9 +196,10 @@ impl OutboxBuilder {
         self
     }
 
-    /// All numbers at once.
+    /// All numbers at once. Nothing of them is left to the defaults of a store.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
+        self.said = Said::ALL;
         self
     }
 
@@ -220,12 +224,14 @@ impl OutboxBuilder {
     /// Most events that one claim reads. Default 200.
     pub fn claim_batch(mut self, events: usize) -> Self {
         self.settings.claim_batch = events;
+        self.said.claim_batch = true;
         self
     }
 
     /// Shortest and longest pause between polls. Default 20 ms and 5 s.
     pub fn poll(mut self, min: Duration, max: Duration) -> Self {
         (self.settings.poll_min, self.settings.poll_max) = (min, max);
+        self.said.poll = true;
         self
     }
 
@@ -250,6 +256,7 @@ impl OutboxBuilder {
     /// Attempts before an event is dead. Default 10.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.settings.max_attempts = attempts;
+        self.said.max_attempts = true;
         self
     }
 
@@ -271,9 +278,11 @@ impl OutboxBuilder {
         self
     }
 
-    /// What a dead event does to its key. Default block.
+    /// What a dead event does to its key. Default block; skip where the store cannot keep a key waiting, as in tables that somebody else
+    /// designed. There block is refused.
     pub fn dead_heads(mut self, policy: DeadHeads) -> Self {
         self.settings.dead_heads = policy;
+        self.said.dead_heads = true;
         self
     }
 
@@ -302,8 +311,12 @@ impl OutboxBuilder {
     }
 
     /// An outbox that writes and delivers.
-    pub async fn start(self) -> Result<Outbox> {
+    pub async fn start(mut self) -> Result<Outbox> {
         let writer = self.writer()?;
+        let defaults = writer.store.defaults();
+        self.said.fill(&mut self.settings, &writer.store.features(), defaults.as_ref());
+        let usual = || defaults.map_or_else(Backoff::default, |defaults| defaults.retry);
+        let retry = self.retry.unwrap_or_else(|| Arc::new(usual()));
         // What is wrong with the parts is told before the database is touched.
         self.settings.check()?;
         let routes = self.routes.checked()?;
@@ -312,7 +325,7 @@ impl OutboxBuilder {
             store: writer.store.clone(),
             routes,
             interceptors: self.interceptors,
-            retry: self.retry,
+            retry,
             metrics: self.metrics,
             settings: self.settings,
         })

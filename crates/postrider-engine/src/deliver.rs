@@ -4,14 +4,15 @@ use std::{
     future::poll_fn,
     pin::{Pin, pin},
     sync::Arc,
-    task::Poll,
+    task::{Context, Poll},
 };
 
-use postrider_core::{Delivery, Event, Outcome, store::Change};
+use postrider_core::{BoxFuture, Delivery, Event, Outcome};
 use tokio::time::Instant;
 use tracing::warn;
 
 use crate::{
+    broken::{self, Variant},
     buffer::{Item, Next},
     catch::catch,
     engine::Shared,
@@ -19,7 +20,7 @@ use crate::{
     judge::judge,
     lock,
     routes::ReceiverId,
-    send::{send, send_one},
+    send::{SendOne, send, send_one},
     sleep_until, suspect, trace,
 };
 
@@ -80,8 +81,8 @@ async fn deliver_each(hand: &mut InHand<'_>) {
     let (shared, receiver) = (hand.shared, hand.receiver());
     while let Some(item) = hand.next() {
         let end = {
-            let mut sending = pin!(deliver_one(shared, receiver, &item));
-            match poll_once(sending.as_mut()).await {
+            let mut sending = deliver_one(shared, receiver, &item);
+            match poll_once(&mut sending).await {
                 Poll::Ready(end) => end,
                 Poll::Pending => {
                     hand.give_way();
@@ -90,14 +91,14 @@ async fn deliver_each(hand: &mut InHand<'_>) {
             }
         };
         match end {
-            End::Outcome(Outcome::Delivered) => hand.settle(item, Change::Done),
+            End::Outcome(Outcome::Delivered) => hand.delivered(item),
             end => judge(hand, item, end).await,
         }
     }
 }
 
-async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
-    poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
+async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context))).await
 }
 
 fn delivery_of(event: &Event, item: &Item) -> Delivery {
@@ -109,15 +110,42 @@ fn delivery_of(event: &Event, item: &Item) -> Delivery {
     }
 }
 
-/// What most events do not need is boxed on the way: the future of each is as large as all that it could become, and is moved about.
-async fn deliver_one(shared: &Shared, receiver: Option<ReceiverId>, item: &Item) -> End {
-    let Ok(event) = &item.cargo else { return End::Undecodable };
-    let delivery = delivery_of(event, item);
-    match event.trace_context() {
-        Some(context) => Box::pin(trace::scope(context, intercepted(shared, receiver, delivery))).await,
-        None if shared.interceptors.is_empty() => ask(shared, receiver, delivery).await,
-        None => Box::pin(intercepted(shared, receiver, delivery)).await,
+/// One event on its way. What most events do not need is boxed: a future is as large as all that it could become, and is moved about; and
+/// each `async` around another is polled through.
+enum Sending<'a> {
+    /// Nothing stands between the event and its receiver.
+    Plainly(SendOne<'a>),
+    Otherwise(BoxFuture<'a, End>),
+}
+
+impl Future for Sending<'_> {
+    type Output = End;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<End> {
+        match &mut *self {
+            Self::Plainly(sending) => Pin::new(sending).poll(context).map(End::Outcome),
+            Self::Otherwise(sending) => sending.as_mut().poll(context),
+        }
     }
+}
+
+fn deliver_one<'a>(shared: &'a Shared, receiver: Option<ReceiverId>, item: &Item) -> Sending<'a> {
+    let Ok(event) = &item.cargo else {
+        return Sending::Otherwise(Box::pin(std::future::ready(End::Undecodable)));
+    };
+    let (delivery, context) = (delivery_of(event, item), event.trace_context());
+    if shared.interceptors.is_empty()
+        && context.is_none()
+        && let Some(receiver) = receiver
+        && let Some(sink) = shared.routes.sink(receiver)
+        && shared.routes.traits(receiver).send_timeout.is_none()
+    {
+        return Sending::Plainly(SendOne::new(sink, delivery));
+    }
+    Sending::Otherwise(match context {
+        Some(context) => Box::pin(trace::scope(context, intercepted(shared, receiver, delivery))),
+        None => Box::pin(intercepted(shared, receiver, delivery)),
+    })
 }
 
 async fn intercepted(shared: &Shared, receiver: Option<ReceiverId>, delivery: Delivery) -> End {
@@ -147,9 +175,13 @@ async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
     let Some(sink) = shared.routes.sink(receiver) else { return };
     let mut batch = Vec::with_capacity(hand.len());
     let mut sent: Vec<Item> = Vec::with_capacity(hand.len());
+    let mut ended = Vec::new();
+    let mut order = Order::default();
     while let Some(item) = hand.next() {
+        let Some(item) = order.keeps(item) else { continue };
         let Ok(event) = &item.cargo else {
-            judge(hand, item, End::Undecodable).await;
+            order.stops(&item);
+            ended.push((item, End::Undecodable));
             continue;
         };
         let delivery = delivery_of(event, &item);
@@ -160,9 +192,15 @@ async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
             }
             Err((passed, outcome)) => {
                 after(shared, &delivery, &outcome, passed).await;
-                judge(hand, item, End::Intercepted(outcome)).await;
+                order.stops(&item);
+                ended.push((item, End::Intercepted(outcome)));
             }
         }
+    }
+    hand.put_back_rest();
+    hand.leave_behind(order.behind);
+    for (item, end) in ended {
+        judge(hand, item, end).await;
     }
     if batch.is_empty() {
         return;
@@ -170,17 +208,44 @@ async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
     let outcomes = send(sink, shared.routes.traits(receiver).send_timeout, &batch).await;
     let mut outcomes = outcomes.into_iter();
     let mut failed = Vec::new();
+    let mut order = Order::default();
     for (item, delivery) in sent.into_iter().zip(&batch) {
         let outcome = outcomes.next().unwrap_or_else(Outcome::missing);
         after(shared, delivery, &outcome, shared.interceptors.len()).await;
-        match outcome {
-            Outcome::Delivered => hand.settle(item, Change::Done),
-            outcome => failed.push((item, outcome)),
+        if outcome == Outcome::Delivered {
+            hand.delivered(item);
+        } else if let Some(item) = order.keeps(item) {
+            order.stops(&item);
+            failed.push((item, outcome));
         }
     }
+    hand.leave_behind(order.behind);
     // What was delivered beside them says whether the receiver was there for the others.
     for (item, outcome) in failed {
         judge(hand, item, End::Outcome(outcome)).await;
+    }
+}
+
+/// Keeps the order of keys within a batch: once an event of a key has failed, those behind it have not been tried.
+#[derive(Default)]
+struct Order {
+    /// Keys that an event of has failed, by their numbers.
+    stopped: Vec<u64>,
+    behind: Vec<Item>,
+}
+
+impl Order {
+    fn stops(&mut self, item: &Item) {
+        self.stopped.push(item.key_number);
+    }
+
+    /// The event, unless it stands behind one that has failed.
+    fn keeps(&mut self, item: Item) -> Option<Item> {
+        if item.along && self.stopped.contains(&item.key_number) && !broken::is(Variant::BehindFails) {
+            self.behind.push(item);
+            return None;
+        }
+        Some(item)
     }
 }
 

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::{
-    Settings, announce,
+    DeadHeads, Settings, announce,
     buffer::{Buffer, HandOver},
     catch::catch,
     claim, deliver, lease, lock, purge,
@@ -102,6 +102,7 @@ impl Engine {
     /// Checks the parts, takes the lanes that are free, and starts to deliver.
     pub async fn start(parts: Parts) -> Result<Self> {
         parts.settings.check()?;
+        check_dead_heads(&parts)?;
         let routes = Arc::new(parts.routes.build()?);
         let mut rng = Rng::seeded(parts.settings.seed);
         let lease_rng = rng.fork();
@@ -130,10 +131,13 @@ impl Engine {
         let pause = keeper.round().await;
         let stop = CancellationToken::new();
         let mut tasks = Tasks::default();
-        // Handlers share the workers; every outside system has as many of its own, so that one which hangs takes none from the others.
-        let outside =
-            (0..shared.routes.receivers()).filter(|id| !shared.routes.traits(*id).in_process).count();
-        for _ in 0..shared.settings.workers * (1 + outside) {
+        // Handlers share the workers; every outside system has its own, so that one which hangs takes none from the others.
+        let of_receiver = |id| match shared.routes.traits(id) {
+            traits if traits.in_process => 0,
+            traits => traits.concurrent.unwrap_or(shared.settings.workers),
+        };
+        let outside: usize = (0..shared.routes.receivers()).map(of_receiver).sum();
+        for _ in 0..shared.settings.workers + outside {
             tasks.workers.spawn(until(stop.clone(), watched(shared.clone(), "deliver", deliver::run)));
         }
         tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "settle", settle::run)));
@@ -411,6 +415,18 @@ async fn until(stop: CancellationToken, task: impl Future<Output = ()>) {
 }
 
 /// For builders: an engine without a store has nothing to do.
+/// A key cannot wait behind a dead event where the store has no room to say so.
+fn check_dead_heads(parts: &Parts) -> Result<(), ConfigError> {
+    if parts.settings.dead_heads == DeadHeads::Skip || parts.store.features().keeps.dead_heads {
+        return Ok(());
+    }
+    Err(ConfigError::OutOfRange {
+        setting: "dead_heads",
+        value: "block".to_owned(),
+        allowed: "skip, because this store cannot keep a key waiting behind a dead event".to_owned(),
+    })
+}
+
 pub(crate) fn missing_store() -> ConfigError {
     ConfigError::Missing { what: "store", hint: "give the builder one with store(...)" }
 }

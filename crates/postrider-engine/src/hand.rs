@@ -1,6 +1,6 @@
 //! What a worker has in its hand: events to send, and outcomes to hand on.
 
-use postrider_core::store::Change;
+use postrider_core::store::{Change, Settlement};
 use tokio::time::Instant;
 
 use crate::{
@@ -67,14 +67,40 @@ impl<'a> InHand<'a> {
     pub(crate) fn give_way(&mut self) {
         self.hand_on(false);
         if !self.hand.items.is_empty() {
-            lock(&self.shared.buffer).put_back(&mut self.hand.items);
+            lock(&self.shared.buffer).put_back(&mut self.hand);
             self.shared.work.notify_one();
+        }
+    }
+
+    /// The event was delivered, which is to be settled.
+    pub(crate) fn delivered(&mut self, item: Item) {
+        let Item { lease, seq, key, held, key_number, along, .. } = item;
+        self.verdicts.push(
+            lease,
+            key_number,
+            along,
+            Settlement { lane: lease.lane, seq, key, held, change: Change::Done },
+        );
+    }
+
+    /// These were not sent, or not taken, because an earlier event of their key was not: they wait behind it. To be said before what
+    /// became of that one.
+    pub(crate) fn leave_behind(&mut self, items: Vec<Item>) {
+        if !items.is_empty() {
+            lock(&self.shared.buffer).line_up_again(&mut items.into());
+        }
+    }
+
+    /// What may no longer be sent goes back at once: it must not come behind what becomes of those before it.
+    pub(crate) fn put_back_rest(&mut self) {
+        if !self.hand.items.is_empty() {
+            lock(&self.shared.buffer).put_back(&mut self.hand);
         }
     }
 
     /// The outcome of an event, to be settled.
     pub(crate) fn settle(&mut self, item: Item, change: Change) {
-        self.verdicts.push(item.lease, item.key_number, judge::settlement(item, change));
+        self.verdicts.push(item.lease, item.key_number, item.along, judge::settlement(item, change));
     }
 
     /// The receiver is down: the event stays where it is.

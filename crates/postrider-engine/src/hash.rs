@@ -23,9 +23,13 @@ impl Hasher for Quick {
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
         words.iter().for_each(|word| self.mix(u64::from_le_bytes(*word)));
-        let mut last = [0; 8];
-        last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-        self.mix(u64::from_le_bytes(last) ^ ((bytes.len() as u64) << 56));
+        // What is left is read together with what comes before it, where something does: its length is not known beforehand, and copying
+        // it would be a call.
+        let last = match bytes.last_chunk() {
+            Some(last) => u64::from_le_bytes(*last),
+            None => rest.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)),
+        };
+        self.mix(last ^ ((bytes.len() as u64) << 56));
     }
 
     fn write_u8(&mut self, number: u8) {

@@ -29,7 +29,6 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Turns the end of a delivery into what the table is to say.
 pub(crate) async fn judge(hand: &mut InHand<'_>, item: Item, end: End) {
-    let attempts = item.attempts.saturating_add(1);
     let block = blocks(hand.shared, &item);
     let change = match end {
         End::Outcome(Outcome::Delivered) => Change::Done,
@@ -42,7 +41,7 @@ pub(crate) async fn judge(hand: &mut InHand<'_>, item: Item, end: End) {
             }
             ruling => change(hand.shared, &item, outcome, ruling),
         },
-        End::Intercepted(outcome) => fail(hand.shared, attempts, outcome, block),
+        End::Intercepted(outcome) => fail(hand.shared, &item, outcome),
         // Nobody will ever handle it, so its key does not wait for it.
         End::Unroutable => {
             let error = item.cargo.as_ref().map_or_else(|row| row.reason.clone(), unroutable);
@@ -68,7 +67,14 @@ pub(crate) fn give_up(mut hand: InHand<'_>) {
 }
 
 fn blocks(shared: &Shared, item: &Item) -> bool {
-    shared.settings.dead_heads == DeadHeads::Block && item.key.is_some()
+    let of_route = shared.routes.settings(item.route()).and_then(|route| route.dead_heads);
+    of_route.unwrap_or(shared.settings.dead_heads) == DeadHeads::Block && item.key.is_some()
+}
+
+/// How often an event may be tried.
+pub(crate) fn max_attempts(shared: &Shared, item: &Item) -> u32 {
+    let of_route = shared.routes.settings(item.route()).and_then(|route| route.max_attempts);
+    of_route.unwrap_or(shared.settings.max_attempts)
 }
 
 /// Asks what is known of the receiver.
@@ -124,11 +130,11 @@ fn change(shared: &Shared, item: &Item, outcome: Outcome, ruling: Ruling) -> Cha
             let error = outcome.error().unwrap_or_default().to_owned();
             let after = match outcome {
                 Outcome::Retry { after: Some(after), .. } => after,
-                _ => delay(shared, attempts.max(in_a_row), &error),
+                _ => delay(shared, item, attempts.max(in_a_row), &error),
             };
             not_counted(after, Some(error))
         }
-        (Ruling::Counts, outcome) => fail(shared, attempts, outcome, blocks(shared, item)),
+        (Ruling::Counts, outcome) => fail(shared, item, outcome),
         (Ruling::Stands, Outcome::Deferred { after }) => not_counted(after, None),
         (Ruling::Stands, outcome) => {
             let error = outcome.error().unwrap_or_default().to_owned();
@@ -138,22 +144,25 @@ fn change(shared: &Shared, item: &Item, outcome: Outcome, ruling: Ruling) -> Cha
 }
 
 /// A failed attempt: wait and try again, or dead if it was the last.
-fn fail(shared: &Shared, attempts: u32, outcome: Outcome, block: bool) -> Change {
+fn fail(shared: &Shared, item: &Item, outcome: Outcome) -> Change {
+    let attempts = item.attempts.saturating_add(1);
     let (error, after) = match outcome {
         Outcome::Retry { error, after } => (error, after),
         outcome => (outcome.error().unwrap_or_default().to_owned(), None),
     };
-    if attempts >= shared.settings.max_attempts {
-        return Change::Dead { attempts, error, block };
+    if attempts >= max_attempts(shared, item) {
+        return Change::Dead { attempts, error, block: blocks(shared, item) };
     }
-    let after = after.unwrap_or_else(|| delay(shared, attempts, &error));
+    let after = after.unwrap_or_else(|| delay(shared, item, attempts, &error));
     Change::Wait { after, attempts, error: Some(error), reason: HoldReason::Retry }
 }
 
 /// The policy's delay. A policy that panics is answered for by the default one, so that the event is not lost.
-fn delay(shared: &Shared, attempts: u32, error: &str) -> Duration {
+fn delay(shared: &Shared, item: &Item, attempts: u32, error: &str) -> Duration {
     let mut rng = lock(&shared.rng).fork();
-    catch_unwind(AssertUnwindSafe(|| shared.retry.delay(attempts, error, &mut rng))).unwrap_or_else(|_| {
+    let of_route = shared.routes.settings(item.route()).and_then(|route| route.retry.as_ref());
+    let policy = of_route.unwrap_or(&shared.retry);
+    catch_unwind(AssertUnwindSafe(|| policy.delay(attempts, error, &mut rng))).unwrap_or_else(|_| {
         error!("the retry policy panicked: the default one decides");
         Backoff::default().delay(attempts, error, &mut lock(&shared.rng))
     })

@@ -33,6 +33,7 @@ mod outbox;
 mod purge;
 mod receiver;
 pub mod routes;
+mod said;
 mod send;
 mod settings;
 mod settle;
@@ -41,18 +42,33 @@ pub mod trace;
 pub mod tx;
 pub mod write;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 pub use builder::OutboxBuilder;
 pub use engine::{Engine, Parts, ShutdownReport};
 pub use outbox::Outbox;
-pub use routes::Routes;
+pub use routes::{Route, RouteSettings, Routes};
 pub use settings::{DeadHeads, KeyOrder, Settings};
 pub use tx::Tx;
 pub use write::{Receipt, Receipts, Writer};
 
+/// How often a mutex is tried for before the thread goes to sleep, and how long it waits in between: some ten microseconds together.
+const LOCK_TRIES: usize = 50;
+const LOCK_PAUSE: usize = 16;
+
 /// Locks a mutex whose data stays whole whoever panics: every critical section here is free of user code.
+///
+/// Nobody waits for anything in such a section, and the longest of them, a claim or a settle of some hundred events, takes some tens of
+/// microseconds. To sleep and be woken takes as long, so it is tried for a while first: 3.2 million events/s are 3.65 on two cores (`postrider
+/// bench --only engine`). Where whoever has the lock does not run, the thread sleeps after that, as it would have.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    for _ in 0..LOCK_TRIES {
+        match mutex.try_lock() {
+            Ok(guard) => return guard,
+            Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => (0..LOCK_PAUSE).for_each(|_| std::hint::spin_loop()),
+        }
+    }
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

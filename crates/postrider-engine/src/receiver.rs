@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use postrider_core::{Outcome, SinkTraits, rng::Rng};
+use postrider_core::{BatchOrder, Outcome, SinkTraits, rng::Rng};
 use tokio::time::Instant;
 
 use crate::{
@@ -35,8 +35,14 @@ pub(crate) struct Receiver {
     in_process: bool,
     /// Most events in one batch.
     pub(crate) batch_max: usize,
-    /// Sends under way.
+    /// Whether a batch may hold several events of a key.
+    pub(crate) keeps_order: bool,
+    /// Sends under way, and most of them at a time, if it says so.
     pub(crate) busy: usize,
+    pub(crate) concurrent: Option<usize>,
+    /// Least time for each event, and when the next may be sent for that reason.
+    spacing: Duration,
+    not_before: Option<Instant>,
     /// Whether what was sent last was a suspect.
     pub(crate) suspect_went_last: bool,
     /// Counts what was delivered.
@@ -47,6 +53,8 @@ pub(crate) struct Receiver {
     /// Keys that failed since something was delivered, and how often.
     failing: Vec<u64>,
     failures: u32,
+    /// How many events it was sent the last time, one after the other, and how long that took.
+    pace: (usize, Duration),
 }
 
 impl Receiver {
@@ -55,13 +63,18 @@ impl Receiver {
             breaker: Breaker::new(),
             in_process: traits.in_process,
             batch_max: traits.batch_max.max(1),
+            keeps_order: traits.order == BatchOrder::Prefix && traits.batch_max > 1,
             busy: 0,
+            concurrent: traits.concurrent.map(|most| most.max(1)),
+            spacing: traits.spacing,
+            not_before: None,
             suspect_went_last: false,
             delivered: 0,
             last_key: 0,
             others_until: 0,
             failing: Vec::new(),
             failures: 0,
+            pace: (0, Duration::ZERO),
         }
     }
 
@@ -76,12 +89,21 @@ impl Receiver {
 
     /// Whether something may be sent now.
     pub(crate) fn lets_through(&self, now: Instant) -> bool {
-        self.breaker.lets_through(now)
+        self.breaker.lets_through(now) && self.not_before.is_none_or(|at| at <= now)
     }
 
-    /// When it will let a probe through, if it does not now.
+    /// When it will let something through, if it does not now.
     pub(crate) fn opens_at(&self, now: Instant) -> Option<Instant> {
-        self.breaker.opens_at(now)
+        let rate = self.not_before.filter(|at| *at > now);
+        self.breaker.opens_at(now).max(rate)
+    }
+
+    /// So many events are about to be sent: the next ones have to leave room for them.
+    pub(crate) fn spaced(&mut self, events: usize, now: Instant) {
+        if !self.spacing.is_zero() {
+            let room = self.spacing.saturating_mul(u32::try_from(events).unwrap_or(u32::MAX));
+            self.not_before = Some(self.not_before.map_or(now, |at| at.max(now)) + room);
+        }
     }
 
     /// Something is being sent. Gives the moment to name when its outcome is ruled on.
@@ -100,9 +122,23 @@ impl Receiver {
         }
     }
 
+    /// So many events were sent one after the other, and took so long.
+    pub(crate) fn note_pace(&mut self, events: usize, took: Duration) {
+        if events > 0 {
+            self.pace = (events, took);
+        }
+    }
+
+    /// How many events it was sent in such a time, the last time. None if that is not known: a clock that stands still tells nothing.
+    pub(crate) fn sent_within(&self, time: Duration) -> usize {
+        let (events, took) = self.pace;
+        let sent = (events as u128 * time.as_nanos()).checked_div(took.as_nanos()).unwrap_or(0);
+        usize::try_from(sent).unwrap_or(usize::MAX)
+    }
+
     /// Forgets everything but what it is.
     pub(crate) fn reset(&mut self) {
-        (self.breaker, self.busy) = (Breaker::new(), 0);
+        (self.breaker, self.busy, self.not_before) = (Breaker::new(), 0, None);
     }
 
     /// An event of this key was delivered.
@@ -247,6 +283,21 @@ mod tests {
         }
         assert!(!sink.is_up(), "it answers its health check and fails every event");
         assert!(!sink.has_to_be_asked(&failed, 1, 0));
+    }
+
+    #[test]
+    fn a_receiver_is_as_quick_as_it_was_the_last_time() {
+        let mut handler = Receiver::new(SinkTraits::HANDLER);
+        let within = Duration::from_micros(50);
+        assert_eq!(handler.sent_within(within), 0, "nothing is known");
+        handler.note_pace(100, Duration::from_micros(25));
+        assert_eq!(handler.sent_within(within), 200);
+        handler.note_pace(0, Duration::from_secs(1));
+        assert_eq!(handler.sent_within(within), 200, "nothing was sent");
+        handler.note_pace(1, Duration::from_millis(1));
+        assert_eq!(handler.sent_within(within), 0);
+        handler.note_pace(5, Duration::ZERO);
+        assert_eq!(handler.sent_within(within), 0, "the clock stood still");
     }
 
     #[tokio::test(start_paused = true)]

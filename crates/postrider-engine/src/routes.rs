@@ -1,13 +1,16 @@
 //! Routes: which handler or sink an event goes to.
 
+mod list;
+mod route;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use postrider_core::{
-    AggregateType, BoxFuture, ConfigError, Delivery, Event, EventType, IntoOutcome, Outcome, Sink,
-    SinkTraits, handler,
+    AggregateType, ConfigError, Delivery, Event, EventType, IntoOutcome, Pattern, Sink, SinkTraits, handler,
 };
 
-use crate::send::send_one;
+use self::list::List;
+pub use self::route::{Route, RouteSettings};
 
 /// Where the events of one route go.
 pub(crate) type RouteId = usize;
@@ -21,7 +24,7 @@ type TypePair = (String, Option<String>);
 /// The routes of an outbox, while they are put together.
 ///
 /// An event goes to the handler of its exact pair of aggregate and event type, else to the handler of its event type,
-/// else to the wildcard. One handler is the rule, and a second for the same events is an error;
+/// else to the first [route by pattern](Routes::route) that fits, else to the wildcard. One handler is the rule, and a second for the same events is an error;
 /// [`on_list`](Routes::on_list) gives several that run in order.
 ///
 /// ```
@@ -37,7 +40,8 @@ type TypePair = (String, Option<String>);
 #[derive(Default)]
 #[must_use]
 pub struct Routes {
-    named: BTreeMap<TypePair, Vec<Arc<dyn Sink>>>,
+    named: BTreeMap<TypePair, (Vec<Arc<dyn Sink>>, RouteSettings)>,
+    patterns: Vec<Route>,
     otherwise: Vec<Arc<dyn Sink>>,
     always: Vec<Arc<dyn Sink>>,
     error: Option<ConfigError>,
@@ -67,7 +71,7 @@ impl Routes {
         F: Fn(Delivery) -> R + Send + Sync + 'static,
         R: Future<Output: IntoOutcome> + Send + 'static,
     {
-        self.to(None, event_type.name(), vec![handler(function)])
+        self.to(None, event_type.name(), vec![handler(function)], RouteSettings::default())
     }
 
     /// A handler for an event type of one aggregate type.
@@ -81,7 +85,12 @@ impl Routes {
         F: Fn(Delivery) -> R + Send + Sync + 'static,
         R: Future<Output: IntoOutcome> + Send + 'static,
     {
-        self.to(Some(aggregate_type.name()), event_type.name(), vec![handler(function)])
+        self.to(
+            Some(aggregate_type.name()),
+            event_type.name(),
+            vec![handler(function)],
+            RouteSettings::default(),
+        )
     }
 
     /// Several handlers for an event type, which run in order. The first that fails fails the event, and a retry runs
@@ -91,13 +100,13 @@ impl Routes {
         event_type: impl EventType,
         handlers: impl IntoIterator<Item = Arc<dyn Sink>>,
     ) -> Self {
-        self.to(None, event_type.name(), handlers.into_iter().collect())
+        self.to(None, event_type.name(), handlers.into_iter().collect(), RouteSettings::default())
     }
 
     /// A sink for an event type, whatever the aggregate type. Routes to clones of one `Arc` go to one receiver: if it is down for one of
     /// them, it is down for all. Also for a handler that several outboxes share: make it with [`handler`] and give each a clone.
     pub fn sink(self, event_type: impl EventType, sink: Arc<dyn Sink>) -> Self {
-        self.to(None, event_type.name(), vec![sink])
+        self.to(None, event_type.name(), vec![sink], RouteSettings::default())
     }
 
     /// A sink for an event type of one aggregate type.
@@ -107,7 +116,43 @@ impl Routes {
         event_type: impl EventType,
         sink: Arc<dyn Sink>,
     ) -> Self {
-        self.to(Some(aggregate_type.name()), event_type.name(), vec![sink])
+        self.to(Some(aggregate_type.name()), event_type.name(), vec![sink], RouteSettings::default())
+    }
+
+    /// A route with settings of its own, for the types that fit its patterns.
+    ///
+    /// ```
+    /// # use {postrider_core::{Delivery, handler}, postrider_engine::{Route, Routes, RouteSettings}};
+    /// # let shop = handler(async |_: Delivery| ());
+    /// let routes = Routes::new()
+    ///     .route(Route::new("OrderPlaced", shop.clone()))
+    ///     .route(Route::new("Order*", shop).settings(RouteSettings { max_attempts: Some(3), ..RouteSettings::default() }));
+    /// # let _ = routes;
+    /// ```
+    pub fn route(mut self, route: Route) -> Self {
+        match (route.event_type.exact(), route.aggregate_type.exact(), route.aggregate_type.is_any()) {
+            (Some(event_type), aggregate_type @ Some(_), _)
+            | (Some(event_type), aggregate_type @ None, true) => {
+                let (event_type, aggregate_type) = (event_type.to_owned(), aggregate_type.map(str::to_owned));
+                self.to(aggregate_type.as_deref(), &event_type, vec![route.sink], route.settings)
+            }
+            _ => {
+                let same = |known: &Route| {
+                    (&known.event_type, &known.aggregate_type) == (&route.event_type, &route.aggregate_type)
+                };
+                if self.patterns.iter().any(same) {
+                    self.fail(ConfigError::DuplicateRoute {
+                        aggregate_type: Some(route.aggregate_type.to_string()),
+                        event_type: Some(route.event_type.to_string()),
+                    });
+                }
+                if let Err(error) = route.settings.check() {
+                    self.fail(error);
+                }
+                self.patterns.push(route);
+                self
+            }
+        }
     }
 
     /// A sink for the events that have no other route.
@@ -139,7 +184,13 @@ impl Routes {
         self
     }
 
-    fn to(mut self, aggregate_type: Option<&str>, event_type: &str, sinks: Vec<Arc<dyn Sink>>) -> Self {
+    fn to(
+        mut self,
+        aggregate_type: Option<&str>,
+        event_type: &str,
+        sinks: Vec<Arc<dyn Sink>>,
+        settings: RouteSettings,
+    ) -> Self {
         let pair = (event_type.to_owned(), aggregate_type.map(str::to_owned));
         if event_type.trim().is_empty() || aggregate_type.is_some_and(|name| name.trim().is_empty()) {
             self.fail(ConfigError::Missing {
@@ -154,7 +205,10 @@ impl Routes {
                 event_type: Some(pair.0.clone()),
             });
         }
-        self.named.insert(pair, sinks);
+        if let Err(error) = settings.check() {
+            self.fail(error);
+        }
+        self.named.insert(pair, (sinks, settings));
         self
     }
 
@@ -168,7 +222,11 @@ impl Routes {
         if let Some(error) = self.error {
             return Err(error);
         }
-        if self.named.is_empty() && self.otherwise.is_empty() && self.always.is_empty() {
+        if self.named.is_empty()
+            && self.patterns.is_empty()
+            && self.otherwise.is_empty()
+            && self.always.is_empty()
+        {
             return Err(ConfigError::Missing {
                 what: "routes",
                 hint: "register a handler with on(...), or build a write_only() outbox",
@@ -181,16 +239,21 @@ impl Routes {
     pub(crate) fn build(self) -> Result<RouteTable, ConfigError> {
         let this = self.checked()?;
         let mut table = RouteTable::default();
-        for ((event_type, aggregate_type), sinks) in this.named {
-            let route = table.add(sinks.iter().chain(&this.always));
+        for ((event_type, aggregate_type), (sinks, settings)) in this.named {
+            let route = table.add(sinks.iter().chain(&this.always), settings);
             let types = table.by_type.entry(event_type).or_default();
             match aggregate_type {
                 Some(aggregate_type) => types.by_aggregate.insert(aggregate_type, route),
                 None => types.any.replace(route),
             };
         }
+        for route in this.patterns {
+            let id = table.add(std::iter::once(&route.sink).chain(&this.always), route.settings);
+            table.patterns.push((route.event_type, route.aggregate_type, id));
+        }
         if !this.otherwise.is_empty() || !this.always.is_empty() {
-            table.wildcard = Some(table.add(this.otherwise.iter().chain(&this.always)));
+            let sinks = this.otherwise.iter().chain(&this.always);
+            table.wildcard = Some(table.add(sinks, RouteSettings::default()));
         }
         Ok(table)
     }
@@ -206,15 +269,22 @@ struct TypeRoutes {
 #[derive(Default)]
 pub(crate) struct RouteTable {
     by_type: BTreeMap<String, TypeRoutes>,
+    patterns: Vec<(Pattern, Pattern, RouteId)>,
     wildcard: Option<RouteId>,
     /// The receiver of each route.
     receivers: Vec<ReceiverId>,
+    /// The settings of each route.
+    settings: Vec<RouteSettings>,
     sinks: Vec<Arc<dyn Sink>>,
     traits: Vec<SinkTraits>,
 }
 
 impl RouteTable {
-    fn add<'a>(&mut self, sinks: impl Iterator<Item = &'a Arc<dyn Sink>>) -> RouteId {
+    fn add<'a>(
+        &mut self,
+        sinks: impl Iterator<Item = &'a Arc<dyn Sink>>,
+        settings: RouteSettings,
+    ) -> RouteId {
         let mut sinks: Vec<_> = sinks.cloned().collect();
         let sink = match sinks.pop() {
             Some(only) if sinks.is_empty() => only,
@@ -231,6 +301,7 @@ impl RouteTable {
             self.sinks.len() - 1
         });
         self.receivers.push(receiver);
+        self.settings.push(settings);
         self.receivers.len() - 1
     }
 
@@ -239,12 +310,25 @@ impl RouteTable {
         self.find_by_name(event.event_type(), event.aggregate_type())
     }
 
-    /// Exact pair, then event type, then wildcard.
+    /// Exact pair, then event type, then the first pattern, then wildcard.
     pub(crate) fn find_by_name(&self, event_type: &str, aggregate_type: &str) -> Option<RouteId> {
         self.by_type
             .get(event_type)
             .and_then(|types| types.by_aggregate.get(aggregate_type).copied().or(types.any))
+            .or_else(|| self.find_by_pattern(event_type, aggregate_type))
             .or(self.wildcard)
+    }
+
+    fn find_by_pattern(&self, event_type: &str, aggregate_type: &str) -> Option<RouteId> {
+        let fits = |(event, aggregate, _): &&(Pattern, Pattern, RouteId)| {
+            event.matches(event_type) && aggregate.matches(aggregate_type)
+        };
+        self.patterns.iter().find(fits).map(|(_, _, route)| *route)
+    }
+
+    /// What holds for a route alone.
+    pub(crate) fn settings(&self, route: Option<RouteId>) -> Option<&RouteSettings> {
+        self.settings.get(route?)
     }
 
     pub(crate) fn receiver(&self, route: RouteId) -> Option<ReceiverId> {
@@ -268,37 +352,5 @@ impl RouteTable {
     /// How many receivers there are.
     pub(crate) fn receivers(&self) -> usize {
         self.sinks.len()
-    }
-}
-
-/// Several handlers in a row: the first that does not deliver decides.
-struct List(Vec<Arc<dyn Sink>>);
-
-impl Sink for List {
-    fn traits(&self) -> SinkTraits {
-        let in_process = self.0.iter().all(|sink| sink.traits().in_process);
-        SinkTraits { in_process, ..SinkTraits::HANDLER }
-    }
-
-    fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
-        Box::pin(async move {
-            let mut outcomes = Vec::with_capacity(batch.len());
-            for delivery in batch {
-                outcomes.push(self.send_one(delivery.clone()).await);
-            }
-            outcomes
-        })
-    }
-
-    fn send_one(&self, delivery: Delivery) -> BoxFuture<'_, Outcome> {
-        Box::pin(async move {
-            for sink in &self.0 {
-                match send_one(sink, sink.traits().send_timeout, delivery.clone()).await {
-                    Outcome::Delivered => {}
-                    outcome => return outcome,
-                }
-            }
-            Outcome::Delivered
-        })
     }
 }

@@ -1,19 +1,61 @@
 //! One call of a sink: its time is limited, and a panic in it is an outcome.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use postrider_core::{Delivery, Outcome, Sink};
+use postrider_core::{BoxFuture, Delivery, Outcome, Sink};
 
-use crate::catch::catch;
+use crate::catch::{catch, message};
 
 /// Sends one event.
 pub(crate) async fn send_one(sink: &Arc<dyn Sink>, timeout: Option<Duration>, delivery: Delivery) -> Outcome {
-    // The call itself is inside, since it too can panic.
-    let sending = pin!(async { sink.send_one(delivery).await });
-    match limited(timeout, catch(sending)).await {
-        Ok(Ok(outcome)) => outcome,
-        Ok(Err(panic)) => panicked(&panic),
-        Err(limit) => no_answer(limit),
+    limited(timeout, SendOne::new(sink, delivery)).await.unwrap_or_else(no_answer)
+}
+
+/// One event on its way to its sink. Every event goes through here, so this is one step, and not a future in a future.
+pub(crate) enum SendOne<'a> {
+    Begin(&'a dyn Sink, Delivery),
+    UnderWay(BoxFuture<'a, Outcome>),
+    /// Ended, or in the middle of a step.
+    Ended,
+}
+
+impl<'a> SendOne<'a> {
+    pub(crate) fn new(sink: &'a Arc<dyn Sink>, delivery: Delivery) -> Self {
+        Self::Begin(&**sink, delivery)
+    }
+}
+
+impl Future for SendOne<'_> {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        let step = std::mem::replace(&mut *self, Self::Ended);
+        // After a panic the future is gone, so that nobody sees what it left half done. The call itself is inside, since it too can panic.
+        let polled = catch_unwind(AssertUnwindSafe(move || {
+            let mut sending = match step {
+                Self::Begin(sink, delivery) => sink.send_one(delivery),
+                Self::UnderWay(sending) => sending,
+                Self::Ended => return Err(Outcome::unknown("asked again after its end")),
+            };
+            match sending.as_mut().poll(context) {
+                Poll::Ready(outcome) => Err(outcome),
+                Poll::Pending => Ok(sending),
+            }
+        }));
+        match polled {
+            Ok(Ok(sending)) => {
+                *self = Self::UnderWay(sending);
+                Poll::Pending
+            }
+            Ok(Err(outcome)) => Poll::Ready(outcome),
+            Err(panic) => Poll::Ready(panicked(&message(&*panic))),
+        }
     }
 }
 

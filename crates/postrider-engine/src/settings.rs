@@ -33,7 +33,7 @@ pub enum DeadHeads {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Most deliveries at once. Default 4.
+    /// Most deliveries to handlers at once. Default 4. An outside system says for itself how many it takes.
     pub workers: usize,
     /// Most hot events in memory, from their commit until they are settled. Default 1000.
     pub hot_queue: usize,
@@ -142,7 +142,7 @@ impl Settings {
     }
 }
 
-fn within<T: PartialOrd + std::fmt::Display>(
+pub(crate) fn within<T: PartialOrd + std::fmt::Display>(
     setting: &'static str,
     value: T,
     least: T,

@@ -5,7 +5,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use postrider_core::store::{Change, HoldReason};
+use postrider_core::{
+    Metrics,
+    store::{Change, HoldReason},
+};
 use tokio::time::Instant;
 use tracing::{error, warn};
 
@@ -22,8 +25,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             Some(due) if due <= now => {
                 let (verdicts, dropped) = lock(&shared.buffer).take_outcomes(shared.settings.settle_batch);
                 count_fenced(&shared, dropped);
-                settle(&shared, verdicts).await;
-                lock(&shared.buffer).end_settle();
+                let room = settle(&shared, verdicts).await;
+                lock(&shared.buffer).end_settle(room);
                 shared.progress.notify_waiters();
             }
             due => {
@@ -37,16 +40,18 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn settle(shared: &Shared, mut verdicts: Verdicts) {
+/// Settles these, and gives back the room that they had.
+async fn settle(shared: &Shared, mut verdicts: Verdicts) -> Verdicts {
     let mut pause = shared.settings.poll_min;
     while !verdicts.is_empty() {
         let (leases, settlements) = (verdicts.distinct_leases(), verdicts.settlements());
         let started = Instant::now();
         match shared.store.settle(&leases, settlements, shared.settings.retention).await {
             Ok(settled) if settled.lost.is_empty() => {
-                commit(shared, &verdicts);
-                shared.metrics.settled(settlements.len() as u64, started.elapsed());
-                return;
+                let (count, took) = (settlements.len() as u64, started.elapsed());
+                commit(shared, &mut verdicts);
+                shared.metrics.settled(count, took);
+                return verdicts;
             }
             Ok(settled) => {
                 warn!(lanes = ?settled.lost, "fenced: another instance took the lane, its events will be delivered there");
@@ -68,20 +73,51 @@ async fn settle(shared: &Shared, mut verdicts: Verdicts) {
         count_fenced(shared, dropped);
         verdicts = held;
     }
+    verdicts
 }
 
-fn commit(shared: &Shared, verdicts: &Verdicts) {
-    let mut sooner = false;
+/// How many events a settle said what of.
+#[derive(Default)]
+struct Tally {
+    delivered: u64,
+    failed: u64,
+    deferred: u64,
+    dead: u64,
+}
+
+impl Tally {
+    fn count(&mut self, change: &Change) {
+        match change {
+            Change::Done => self.delivered += 1,
+            Change::Wait { reason: HoldReason::Retry, .. } => self.failed += 1,
+            Change::Wait { .. } => self.deferred += 1,
+            Change::Dead { .. } => self.dead += 1,
+            Change::Attempt { .. } => {}
+        }
+    }
+
+    fn tell(&self, metrics: &dyn Metrics) {
+        (0..self.delivered).for_each(|_| metrics.delivered());
+        (0..self.failed).for_each(|_| metrics.failed());
+        (0..self.deferred).for_each(|_| metrics.deferred());
+        (0..self.dead).for_each(|_| metrics.dead());
+    }
+}
+
+fn commit(shared: &Shared, verdicts: &mut Verdicts) {
+    let (mut sooner, mut tally) = (false, Tally::default());
     let (work, claim, drained, (hot, cold)) = {
         let mut buffer = lock(&shared.buffer);
         let now = Instant::now();
-        for verdict in verdicts.iter() {
-            buffer.committed(verdict);
-            if let Change::Wait { after, .. } = verdict.settlement.change
-                && let Some(at) = now.checked_add(after)
+        for verdict in verdicts.drain() {
+            let change = &verdict.settlement.change;
+            tally.count(change);
+            if let Change::Wait { after, .. } = change
+                && let Some(at) = now.checked_add(*after)
             {
                 sooner |= buffer.due(at);
             }
+            buffer.committed(verdict);
         }
         (
             buffer.has_work(now),
@@ -90,16 +126,8 @@ fn commit(shared: &Shared, verdicts: &Verdicts) {
             buffer.depths(),
         )
     };
-    for settlement in verdicts.settlements() {
-        // What the fence refused did not happen, so it is counted only here.
-        match &settlement.change {
-            Change::Done => shared.metrics.delivered(),
-            Change::Wait { reason: HoldReason::Retry, .. } => shared.metrics.failed(),
-            Change::Wait { .. } => shared.metrics.deferred(),
-            Change::Dead { .. } => shared.metrics.dead(),
-            Change::Attempt { .. } => {}
-        }
-    }
+    // What the fence refused did not happen, so it is counted only here.
+    tally.tell(&*shared.metrics);
     if work {
         shared.work.notify_one();
     }

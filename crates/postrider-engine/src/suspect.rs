@@ -9,13 +9,19 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::{
-    buffer::Item, claim::source, deliver::deliver as send, engine::Shared, hand::InHand, judge::give_up, lock,
+    buffer::Item,
+    claim::source,
+    deliver::deliver as send,
+    engine::Shared,
+    hand::InHand,
+    judge::{give_up, max_attempts},
+    lock,
 };
 
 pub(crate) async fn deliver(mut hand: InHand<'_>) {
     let shared = hand.shared;
     let Some(item) = hand.first() else { return };
-    if item.attempts >= shared.settings.max_attempts {
+    if item.attempts >= max_attempts(shared, item) {
         return give_up(hand);
     }
     let (lease, counted) = (item.lease, count(shared, item).await);

@@ -4,6 +4,8 @@ use std::{error::Error as StdError, fmt, process::ExitCode};
 
 use postrider::{Error, sink::error_chain};
 
+use crate::config::Problems;
+
 /// A subcommand that could not run, or not to its end.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -28,6 +30,17 @@ impl Failure {
     /// It was asked for something that cannot be.
     pub(crate) fn usage(what: impl Into<String>) -> Self {
         Self { status: Status::Usage, what: what.into(), hint: None }
+    }
+
+    /// A configuration that cannot be used.
+    pub(crate) fn configuration(problems: Problems) -> Self {
+        Self::usage(problems.to_string())
+    }
+
+    /// Says of what it was.
+    pub(crate) fn of(mut self, place: &str) -> Self {
+        self.what = format!("{place}: {}", self.what);
+        self
     }
 
     /// Something could not be reached or used.

@@ -1,15 +1,23 @@
-//! The `postrider` command: a demo and benchmarks.
+//! The `postrider` command: a demo, benchmarks, and the relay.
 //!
 //! # Layout
 //!
+//! * `config/`: the configuration of a relay
+//! * `relay/`: what delivers as it says
+//! * `operations/`: logs, health and metrics
+//! * `commands/`: what operators ask and do, a file each
 //! * `demo/`: a small shop with an outbox, and the verdict on it
 //! * `bench/`: what is measured, one file each
 //! * `terminal`, `failure`, `signal`, `folder`: what every subcommand needs of its surroundings
 
 mod bench;
+mod commands;
+mod config;
 mod demo;
 mod failure;
 mod folder;
+mod operations;
+mod relay;
 mod signal;
 mod terminal;
 
@@ -40,6 +48,11 @@ struct CommandLine {
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Args),
+    Run(relay::Args),
+    Check(commands::check::Args),
+    Status(commands::status::Args),
+    Why(commands::why::Args),
+    Dead(commands::dead::Args),
     Bench(bench::Args),
 }
 
@@ -67,12 +80,19 @@ fn run(command: Command) -> Result<Verdict, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::unreachable("cannot start the runtime", &error))?;
-    log_to_stderr(match command {
-        Command::Demo(_) => demo::LOG_DEFAULT,
-        Command::Bench(_) => "error",
-    })?;
+    match &command {
+        Command::Demo(_) => log_to_stderr(demo::LOG_DEFAULT)?,
+        // Its configuration says what is logged.
+        Command::Run(_) => {}
+        _ => log_to_stderr("error")?,
+    }
     match command {
         Command::Demo(args) => runtime.block_on(demo::run(args)),
+        Command::Run(args) => runtime.block_on(relay::run(args)),
+        Command::Check(args) => runtime.block_on(commands::check::run(args)),
+        Command::Status(args) => runtime.block_on(commands::status::run(args)),
+        Command::Why(args) => runtime.block_on(commands::why::run(args)),
+        Command::Dead(args) => runtime.block_on(commands::dead::run(args)),
         Command::Bench(args) => runtime.block_on(bench::run(args)),
     }
 }

@@ -105,6 +105,11 @@ mod flaws {
     }
 
     #[test]
+    fn events_that_fail_because_one_before_them_did_are_found() {
+        breaks("ordered", Variant::BehindFails);
+    }
+
+    #[test]
     fn a_key_that_is_forgotten_when_it_was_passed_over_is_found() {
         breaks("ordered", Variant::PassedKeysForgotten);
     }

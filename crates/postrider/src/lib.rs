@@ -42,6 +42,7 @@
 //!   name of the database (`sslmode=verify-full`, `ssl-mode=VERIFY_IDENTITY`)
 //! * `drivers`: what is known of drivers other than sqlx. Each is a feature (`tokio-postgres`, `deadpool-postgres`, `diesel-async`,
 //!   `sea-orm`, `rusqlite`), and its transactions are passed to [`Outbox::write`] like any other
+//! * `file`, `http`, `nats`, `rabbitmq` and `redis`, each a feature: the sinks that events go to; [`format`](mod@format): how they look there
 //! * [`store`]: the verbs behind them, for those who write a store of their own
 
 mod connect;
@@ -50,13 +51,13 @@ pub use connect::{Connected, connect};
 pub use postrider_core::{
     AggregateType, Backoff, BatchOrder, BlockingCallerTx, BoxFuture, CallerTx, ConfigError, Delivery, Error,
     Event, EventBuilder, EventError, EventId, EventType, Fate, GLOBAL_AGGREGATE, Health, Interceptor,
-    IntoEvent, IntoOutcome, Metrics, Outcome, OwnedTx, Payload, Result, RetryPolicy, SchemaError, Sink,
-    SinkTraits, Source, Store, StoreError, StoreErrorKind, Target, Timestamp, TraceContext, TxSource,
-    WriteHook, event, handler, id, interceptor, metrics, rng, sink, store,
+    IntoEvent, IntoOutcome, Metrics, Outcome, OwnedTx, Pattern, Payload, Result, RetryPolicy, SchemaError,
+    Sink, SinkTraits, Source, Store, StoreError, StoreErrorKind, Target, Timestamp, TraceContext, TxSource,
+    WriteHook, event, format, handler, id, interceptor, metrics, rng, sink, store,
 };
 pub use postrider_engine::{
-    DeadHeads, Engine, KeyOrder, Outbox, OutboxBuilder, Parts, Receipt, Receipts, Routes, Settings,
-    ShutdownReport, Tx, Writer, memory, routes, trace,
+    DeadHeads, Engine, KeyOrder, Outbox, OutboxBuilder, Parts, Receipt, Receipts, Route, RouteSettings,
+    Routes, Settings, ShutdownReport, Tx, Writer, memory, routes, trace,
 };
 #[cfg(feature = "macros")]
 pub use postrider_macros::{AggregateType, EventType};
@@ -135,4 +136,34 @@ pub mod postgres {
 ))]
 pub mod drivers {
     pub use postrider_drivers::*;
+}
+
+/// Lines of JSON in a file or on standard output as sinks.
+#[cfg(feature = "file")]
+pub mod file {
+    pub use postrider_file::*;
+}
+
+/// HTTP batches and webhooks as sinks.
+#[cfg(feature = "http")]
+pub mod http {
+    pub use postrider_http::*;
+}
+
+/// NATS JetStream as a sink.
+#[cfg(feature = "nats")]
+pub mod nats {
+    pub use postrider_nats::*;
+}
+
+/// RabbitMQ as a sink.
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq {
+    pub use postrider_rabbitmq::*;
+}
+
+/// Redis Streams as a sink.
+#[cfg(feature = "redis")]
+pub mod redis {
+    pub use postrider_redis::*;
 }

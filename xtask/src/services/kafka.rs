@@ -101,7 +101,8 @@ fn configuration(entry: &Entry, data: PathBuf) -> String {
          transaction.state.log.num.partitions=1\n\
          share.coordinator.state.topic.replication.factor=1\n\
          share.coordinator.state.topic.min.isr=1\n\
-         group.initial.rebalance.delay.ms=0\n",
+         group.initial.rebalance.delay.ms=0\n\
+         auto.create.topics.enable=false\n",
         data = data.display(),
     )
 }

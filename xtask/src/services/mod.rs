@@ -49,7 +49,8 @@ const ALL: &[&dyn Server] = &[
 ];
 
 /// What `cargo xtask test` starts.
-const FOR_TESTS: &[&str] = &["postgres", "postgres15", "pgbouncer", "mariadb"];
+const FOR_TESTS: &[&str] =
+    &["postgres", "postgres15", "pgbouncer", "mariadb", "kafka", "rabbitmq", "nats", "redis"];
 
 /// One of the commands of `cargo xtask services`.
 pub(crate) enum Command<'a> {

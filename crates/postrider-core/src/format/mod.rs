@@ -1,13 +1,16 @@
-//! How an event looks outside: a body, a content type and headers, for sinks to put into the words of their protocol.
+//! How an event looks outside, for sinks to put into the words of their protocol: a body, a content type and headers
+//! ([`Format`]), and the place that it goes to ([`Destination`]).
 
 mod base64;
 mod cloud_events;
+mod destination;
 #[cfg(test)]
 mod tests;
 
 use std::borrow::Cow;
 
 pub use cloud_events::{BATCH_CONTENT_TYPE, CloudEvents, STRUCTURED_CONTENT_TYPE};
+pub use destination::{Destination, TemplateError};
 
 use crate::Event;
 

@@ -9,11 +9,13 @@
 //! * **parked** events, which stand behind a held key and come back when it is freed.
 
 mod claim;
+mod features;
 mod lane;
 mod operate;
 mod settle;
 
 pub use claim::{Admission, Claim, Claimed, ClaimedEvent, Glance, LaneClaim, Position, Trail, Undecodable};
+pub use features::{Defaults, Features, Keeps};
 pub use lane::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Taken, Token};
 pub use operate::{DeadLetter, EventStatus, Hold, HoldReason, Stats};
 pub use settle::{Change, Settled, Settlement};
@@ -25,17 +27,6 @@ use crate::{BoxFuture, EventId, Result, Target};
 /// An event's place in the order of its outbox.
 pub type Seq = u64;
 
-/// What a store can do, as data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Features {
-    /// How many lanes it has.
-    pub lanes: u32,
-    /// Whether its clock is that of a server which all instances share. SQLite's is the host's.
-    pub shared_clock: bool,
-    /// Whether a transaction can commit behind one with larger `seq`. SQLite has one writer, so it cannot.
-    pub late_commits: bool,
-}
-
 /// A database with an outbox in it.
 ///
 /// Every verb is safe to repeat. `join` to `settle` belong to the engine; a settle, and
@@ -43,6 +34,11 @@ pub struct Features {
 pub trait Store: Send + Sync + 'static {
     /// What this store can do.
     fn features(&self) -> Features;
+
+    /// How an outbox on it is set unless its user says otherwise; none for the usual defaults.
+    fn defaults(&self) -> Option<Defaults> {
+        None
+    }
 
     /// The table that events are inserted into.
     fn target(&self) -> &Target;

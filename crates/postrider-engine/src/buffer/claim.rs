@@ -126,10 +126,17 @@ impl Buffer {
             self.look_again(lane, seq);
         }
         self.note_clock(claimed.now);
+        let seqs = || items.iter().map(|item| item.seq);
+        self.left_more = seqs().min().zip(seqs().max()).filter(|_| claimed.more && plan.backlog.is_none());
         let mut count = 0;
+        // The lease of the item before, and whether what was claimed under it is for us: that of the next is mostly the same.
+        let (mut known, mut ours) = (None, false);
         for item in items {
             let lane = item.lease.lane;
-            let ours = self.lanes.get(&lane).is_some_and(|owned| owned.may_take(Some(item.lease)));
+            if known != Some(item.lease) {
+                known = Some(item.lease);
+                ours = self.lanes.get(&lane).is_some_and(|owned| owned.may_take(known));
+            }
             if !ours || self.tracked.contains(item.seq) {
                 continue;
             }
@@ -185,9 +192,7 @@ impl Buffer {
         self.claiming = false;
         self.passed += u64::from(std::mem::take(&mut self.passing));
         self.held_meanwhile.clear();
-        for seq in std::mem::take(&mut self.settled_meanwhile) {
-            self.tracked.remove(seq);
-        }
+        self.tracked.remove_settled();
     }
 
     pub(super) fn look_again(&mut self, lane: Lane, seq: Seq) {

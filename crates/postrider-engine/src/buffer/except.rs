@@ -42,14 +42,21 @@ impl Plan {
     ) -> Vec<Item> {
         let leases: BTreeMap<Lane, Lease> =
             self.claim.lanes.iter().map(|claim| (claim.lease.lane, claim.lease)).collect();
+        let mut items = Vec::with_capacity(events.len());
         // Names and keys may be far from the processor. It fetches several of them at once if little else is done in between.
         let slots: Vec<usize> = events.iter().map(|event| slot_of(&event.event, routes)).collect();
         let numbers: Vec<Option<u64>> =
             events.iter().map(|event| Some(hash::of_key(key_of(&event.event)?))).collect();
-        let item = |((event, slot), number): ((ClaimedEvent, usize), Option<u64>)| {
-            let lease = *leases.get(&event.lane)?;
+        let mut lease: Option<Lease> = None;
+        for ((event, slot), number) in events.into_iter().zip(slots).zip(numbers) {
+            // Mostly that of the one before.
+            if lease.is_none_or(|lease| lease.lane != event.lane) {
+                lease = leases.get(&event.lane).copied();
+            }
+            let Some(lease) = lease else { continue };
             let key = key_of(&event.event).filter(|_| ordering == KeyOrder::Kept || event.held).cloned();
-            Some(Item {
+            items.push(Item {
+                along: false,
                 weight_bytes: event.event.as_ref().map_or(EVENT_FLAT_BYTES, Event::weight_bytes),
                 key_number: number.filter(|_| key.is_some()).unwrap_or_else(|| hash::of_seq(event.seq)),
                 cargo: event.event.map_err(Box::new),
@@ -60,9 +67,9 @@ impl Plan {
                 source: Source::Cold,
                 key,
                 slot,
-            })
-        };
-        events.into_iter().zip(slots).zip(numbers).filter_map(item).collect()
+            });
+        }
+        items
     }
 
     /// Whether the next claim will begin further on.

@@ -38,6 +38,7 @@ impl Buffer {
             key: None,
             key_number: hash::of_seq(placed.seq),
             slot,
+            along: false,
             weight_bytes,
         };
         self.track(&item);

@@ -59,7 +59,7 @@ impl Buffer {
             .keys
             .iter_mut()
             .filter(|(of, _)| of.lane == lane)
-            .flat_map(|(_, followers)| followers.drain(..).map(|item| item.seq))
+            .flat_map(|(_, followers)| followers.take().into_iter().map(|item| item.seq))
             .collect();
         waiting.into_iter().for_each(|seq| self.untrack(seq));
     }
@@ -68,7 +68,7 @@ impl Buffer {
     pub(super) fn forget(&mut self, item: Item) {
         self.untrack(item.seq);
         let followers = item.key_of_lane().and_then(|key| self.keys.remove(&key));
-        followers.unwrap_or_default().into_iter().for_each(|follower| self.untrack(follower.seq));
+        followers.unwrap_or_default().take().into_iter().for_each(|follower| self.untrack(follower.seq));
     }
 
     /// Forgets everything: a task of the engine has ended by a panic, and nobody knows what it left half done. The lanes are
@@ -118,17 +118,43 @@ impl Buffer {
         self.lanes.values().map(|lane| (lane.lease, lane.suspect_to)).collect()
     }
 
-    /// What has to be marked in the table before these events are sent, with room for those that come next.
+    /// What has to be marked in the table before these events are sent, with room for those that come next. If one of their lanes has
+    /// to be, all of them are, and up to the same place: marked each at its own time, nearly every claim would have to write.
     pub(crate) fn marks(&self, claimed: &Claimed, ahead: Seq) -> Vec<(Lease, Seq)> {
-        let mut marks: BTreeMap<Lane, (Lease, Seq)> = BTreeMap::new();
-        for event in &claimed.events {
-            let Some(lane) = self.lanes.get(&event.lane).filter(|lane| event.seq > lane.sent_to) else {
-                continue;
-            };
-            let mark = marks.entry(event.lane).or_insert((lane.lease, 0));
-            mark.1 = mark.1.max(event.seq.saturating_add(ahead));
+        // Events of a lane stand together, more or less.
+        let groups = || claimed.events.chunk_by(|one, next| one.lane == next.lane);
+        let lane_of = |events: &[ClaimedEvent]| self.lanes.get(&events.first()?.lane);
+        let beyond = |events: &[ClaimedEvent]| {
+            let last = events.iter().map(|event| event.seq).max();
+            lane_of(events).is_some_and(|lane| last > Some(lane.sent_to))
+        };
+        if !groups().any(beyond) {
+            return Vec::new();
         }
-        marks.into_values().collect()
+        let last = claimed.events.iter().map(|event| event.seq).max().unwrap_or_default();
+        let mark = last.saturating_add(ahead);
+        let lanes: BTreeMap<Lane, Lease> =
+            groups().filter_map(lane_of).map(|lane| (lane.lease.lane, lane.lease)).collect();
+        lanes.into_values().map(|lease| (lease, mark)).collect()
+    }
+
+    /// What to mark while a claim runs, so that it has not to be waited for afterwards: the last one left something, and one as long would go
+    /// beyond the marks of the lanes that were marked last.
+    pub(crate) fn marks_ahead(&self, plan: &Plan, ahead: Seq) -> Vec<(Lease, Seq)> {
+        let Some((first, last)) = self.left_more.filter(|_| plan.backlog.is_none()) else {
+            return Vec::new();
+        };
+        let next = last.saturating_add(last.saturating_sub(first));
+        let marked = self.lanes.values().map(|lane| lane.sent_to).max().unwrap_or_default();
+        if next <= marked || marked < first {
+            return Vec::new();
+        }
+        let lanes = plan
+            .claim
+            .lanes
+            .iter()
+            .filter(|lane| self.lanes.get(&lane.lease.lane).is_some_and(|owned| owned.sent_to == marked));
+        lanes.map(|lane| (lane.lease, next.saturating_add(ahead))).collect()
     }
 
     /// The table knows how far events may be under way.

@@ -11,9 +11,11 @@
 mod behind;
 mod claim;
 mod except;
+mod followers;
 mod hot;
 mod lanes;
 mod outcomes;
+mod pace;
 mod queues;
 mod receivers;
 mod suspects;
@@ -44,11 +46,13 @@ use crate::{
     lineup::Lineup,
     lock,
     receiver::Receiver,
-    routes::{ReceiverId, RouteTable},
+    routes::{ReceiverId, RouteId, RouteTable},
     settings::{KeyOrder, Settings},
 };
 use behind::Behind;
 pub(crate) use except::Plan;
+use followers::Followers;
+use pace::Pace;
 use tracker::Tracker;
 pub(crate) use verdicts::{Verdict, Verdicts};
 
@@ -90,12 +94,19 @@ pub(crate) struct Item {
     pub(crate) key: Option<Arc<str>>,
     /// The number of its key, or of itself.
     pub(crate) key_number: u64,
+    /// It is under way together with earlier events of its key.
+    pub(crate) along: bool,
     /// Its route, plus one; zero if it has none.
     slot: usize,
     weight_bytes: usize,
 }
 
 impl Item {
+    /// Its route, if it has one.
+    pub(crate) fn route(&self) -> Option<RouteId> {
+        self.slot.checked_sub(1)
+    }
+
     /// The key that is busy with it.
     fn key_of_lane(&self) -> Option<KeyOfLane> {
         let (lane, number) = (self.lease.lane, self.key_number);
@@ -113,6 +124,9 @@ pub(crate) struct Hand {
     pub(crate) items: VecDeque<Item>,
     /// None of them is sent after this moment.
     pub(crate) until: Option<Instant>,
+    /// When they were taken, and how many that were that were not put back.
+    taken_at: Instant,
+    taken: usize,
     slot: usize,
     /// Sent to see whether the receiver is back.
     probe: bool,
@@ -196,7 +210,7 @@ pub(crate) struct Buffer {
     /// Counts takes modulo three: two for hot, one for cold.
     turn: u8,
     /// Busy keys, with what waits behind them.
-    keys: HashMap<KeyOfLane, VecDeque<Item>, QuickState>,
+    keys: HashMap<KeyOfLane, Followers, QuickState>,
     tracked: Tracker,
     /// Places in the hot queue for events that are about to commit.
     reserved: BTreeMap<Seq, Item>,
@@ -205,7 +219,7 @@ pub(crate) struct Buffer {
     /// How many events of each slot are in memory.
     slot_counts: Vec<usize>,
     bytes: usize,
-    /// A claim is under way. What is settled meanwhile lingers below until it has returned.
+    /// A claim is under way. What is settled meanwhile stays tracked until it has returned, and keys that are held meanwhile are noted.
     claiming: bool,
     /// The claim under way passes rows over, and how many such claims have returned; and how many had when the settle under way began.
     passing: bool,
@@ -215,6 +229,8 @@ pub(crate) struct Buffer {
     starved_since: Option<Instant>,
     /// Memory is full and drains slowly: claims look beyond what fills it, and each slot has a share.
     sharing: bool,
+    /// The first and the last event of the last claim of the lanes' own positions, if it left something.
+    left_more: Option<(Seq, Seq)>,
     /// What claims have passed over; shared with the claim under way.
     behind: Arc<Mutex<Behind>>,
     /// The slot whose backlog was read last, and whether the lanes' own positions have their turn now.
@@ -224,11 +240,12 @@ pub(crate) struct Buffer {
     returning: bool,
     /// When the next waiting event is due, as far as is known.
     due_at: Option<Instant>,
-    settled_meanwhile: Vec<Seq>,
     held_meanwhile: HashSet<KeyOfLane, QuickState>,
     /// Events that are being sent.
     sending: usize,
     outcomes: Verdicts,
+    /// What outcomes had room in that are settled now.
+    outcomes_room: Verdicts,
     outcomes_since: Option<Instant>,
     /// Outcomes that a settle under way writes.
     settling: usize,
@@ -244,6 +261,8 @@ pub(crate) struct Buffer {
     receivers: Vec<Receiver>,
     /// The receiver of each slot.
     receiver_of: Vec<usize>,
+    /// The pace of each slot.
+    paces: Vec<Pace>,
     /// Most events in memory for a receiver that is down.
     probes: usize,
     /// Workers that handlers in this process have between them, how many of them are busy, and how many one slot may have.
@@ -262,6 +281,10 @@ impl Buffer {
             .collect();
         let receiver_of: Vec<usize> = std::iter::once(0)
             .chain((0..routes.len()).map(|route| routes.receiver(route).map_or(0, |id| id + 1)))
+            .collect();
+        let paces = std::iter::once(None)
+            .chain((0..routes.len()).map(|route| routes.settings(Some(route))))
+            .map(Pace::of)
             .collect();
         let of_handlers = |slot: &&usize| receivers.get(**slot).is_some_and(Receiver::is_in_process);
         // One type whose handler hangs must not take the last worker from the others.
@@ -285,15 +308,16 @@ impl Buffer {
             passed_before_settle: 0,
             starved_since: None,
             sharing: false,
+            left_more: None,
             behind: Arc::default(),
             walked_slot: 0,
             main_turn: true,
             returning: false,
             due_at: None,
-            settled_meanwhile: Vec::new(),
             held_meanwhile: HashSet::default(),
             sending: 0,
             outcomes: Verdicts::default(),
+            outcomes_room: Verdicts::default(),
             outcomes_since: None,
             settling: 0,
             clock: None,
@@ -306,6 +330,7 @@ impl Buffer {
             workers_of_slot: settings.workers - usize::from(others && settings.workers > 1),
             receivers,
             receiver_of,
+            paces,
             accepting: true,
         }
     }
@@ -337,7 +362,7 @@ impl Buffer {
     pub(crate) fn give_back(&mut self) -> usize {
         let suspects: usize = self.lanes.values_mut().map(|lane| lane.suspects.drain(..).count()).sum();
         let queued = self.hot.extract(|_| false).len() + self.cold.extract(|_| false).len() + suspects;
-        let waiting: usize = self.keys.values_mut().map(|followers| followers.drain(..).count()).sum();
+        let waiting: usize = self.keys.values_mut().map(|followers| followers.take().len()).sum();
         self.keys.clear();
         self.tracked.clear();
         queued + waiting

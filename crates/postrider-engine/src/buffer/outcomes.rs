@@ -9,8 +9,7 @@ impl Buffer {
             return false;
         }
         self.sending = self.sending.saturating_sub(verdicts.len());
-        let delivered = verdicts.iter().filter(|verdict| verdict.settlement.change == Change::Done);
-        let back = self.note_delivered(hand, delivered.map(|verdict| verdict.key_number));
+        let back = self.note_delivered(hand, verdicts.delivered());
         self.outcomes.append(verdicts);
         self.outcomes_since.get_or_insert(now);
         back
@@ -30,7 +29,7 @@ impl Buffer {
     /// Takes outcomes to settle. Those of a lane that was lost meanwhile are dropped here; the second value says how
     /// many.
     pub(crate) fn take_outcomes(&mut self, most: usize) -> (Verdicts, u64) {
-        let taken = self.outcomes.take(most);
+        let taken = self.outcomes.take(most, std::mem::take(&mut self.outcomes_room));
         if self.outcomes.is_empty() {
             self.outcomes_since = None;
         }
@@ -40,17 +39,22 @@ impl Buffer {
         (held, dropped)
     }
 
-    /// The settle under way has come to its end.
-    pub(crate) fn end_settle(&mut self) {
+    /// The settle under way has come to its end. The next outcomes have the room that its own had: room that grows with each batch is
+    /// copied each time that it grows.
+    pub(crate) fn end_settle(&mut self, mut room: Verdicts) {
+        room.clear();
+        self.outcomes_room = room;
         self.settling = 0;
+        self.tracked.tidy();
     }
 
     /// Parts verdicts into those whose lease still holds as far as we know, and a number of dropped ones.
     pub(crate) fn still_held(&mut self, verdicts: Verdicts) -> (Verdicts, u64) {
-        let (held, dropped) =
+        let (held, mut dropped) =
             verdicts.part(|lease| self.lanes.get(&lease.lane).is_some_and(|lane| lane.lease == lease));
-        for verdict in dropped.iter() {
-            let settlement = verdict.settlement;
+        let count = dropped.len() as u64;
+        for verdict in dropped.drain() {
+            let settlement = &verdict.settlement;
             // If the lane was taken anew, the event is pending under the new lease and nobody else will look at it.
             self.look_again(settlement.lane, settlement.seq);
             self.leave(verdict.lease, settlement);
@@ -58,12 +62,12 @@ impl Buffer {
                 self.give_back_followers(key);
             }
         }
-        (held, dropped.len() as u64)
+        (held, count)
     }
 
     /// A settle was committed: keys move on, or their followers are given back to wait in the table.
-    pub(crate) fn committed(&mut self, verdict: Verdict<'_>) {
-        let settlement = verdict.settlement;
+    pub(crate) fn committed(&mut self, verdict: Verdict) {
+        let settlement = &verdict.settlement;
         self.leave(verdict.lease, settlement);
         // A claim that passes rows over does not come back to those that were due: if it met this one before the settle was known to be
         // committed, it left it to us.
@@ -82,23 +86,32 @@ impl Buffer {
     }
 
     /// The next event of the key lines up.
-    fn free(&mut self, verdict: Verdict<'_>) {
+    fn free(&mut self, verdict: Verdict) {
+        let held = verdict.settlement.held;
         let Some(key) = key_of_lane(verdict) else { return };
         let Entry::Occupied(mut followers) = self.keys.entry(key) else { return };
+        if !followers.get_mut().departs() {
+            return;
+        }
         match followers.get_mut().pop_front() {
             Some(next) => self.line_up(next),
             None => {
                 followers.remove();
-                self.returning |= verdict.settlement.held;
+                self.returning |= held;
             }
         }
     }
 
     /// The key waits in the table from now on: a later claim meets its followers there and parks them.
     pub(super) fn give_back_followers(&mut self, key: KeyOfLane) {
-        for follower in self.keys.remove(&key).unwrap_or_default() {
+        let mut busy = self.keys.remove(&key).unwrap_or_default();
+        for follower in busy.take() {
             self.look_again(follower.lease.lane, follower.seq);
             self.untrack(follower.seq);
+        }
+        if !busy.departs() {
+            // Others of the key are under way: what comes meanwhile waits for them.
+            self.keys.insert(key.clone(), busy);
         }
         if self.claiming {
             // The claim under way may not have seen the hold, and may bring followers along.
@@ -112,16 +125,16 @@ impl Buffer {
             lane.suspect_under_way &= settlement.seq > lane.suspect_to;
         }
         if self.claiming && !broken::is(Variant::TrackerForgets) {
-            self.uncount(settlement.seq);
-            self.settled_meanwhile.push(settlement.seq);
+            self.untrack_after_claim(settlement.seq);
         } else {
-            self.untrack(settlement.seq);
+            // The end of the settle is soon enough to tidy up.
+            self.untrack_untidily(settlement.seq);
         }
     }
 }
 
 /// The key that is busy with the event of a verdict.
-fn key_of_lane(verdict: Verdict<'_>) -> Option<KeyOfLane> {
+fn key_of_lane(verdict: Verdict) -> Option<KeyOfLane> {
     let Verdict { settlement, key_number: number, .. } = verdict;
-    settlement.key.clone().map(|key| KeyOfLane { lane: settlement.lane, key, number })
+    settlement.key.map(|key| KeyOfLane { lane: settlement.lane, key, number })
 }

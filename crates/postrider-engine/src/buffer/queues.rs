@@ -7,6 +7,10 @@ use super::*;
 /// Most events that a worker takes for a handler at once. It gives back the rest as soon as one of them takes its time.
 const HAND_MAX: usize = 128;
 
+/// Sharing what takes less time than this is not worth it: until a sleeping thread is awake, it would be done. With shares of ever smaller
+/// rests two threads slept a third of their time.
+const HAND_WORTH: Duration = Duration::from_micros(50);
+
 impl Buffer {
     pub(super) fn enter(&mut self, item: Item) {
         self.track(&item);
@@ -14,39 +18,38 @@ impl Buffer {
             match self.keys.entry(key) {
                 Entry::Occupied(_) if broken::is(Variant::TwoOfAKey) => {}
                 Entry::Occupied(mut busy) => return busy.get_mut().push_back(item),
-                Entry::Vacant(free) => _ = free.insert(VecDeque::new()),
+                Entry::Vacant(free) => _ = free.insert(Followers::default()),
             }
         }
         self.line_up(item);
     }
 
     pub(super) fn line_up(&mut self, item: Item) {
-        if let Some(item) = self.without_suspects(item, VecDeque::push_back) {
-            match item.source {
-                Source::Hot => self.hot.push(item.slot, item),
-                Source::Cold => self.cold.push(item.slot, item),
-            }
+        match self.suspects_beside(&item) {
+            Some(suspects) => suspects.push_back(item),
+            None => self.queue_of(item.source).push(item.slot, item),
         }
     }
 
     pub(super) fn line_up_first(&mut self, item: Item) {
-        if let Some(item) = self.without_suspects(item, VecDeque::push_front) {
-            match item.source {
-                Source::Hot => self.hot.push_front(item.slot, item),
-                Source::Cold => self.cold.push_front(item.slot, item),
-            }
+        match self.suspects_beside(&item) {
+            Some(suspects) => suspects.push_front(item),
+            None => self.queue_of(item.source).push_front(item.slot, item),
         }
     }
 
-    /// Suspects stand apart.
-    fn without_suspects(&mut self, item: Item, push: fn(&mut VecDeque<Item>, Item)) -> Option<Item> {
-        let Some(lane) = self.lanes.get_mut(&item.lease.lane).filter(|lane| item.seq <= lane.suspect_to)
-        else {
-            return Some(item);
-        };
-        push(&mut lane.suspects, item);
+    fn queue_of(&mut self, source: Source) -> &mut Lineup<Item> {
+        match source {
+            Source::Hot => &mut self.hot,
+            Source::Cold => &mut self.cold,
+        }
+    }
+
+    /// Suspects stand apart: where this one does, if it is one.
+    fn suspects_beside(&mut self, item: &Item) -> Option<&mut VecDeque<Item>> {
+        let lane = self.lanes.get_mut(&item.lease.lane).filter(|lane| item.seq <= lane.suspect_to)?;
         self.alone_since.get_or_insert_with(Instant::now);
-        None
+        Some(&mut lane.suspects)
     }
 
     /// What to send next: hot and cold in turn, two to one, routes in turn within each.
@@ -70,35 +73,63 @@ impl Buffer {
             Some(turn) => (true, Some(turn)),
             None => (false, second.turn(open)),
         };
-        let Some((slot, queued)) = turn else { return Next::Wait(self.next_probe(now)) };
+        let Some((slot, queued)) = turn else { return Next::Wait(self.next_opening(now)) };
         let alone = self.hot.waiting() + self.cold.waiting() == 1;
         let most = self.most_of(slot, queued, alone).max(1);
-        let items =
+        let mut items =
             if from_first == hot_first { self.hot.take(slot, most) } else { self.cold.take(slot, most) };
         self.turn = (self.turn + 1) % 3;
-        Next::Send(self.hand(slot, items))
+        if self.receiver(slot).is_some_and(|receiver| receiver.keeps_order && receiver.is_up()) {
+            self.take_along(slot, &mut items, most);
+        }
+        Next::Send(self.hand(slot, items, now))
+    }
+
+    /// Fills a batch with what waits behind its events, for a receiver that keeps the order of a key within it. A key that is held in the
+    /// table comes back one by one, and so do suspects.
+    fn take_along(&mut self, slot: usize, items: &mut VecDeque<Item>, most: usize) {
+        for place in 0..items.len() {
+            let Some(first) = items.get(place).filter(|first| !first.held && items.len() < most) else {
+                continue;
+            };
+            let suspect_to = self.lanes.get(&first.lease.lane).map_or(Seq::MAX, |lane| lane.suspect_to);
+            let Some(followers) = first.key_of_lane().and_then(|key| self.keys.get_mut(&key)) else {
+                continue;
+            };
+            let may = |item: &Item| item.slot == slot && !item.held && item.seq > suspect_to;
+            while items.len() < most {
+                let Some(next) = followers.take_along(may) else { break };
+                items.push_back(next);
+            }
+        }
+    }
+
+    /// What was under way together with earlier events of its key, and was not sent or not taken, waits behind them again.
+    pub(super) fn line_up_behind(&mut self, mut item: Item) {
+        item.along = false;
+        let Some(key) = item.key_of_lane() else { return self.line_up_first(item) };
+        let followers = self.keys.entry(key).or_default();
+        // Those before it may have gone meanwhile: then it is the first.
+        if followers.departs() {
+            self.line_up_first(item);
+        } else {
+            followers.push_front(item);
+        }
     }
 
     /// How many events of a slot one worker takes: a batch for a sink; for a handler that nobody else waits beside a few, and no more
-    /// than leave some for the other workers; otherwise one.
+    /// than leave some for the other workers, unless they are done sooner than another would come; otherwise one.
     fn most_of(&self, slot: usize, queued: usize, alone: bool) -> usize {
         self.receiver(slot).map_or(1, |receiver| {
             if receiver.batch_max > 1 {
                 let probes = if receiver.is_up() { usize::MAX } else { self.probes };
-                receiver.batch_max.min(probes)
+                receiver.batch_max.min(probes).min(self.paces.get(slot).map_or(1, |pace| pace.batch_max))
             } else if receiver.is_up() && alone {
-                (queued / self.workers.max(1)).min(HAND_MAX)
+                (queued / self.workers.max(1)).max(receiver.sent_within(HAND_WORTH)).min(HAND_MAX)
             } else {
                 1
             }
         })
-    }
-
-    pub(super) fn begin_sending(&mut self, lane: Lane) {
-        self.sending += 1;
-        if let Some(lane) = self.lanes.get_mut(&lane) {
-            lane.busy += 1;
-        }
     }
 
     /// Whether anything can be sent now.

@@ -17,46 +17,63 @@ impl Buffer {
     pub(super) fn is_open(&self, slot: usize, now: Instant) -> bool {
         self.receiver(slot).is_some_and(|receiver| {
             receiver.lets_through(now)
+                && self.paces.get(slot).is_none_or(|pace| pace.lets_through(now))
                 && if receiver.is_in_process() {
                     self.handlers_busy < self.workers && receiver.busy < self.workers_of_slot
                 } else {
-                    receiver.busy < self.workers
+                    receiver.busy < receiver.concurrent.unwrap_or(self.workers)
                 }
         })
     }
 
-    /// When the first receiver that is down lets a probe through.
-    pub(super) fn next_probe(&self, now: Instant) -> Option<Instant> {
-        self.receivers.iter().filter_map(|receiver| receiver.opens_at(now)).min()
+    /// When the first receiver that lets nothing through does, or the first route that has to keep its pace may go on.
+    pub(super) fn next_opening(&self, now: Instant) -> Option<Instant> {
+        let receivers = self.receivers.iter().filter_map(|receiver| receiver.opens_at(now));
+        receivers.chain(self.paces.iter().filter_map(|pace| pace.opens_at(now))).min()
     }
 
     /// Takes a worker for what is about to be sent.
-    pub(super) fn hand(&mut self, slot: usize, items: VecDeque<Item>) -> Hand {
+    pub(super) fn hand(&mut self, slot: usize, items: VecDeque<Item>, now: Instant) -> Hand {
+        self.sending += items.len();
         for item in &items {
-            self.begin_sending(item.lease.lane);
+            self.lanes.get_mut(&item.lease.lane).into_iter().for_each(|lane| lane.busy += 1);
         }
+        self.paces.get_mut(slot).into_iter().for_each(|pace| pace.sending(now));
+        self.receiver_mut(slot).into_iter().for_each(|receiver| receiver.spaced(items.len(), now));
         let receiver = self.receiver_mut(slot);
         let in_process = receiver.as_ref().is_some_and(|receiver| receiver.is_in_process());
         let probe = receiver.as_ref().is_some_and(|receiver| !receiver.is_up());
         let since = receiver.map_or(0, Receiver::sending);
         self.handlers_busy += usize::from(in_process);
         let receiver = self.receiver_of.get(slot).and_then(|receiver| receiver.checked_sub(1));
-        Hand { receiver, since, items, slot, probe, until: self.first_deadline }
+        let (taken_at, taken) = (now, items.len());
+        Hand { receiver, since, items, until: self.first_deadline, taken_at, taken, slot, probe }
     }
 
     /// The worker is free again. What it still has in its hand was not sent: it lines up again, at the front.
     pub(crate) fn end_hand(&mut self, hand: &mut Hand, now: Instant) {
         let in_process = self.receiver(hand.slot).is_some_and(Receiver::is_in_process);
         self.handlers_busy = self.handlers_busy.saturating_sub(usize::from(in_process));
-        self.receiver_mut(hand.slot).into_iter().for_each(|receiver| receiver.ended(hand.probe, now));
-        self.put_back(&mut hand.items);
+        self.put_back(hand);
+        if let Some(receiver) = self.receiver_mut(hand.slot) {
+            receiver.ended(hand.probe, now);
+            receiver.note_pace(hand.taken, now.saturating_duration_since(hand.taken_at));
+        }
     }
 
     /// What a worker has in its hand and cannot send at once goes back, for others to send.
-    pub(crate) fn put_back(&mut self, items: &mut VecDeque<Item>) {
+    pub(crate) fn put_back(&mut self, hand: &mut Hand) {
+        hand.taken -= hand.items.len();
+        self.line_up_again(&mut hand.items);
+    }
+
+    /// What was not sent, or not tried, lines up again where it stood.
+    pub(crate) fn line_up_again(&mut self, items: &mut VecDeque<Item>) {
         while let Some(item) = items.pop_back() {
-            if let Some(item) = self.back_from_sending(item) {
-                self.line_up_first(item);
+            match self.back_from_sending(item) {
+                Some(item) if item.along => self.line_up_behind(item),
+                Some(item) => self.line_up_first(item),
+                None => {}
             }
         }
     }
@@ -143,7 +160,7 @@ impl Buffer {
     /// What waits behind a probe need not wait in memory.
     fn shed_followers(&mut self, item: &Item) {
         let Some(key) = item.key_of_lane() else { return };
-        let followers = self.keys.get_mut(&key).map(std::mem::take).unwrap_or_default();
+        let followers = self.keys.get_mut(&key).map(Followers::take).unwrap_or_default();
         if !followers.is_empty() && self.claiming {
             // What a claim under way brings of this key would come before those that go back now.
             self.held_meanwhile.insert(key);

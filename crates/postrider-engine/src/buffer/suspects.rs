@@ -30,7 +30,7 @@ impl Buffer {
         self.suspect_turn = lane;
         self.alone_since = Some(now);
         let slot = item.slot;
-        let hand = self.hand(slot, VecDeque::from([item]));
+        let hand = self.hand(slot, VecDeque::from([item]), now);
         self.receiver_mut(slot).into_iter().for_each(|receiver| receiver.suspect_went_last = true);
         Some(hand)
     }

@@ -8,13 +8,15 @@ use postrider_core::{Source, store::Seq};
 use super::{Buffer, Item};
 
 /// What is known of an event in memory.
-#[derive(Debug)]
-struct Tracked {
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tracked {
     seq: Seq,
     source: Source,
     /// Zero once it is out of the counts.
     weight: usize,
     slot: usize,
+    /// Settled while a claim was under way, which may bring it back: it stays until that has returned.
+    settled: bool,
     /// False for an entry that is only still there because those around it are.
     present: bool,
 }
@@ -24,6 +26,7 @@ struct Tracked {
 pub(super) struct Tracker {
     entries: VecDeque<Tracked>,
     present: usize,
+    settled: usize,
 }
 
 impl Tracker {
@@ -50,10 +53,15 @@ impl Tracker {
         seqs
     }
 
+    #[inline]
     fn place(&self, seq: Seq) -> Result<usize, usize> {
         if self.entries.back().is_none_or(|last| last.seq < seq) {
             return Err(self.entries.len());
         }
+        self.place_among(seq)
+    }
+
+    fn place_among(&self, seq: Seq) -> Result<usize, usize> {
         // Where no seq is missing in between, the place follows from it.
         let first = self.entries.front().map_or(seq, |first| first.seq);
         if let Some(place) = seq.checked_sub(first).and_then(|place| usize::try_from(place).ok())
@@ -69,12 +77,18 @@ impl Tracker {
             Ok(place) => {
                 if let Some(there) = self.entries.get_mut(place) {
                     self.present += usize::from(!there.present);
+                    self.settled -= usize::from(there.present && there.settled);
                     *there = entry;
                 }
             }
             Err(place) => {
                 self.present += 1;
-                self.entries.insert(place, entry);
+                // Nearly always behind all others.
+                if place == self.entries.len() {
+                    self.entries.push_back(entry);
+                } else {
+                    self.entries.insert(place, entry);
+                }
             }
         }
     }
@@ -84,10 +98,40 @@ impl Tracker {
         self.entries.get_mut(place).filter(|entry| entry.present)
     }
 
-    pub(super) fn remove(&mut self, seq: Seq) {
-        let Some(entry) = self.get_mut(seq) else { return };
+    /// Takes an event out. Says what was known of it.
+    fn remove(&mut self, seq: Seq) -> Option<Tracked> {
+        let entry = self.get_mut(seq)?;
         entry.present = false;
+        let known = *entry;
+        self.settled -= usize::from(known.settled);
         self.present -= 1;
+        Some(known)
+    }
+
+    /// The event is settled, and goes with [`remove_settled`](Self::remove_settled). Says what was known of it.
+    fn settle(&mut self, seq: Seq) -> Option<Tracked> {
+        let entry = self.get_mut(seq)?;
+        let known = *entry;
+        (entry.weight, entry.settled) = (0, true);
+        self.settled += usize::from(!known.settled);
+        Some(known)
+    }
+
+    /// Takes out what was settled while a claim was under way, which has returned.
+    pub(super) fn remove_settled(&mut self) {
+        if self.settled == 0 {
+            return;
+        }
+        for entry in self.entries.iter_mut().filter(|entry| entry.settled && entry.present) {
+            entry.present = false;
+            self.present -= 1;
+        }
+        self.settled = 0;
+        self.tidy();
+    }
+
+    /// Gives up the places of those that went.
+    pub(super) fn tidy(&mut self) {
         while self.entries.front().is_some_and(|entry| !entry.present) {
             self.entries.pop_front();
         }
@@ -101,7 +145,9 @@ impl Tracker {
 impl Buffer {
     pub(super) fn track(&mut self, item: &Item) {
         // A place that was given again after a rollback may still be tracked.
-        self.uncount(item.seq);
+        if self.tracked.contains(item.seq) {
+            self.untrack(item.seq);
+        }
         let weight = item.weight_bytes;
         match item.source {
             Source::Hot => self.hot_count += 1,
@@ -110,18 +156,32 @@ impl Buffer {
         self.bytes += weight;
         self.slot_counts.get_mut(item.slot).into_iter().for_each(|count| *count += 1);
         let (seq, source, slot) = (item.seq, item.source, item.slot);
-        self.tracked.insert(Tracked { seq, source, weight, slot, present: true });
+        self.tracked.insert(Tracked { seq, source, weight, slot, settled: false, present: true });
     }
 
     pub(super) fn untrack(&mut self, seq: Seq) {
-        self.uncount(seq);
-        self.tracked.remove(seq);
+        self.untrack_untidily(seq);
+        self.tracked.tidy();
     }
 
-    /// Takes an event out of the counts while it may stay tracked. Counting out twice does nothing.
-    pub(super) fn uncount(&mut self, seq: Seq) {
-        let Some(tracked) = self.tracked.get_mut(seq).filter(|tracked| tracked.weight > 0) else { return };
-        self.bytes = self.bytes.saturating_sub(std::mem::take(&mut tracked.weight));
+    /// Untracks one of many events, after which the tracker is tidied once.
+    pub(super) fn untrack_untidily(&mut self, seq: Seq) {
+        let known = self.tracked.remove(seq);
+        known.into_iter().for_each(|known| self.count_out(known));
+    }
+
+    /// Takes an event out of the counts. It stays tracked until the claim under way has returned.
+    pub(super) fn untrack_after_claim(&mut self, seq: Seq) {
+        let known = self.tracked.settle(seq);
+        known.into_iter().for_each(|known| self.count_out(known));
+    }
+
+    /// Counts out what was not counted out before.
+    fn count_out(&mut self, tracked: Tracked) {
+        if tracked.weight == 0 {
+            return;
+        }
+        self.bytes = self.bytes.saturating_sub(tracked.weight);
         self.slot_counts.get_mut(tracked.slot).into_iter().for_each(|count| *count = count.saturating_sub(1));
         let count = match tracked.source {
             Source::Hot => &mut self.hot_count,
@@ -136,7 +196,7 @@ mod tests {
     use super::*;
 
     fn tracked(seq: Seq) -> Tracked {
-        Tracked { seq, source: Source::Cold, weight: 1, slot: 0, present: true }
+        Tracked { seq, source: Source::Cold, weight: 1, slot: 0, settled: false, present: true }
     }
 
     #[test]
@@ -144,11 +204,24 @@ mod tests {
         let mut tracker = Tracker::default();
         [5, 9, 7, 1, 9].into_iter().for_each(|seq| tracker.insert(tracked(seq)));
         assert_eq!((tracker.seqs(), tracker.len()), (vec![1, 5, 7, 9], 4));
-        [7, 7, 2].into_iter().for_each(|seq| tracker.remove(seq));
+        assert!([7, 7, 2].map(|seq| tracker.remove(seq).is_some()) == [true, false, false]);
         assert!(!tracker.contains(7) && tracker.contains(9));
         tracker.insert(tracked(7));
         tracker.remove(1);
         assert_eq!((tracker.seqs(), tracker.len()), (vec![5, 7, 9], 3));
+    }
+
+    #[test]
+    fn what_was_settled_during_a_claim_stays_until_that_has_returned() {
+        let mut tracker = Tracker::default();
+        [1, 2, 3].into_iter().for_each(|seq| tracker.insert(tracked(seq)));
+        assert!(tracker.settle(2).is_some_and(|known| known.weight == 1));
+        assert!(tracker.settle(2).is_some_and(|known| known.weight == 0), "it counts once");
+        assert!(tracker.settle(3).is_some() && tracker.contains(3));
+        // Its place was given to another event.
+        tracker.insert(tracked(3));
+        tracker.remove_settled();
+        assert_eq!((tracker.seqs(), tracker.len(), tracker.settled), (vec![1, 3], 2, 0));
     }
 
     #[test]
@@ -158,6 +231,7 @@ mod tests {
         for seq in 1..100_000 {
             tracker.insert(tracked(seq));
             tracker.remove(seq);
+            tracker.tidy();
         }
         assert!(tracker.entries.len() < 100, "{}", tracker.entries.len());
     }

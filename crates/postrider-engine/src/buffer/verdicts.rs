@@ -1,6 +1,6 @@
 //! Outcomes, in the shape that a settle takes them in.
 
-use postrider_core::store::{Lease, Settlement};
+use postrider_core::store::{Change, Lease, Settlement};
 
 /// Outcomes of events on their way to the table.
 #[derive(Debug, Default)]
@@ -14,16 +14,18 @@ pub(crate) struct Verdicts {
 struct Mark {
     lease: Lease,
     key_number: u64,
+    /// It was under way together with earlier events of its key.
+    along: bool,
 }
 
 /// One outcome.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Verdict<'a> {
+#[derive(Debug)]
+pub(crate) struct Verdict {
     /// The lease that its event was claimed under.
     pub(crate) lease: Lease,
     /// The number of its event's key, or of the event itself.
     pub(crate) key_number: u64,
-    pub(crate) settlement: &'a Settlement,
+    pub(crate) settlement: Settlement,
 }
 
 impl Verdicts {
@@ -31,8 +33,8 @@ impl Verdicts {
         Self { marks: Vec::with_capacity(count), settlements: Vec::with_capacity(count) }
     }
 
-    pub(crate) fn push(&mut self, lease: Lease, key_number: u64, settlement: Settlement) {
-        self.marks.push(Mark { lease, key_number });
+    pub(crate) fn push(&mut self, lease: Lease, key_number: u64, along: bool, settlement: Settlement) {
+        self.marks.push(Mark { lease, key_number, along });
         self.settlements.push(settlement);
     }
 
@@ -48,12 +50,19 @@ impl Verdicts {
         &self.settlements
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Verdict<'_>> {
-        self.marks.iter().zip(&self.settlements).map(|(mark, settlement)| Verdict {
+    /// Takes all of them out. The room that they had stays, for others.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Verdict> {
+        self.marks.drain(..).zip(self.settlements.drain(..)).map(|(mark, settlement)| Verdict {
             lease: mark.lease,
             key_number: mark.key_number,
             settlement,
         })
+    }
+
+    /// The keys of the events that were delivered, by their numbers.
+    pub(super) fn delivered(&self) -> impl Iterator<Item = u64> {
+        let all = self.marks.iter().zip(&self.settlements);
+        all.filter(|(_, settlement)| settlement.change == Change::Done).map(|(mark, _)| mark.key_number)
     }
 
     /// The leases in lane order, each once.
@@ -74,13 +83,23 @@ impl Verdicts {
         self.settlements.append(&mut other.settlements);
     }
 
-    /// Takes up to so many from the front.
-    pub(super) fn take(&mut self, most: usize) -> Self {
-        if self.len() <= most {
-            return std::mem::take(self);
+    /// Takes up to so many from the front. What is left goes into `room`.
+    ///
+    /// An event that holds its key comes in a settle after the one in which earlier events of the key leave: what a settle does to a key is
+    /// one thing.
+    pub(super) fn take(&mut self, most: usize, mut room: Self) -> Self {
+        let mut all = self.marks.iter().zip(&self.settlements).take(most);
+        let holds_behind =
+            |(mark, settlement): (&Mark, &Settlement)| mark.along && settlement.change != Change::Done;
+        let most = match all.position(holds_behind) {
+            Some(place) if place > 0 => place,
+            _ => most,
+        };
+        if self.len() > most {
+            room.marks.extend(self.marks.drain(most..));
+            room.settlements.extend(self.settlements.drain(most..));
         }
-        let rest = Self { marks: self.marks.split_off(most), settlements: self.settlements.split_off(most) };
-        std::mem::replace(self, rest)
+        std::mem::replace(self, room)
     }
 
     /// Parts them by their leases: those that `keep` says, and the others.
@@ -92,7 +111,7 @@ impl Verdicts {
         let (mut kept, mut parted) = (Self::default(), Self::default());
         for (mark, settlement) in self.marks.into_iter().zip(self.settlements) {
             let to = if keep(mark.lease) { &mut kept } else { &mut parted };
-            to.push(mark.lease, mark.key_number, settlement);
+            to.push(mark.lease, mark.key_number, mark.along, settlement);
         }
         (kept, parted)
     }

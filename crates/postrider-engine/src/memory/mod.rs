@@ -41,8 +41,8 @@ use clock::Clock;
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target, Timestamp,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
-        Settled, Settlement, Stats,
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
+        Seq, Settled, Settlement, Stats,
     },
     tx::{Dialect, LaneHints, Prefix},
 };
@@ -135,7 +135,12 @@ impl MemoryStore {
 
 impl Store for MemoryStore {
     fn features(&self) -> Features {
-        Features { lanes: self.shared.lock().lane_count(), shared_clock: true, late_commits: true }
+        Features {
+            lanes: self.shared.lock().lane_count(),
+            shared_clock: true,
+            late_commits: true,
+            keeps: Keeps::ALL,
+        }
     }
 
     fn target(&self) -> &Target {

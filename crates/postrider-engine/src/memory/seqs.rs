@@ -10,25 +10,39 @@ const CHUNK_SEQS: u64 = u128::BITS as u64;
 /// A set of seqs. Chunks without any are not kept.
 #[derive(Default)]
 pub(super) struct Seqs {
+    /// All chunks but the one that was changed last.
     chunks: BTreeMap<u64, u128>,
+    /// The number and the bits of the chunk that was changed last. Neighbours come and go together, and are not looked for one by one.
+    last: (u64, u128),
 }
 
 impl Seqs {
     pub(super) fn insert(&mut self, seq: Seq) {
-        *self.chunks.entry(chunk_of(seq)).or_default() |= bit(seq);
+        *self.bits_of(seq) |= bit(seq);
     }
 
     pub(super) fn remove(&mut self, seq: Seq) {
-        let Some(bits) = self.chunks.get_mut(&chunk_of(seq)) else { return };
-        *bits &= !bit(seq);
-        if *bits == 0 {
-            self.chunks.remove(&chunk_of(seq));
+        *self.bits_of(seq) &= !bit(seq);
+    }
+
+    /// The bits of a seq's chunk, to be changed.
+    fn bits_of(&mut self, seq: Seq) -> &mut u128 {
+        let number = chunk_of(seq);
+        if self.last.0 != number {
+            let bits = self.chunks.remove(&number).unwrap_or_default();
+            let (before, bits_before) = std::mem::replace(&mut self.last, (number, bits));
+            if bits_before != 0 {
+                self.chunks.insert(before, bits_before);
+            }
         }
+        &mut self.last.1
     }
 
     /// The first chunk that begins with this one and has something in it.
     pub(super) fn chunk_from(&self, number: u64) -> Option<(u64, u128)> {
-        self.chunks.range(number..).next().map(|(number, bits)| (*number, *bits))
+        let last = Some(self.last).filter(|(last, bits)| *last >= number && *bits != 0);
+        let other = self.chunks.range(number..).next().map(|(number, bits)| (*number, *bits));
+        last.into_iter().chain(other).min_by_key(|(number, _)| *number)
     }
 }
 
@@ -87,7 +101,12 @@ mod tests {
             set.remove(seq);
         }
         assert_eq!(all(&set), [128, 255]);
-        assert_eq!(set.chunks.len(), 1);
+        set.insert(0);
+        assert_eq!((all(&set), set.chunks.len()), (vec![0, 128, 255], 1));
+        for seq in [0, 128, 255, 0] {
+            set.remove(seq);
+        }
+        assert_eq!((all(&set), set.chunks.len()), (vec![], 0), "nothing is kept of a chunk without any");
     }
 
     #[test]

@@ -69,6 +69,12 @@ impl Turns {
         self.0.get(name).into_iter().flatten().copied()
     }
 
+    /// Notes, for each round, what two rates come to if what they count is done by the one and then by the other.
+    pub(super) fn add_serial(&mut self, name: &'static str, one: &str, other: &str) {
+        let pairs: Vec<(f64, f64)> = self.of(one).zip(self.of(other)).collect();
+        pairs.into_iter().for_each(|(one, other)| self.add(name, 1.0 / (1.0 / one + 1.0 / other)));
+    }
+
     /// The median over the rounds.
     pub(super) fn median(&self, name: &str) -> f64 {
         median(self.of(name))
@@ -131,6 +137,14 @@ mod tests {
         assert_eq!((turns.median("ours"), turns.median("bound")), (10.0, 5.0));
         assert_eq!(turns.ratio("ours", "bound"), 2.0);
         assert!(turns.ratio("ours", "nobody").is_nan());
+    }
+
+    #[test]
+    fn two_rates_in_series_are_slower_than_each_of_them() {
+        let mut turns = Turns([("read", vec![30.0, 10.0]), ("delete", vec![60.0, 10.0])].into());
+        turns.add_serial("both", "read", "delete");
+        let both: Vec<f64> = turns.of("both").map(f64::round).collect();
+        assert_eq!(both, [20.0, 5.0]);
     }
 
     #[tokio::test]

@@ -49,8 +49,8 @@ use std::{
 use postrider_core::{
     BoxFuture, ConfigError, EventId, Result, Store, Target,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
-        Settled, Settlement, Stats,
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
+        Seq, Settled, Settlement, Stats,
     },
     tx::Prefix,
 };
@@ -214,7 +214,12 @@ impl fmt::Debug for MysqlStore {
 
 impl Store for MysqlStore {
     fn features(&self) -> Features {
-        Features { lanes: self.0.lanes.load(Relaxed), shared_clock: true, late_commits: true }
+        Features {
+            lanes: self.0.lanes.load(Relaxed),
+            shared_clock: true,
+            late_commits: true,
+            keeps: Keeps::ALL,
+        }
     }
 
     fn target(&self) -> &Target {

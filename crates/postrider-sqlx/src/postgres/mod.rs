@@ -6,7 +6,7 @@
 //!
 //! # Layout
 //!
-//! * `connect` and `session`: from a name to a pool, and from a pool to what a verb runs on
+//! * `connect`, `session` and `warm`: from a name to a pool, and from a pool to what a verb runs on
 //! * `schema` and `migrations/`: creating, upgrading and printing the tables, and who may do what with them
 //! * `write`: the writers for sqlx; what an insert says and binds is in `postrider-drivers`
 //! * `lease`: who may deliver
@@ -30,6 +30,7 @@ mod session;
 mod settle;
 mod statement;
 mod store;
+mod warm;
 mod write;
 
 use std::{
@@ -50,6 +51,7 @@ use self::{
     announce::Bell,
     session::{Session, patiently},
     statement::Shape,
+    warm::Warm,
 };
 use crate::Server;
 pub use crate::Sqlx;
@@ -66,6 +68,9 @@ pub struct PgStore(Arc<Inner>);
 
 struct Inner {
     pool: PgPool,
+    /// Whether its connections plan as claims want it.
+    planned: bool,
+    warm: Arc<Warm>,
     /// For messages; without the password.
     place: String,
     shape: Shape,
@@ -77,9 +82,20 @@ struct Inner {
     looks: Mutex<claim::trail::Looks>,
     bell: Arc<Bell>,
     lease: lease::Statements,
-    claim: claim::Statements,
-    settle: settle::Statements,
+    claim: statement::Twice<claim::Statements>,
+    settle: statement::Twice<settle::Statements>,
     operate: operate::Statements,
+}
+
+/// How a verb runs.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// As one statement, if it can.
+    Plain,
+    /// As one statement in a transaction.
+    Single,
+    /// As several, in a transaction.
+    Whole,
 }
 
 /// How a [`PgStore`] is put together.
@@ -130,7 +146,8 @@ impl PgStoreBuilder {
     }
 
     /// Connects to `postgres://user:password@host:port/database`, with the parameters that sqlx knows. Call
-    /// [`migrate`](postrider_core::Store::migrate) next.
+    /// [`migrate`](postrider_core::Store::migrate) next. Without a pooler, connections of this pool plan with `enable_seqscan` and
+    /// `enable_bitmapscan` off.
     pub async fn connect(self, url: &str) -> Result<PgStore> {
         self.check()?;
         let named = connect::parse(url)?;
@@ -138,20 +155,28 @@ impl PgStoreBuilder {
             Some(pooled) => pooled,
             None => connect::is_pooled(&named.options).await?,
         };
-        let pool = connect::connect(named.options, self.connections.unwrap_or(CONNECTIONS)).await?;
-        self.pooled(pooled).with_pool(pool)
+        // A pooler refuses whoever asks for settings.
+        let options = if pooled { named.options } else { named.options.options(connect::PLANNER) };
+        let pool = connect::connect(options, self.connections.unwrap_or(CONNECTIONS)).await?;
+        self.pooled(pooled).on_pool(pool, !pooled)
     }
 
     /// An outbox in a database that the program has a pool for already. The pool's settings stay as they are; behind a
     /// pooler, say so with [`pooled`](PgStoreBuilder::pooled).
     pub fn with_pool(self, pool: PgPool) -> Result<PgStore> {
+        self.on_pool(pool, false)
+    }
+
+    fn on_pool(self, pool: PgPool, planned: bool) -> Result<PgStore> {
         self.check()?;
         let options = PgConnectOptions::clone(&pool.connect_options());
         let place = connect::place(&options);
         let pooled = self.pooled.unwrap_or(false);
-        let shape = Shape { prefix: self.prefix, prepared: !pooled };
+        let shape = Shape { prefix: self.prefix, prepared: !pooled, flood: false };
         Ok(PgStore(Arc::new(Inner {
             pool,
+            planned,
+            warm: Arc::default(),
             place,
             target: postrider_drivers::postgres::target(&shape.prefix, !pooled),
             lanes_wanted: self.lanes,
@@ -160,8 +185,8 @@ impl PgStoreBuilder {
             looks: Mutex::default(),
             bell: Arc::new(Bell::new(&shape.prefix, (!pooled).then_some(options))),
             lease: lease::Statements::new(&shape),
-            claim: claim::Statements::new(&shape),
-            settle: settle::Statements::new(&shape),
+            claim: statement::Twice::new(&shape, claim::Statements::new),
+            settle: statement::Twice::new(&shape, settle::Statements::new),
             operate: operate::Statements::new(&shape),
             shape,
         })))
@@ -253,7 +278,20 @@ impl PgStore {
         T: Send + 'a,
         F: Future<Output = sqlx::Result<T>> + Send + 'a,
     {
-        self.run_in(false, what, verb)
+        self.run_in(Way::Plain, what, verb)
+    }
+
+    /// Runs a verb of one statement that must be planned for a table which is larger than it was.
+    fn run_planned<'a, T, F>(
+        &'a self,
+        what: &'static str,
+        verb: impl Fn(Session) -> F + Send + Sync + 'a,
+    ) -> BoxFuture<'a, Result<T>>
+    where
+        T: Send + 'a,
+        F: Future<Output = sqlx::Result<T>> + Send + 'a,
+    {
+        self.run_in(if self.0.planned { Way::Plain } else { Way::Single }, what, verb)
     }
 
     /// Runs a verb of several statements, as one transaction.
@@ -266,12 +304,12 @@ impl PgStore {
         T: Send + 'a,
         F: Future<Output = sqlx::Result<T>> + Send + 'a,
     {
-        self.run_in(true, what, verb)
+        self.run_in(Way::Whole, what, verb)
     }
 
     fn run_in<'a, T, F>(
         &'a self,
-        whole: bool,
+        way: Way,
         what: &'static str,
         verb: impl Fn(Session) -> F + Send + Sync + 'a,
     ) -> BoxFuture<'a, Result<T>>
@@ -281,19 +319,19 @@ impl PgStore {
     {
         Box::pin(async move {
             let verb = &verb;
-            let done = patiently(move || async move { verb(self.session(whole).await?).await }).await;
+            let done = patiently(move || async move { verb(self.session(way).await?).await }).await;
             done.map_err(|error| error::of_sqlx(error, format!("cannot {what} in {}", self.0.place)))
         })
     }
 
     /// What a verb runs on. Behind a pooler even a single statement is a transaction: the driver sends it in two parts, and
     /// another connection would not know the first of them.
-    async fn session(&self, whole: bool) -> sqlx::Result<Session> {
-        let Inner { pool, .. } = &*self.0;
-        match whole {
-            true => Session::whole(pool, self.transaction_max()).await,
-            false if self.is_pooled() => Session::single(pool, self.transaction_max()).await,
-            false => Session::plain(pool).await,
+    async fn session(&self, way: Way) -> sqlx::Result<Session> {
+        let Inner { pool, warm, .. } = &*self.0;
+        match way {
+            Way::Whole => Session::whole(pool, self.transaction_max()).await,
+            Way::Plain if !self.is_pooled() => Session::plain(pool, warm).await,
+            Way::Plain | Way::Single => Session::single(pool, self.transaction_max()).await,
         }
     }
 

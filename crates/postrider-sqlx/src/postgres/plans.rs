@@ -1,6 +1,13 @@
 //! Every statement that runs often walks an index, whatever is in the table, under the plan that is kept for all values.
 
-use postrider_core::{Store, tx::Prefix};
+use std::time::Duration;
+
+use postrider_core::{
+    Store,
+    rng::Rng,
+    store::{Claim, LaneClaim, LeaseRequest, Position},
+    tx::Prefix,
+};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
 use super::{
@@ -8,13 +15,12 @@ use super::{
     statement::{Shape, Statement},
 };
 
-/// Rows of every kind, most of them of kinds that a claim must not walk over. A quarter of a million, because a test has to
-/// fill them in; the same plans were seen by hand at a million.
+/// A million rows of every kind, most of them of kinds that a claim must not walk over.
 const ROWS: &str = "
     INSERT INTO postrider_event (event_type, ordering_key, payload, status, parked, available_at)
     SELECT 'X', 'key' || i % 50000, '{}', (ARRAY[0, 0, 0, 3, 2, 2, 2, 2])[i % 8 + 1], i % 8 > 5,
            clock_timestamp() + (i % 100 - 50) * interval '1 second'
-    FROM generate_series(1, 250000) AS i;
+    FROM generate_series(1, 1000000) AS i;
     INSERT INTO postrider_hold (lane, effective_key, seq, reason)
     SELECT DISTINCT ON (e.lane, e.ordering_key) e.lane, e.ordering_key, e.seq,
            CASE WHEN e.seq % 10 = 0 THEN 'returning' ELSE 'retry' END FROM postrider_event AS e;
@@ -53,29 +59,112 @@ async fn check(conn: &mut PgConnection, statement: &Statement, values: &str, ste
     }
 }
 
+/// A store with tables of its own, which go away when it is closed.
+struct Own {
+    name: String,
+    store: PgStore,
+}
+
+impl Own {
+    async fn new(name: &str, connections: u32) -> Self {
+        let name = format!("{name}_{}", std::process::id());
+        let mut admin = PgConnection::connect(&server()).await.unwrap();
+        run(&mut admin, format!("CREATE DATABASE {name}")).await;
+        let server = server();
+        let (base, _) = server.rsplit_once('/').unwrap();
+        let store =
+            PgStore::builder().connections(connections).connect(&format!("{base}/{name}")).await.unwrap();
+        store.migrate().await.unwrap();
+        Self { name, store }
+    }
+
+    async fn close(self) {
+        self.store.close().await;
+        let mut admin = PgConnection::connect(&server()).await.unwrap();
+        run(&mut admin, format!("DROP DATABASE {} WITH (FORCE)", self.name)).await;
+    }
+}
+
+const LOOK: &str = "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{9,9}', '{NULL,NULL}', '{0,0}', '{}', '{}', 500, 499, 16, 1000, '{0,0}', NULL, '{}')";
+const QUICK: &str =
+    "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{0,0}', 500, 500, '{}', 1000, NULL, '{}', 0, '{}', true)";
+
+#[tokio::test]
+async fn claims_follow_an_index_where_the_statistics_are_those_of_an_empty_table() {
+    let own = Own::new("plans_of_nothing", 4).await;
+    let mut conn = own.store.pool().acquire().await.unwrap();
+    run(&mut conn, "VACUUM ANALYZE postrider_event").await;
+    // Nobody may look at the table before the plans are made.
+    run(&mut conn, "ALTER TABLE postrider_event SET (autovacuum_enabled = false)").await;
+    run(
+        &mut conn,
+        "INSERT INTO postrider_event (event_type, ordering_key, payload)
+         SELECT 'X', 'key' || i % 1000, repeat('x', 1000) FROM generate_series(1, 20000) AS i",
+    )
+    .await;
+    let claim = &own.store.0.claim.of(true);
+    for mode in ["force_generic_plan", "force_custom_plan"] {
+        run(&mut conn, format!("SET plan_cache_mode = {mode}")).await;
+        for (statement, values) in [(&claim.look, LOOK), (&claim.quick, QUICK)] {
+            let plan = plan(&mut conn, statement, values).await;
+            // What is sorted was all read before.
+            for walk in ["Seq Scan on postrider_event", "Bitmap Heap Scan on postrider_event", "Sort Key: e"]
+            {
+                assert!(!plan.contains(walk), "{walk} in the plan of {}\n{plan}", statement.text());
+            }
+        }
+    }
+    drop(conn);
+    own.close().await;
+}
+
+#[tokio::test]
+async fn a_flood_is_not_claimed_by_the_plans_of_quiet_times() {
+    let own = Own::new("plans_of_a_flood", 1).await;
+    let store = &own.store;
+    let request = LeaseRequest {
+        owner: "one".to_owned(),
+        ttl: Duration::from_secs(60),
+        nonces: Rng::from_entropy(),
+        most: 64,
+    };
+    let leased = store.lease(&request).await.unwrap();
+    let mut lanes: Vec<LaneClaim> =
+        leased.taken.iter().map(|taken| LaneClaim::after(taken.lease, Position::START)).collect();
+    let mut kept = Vec::new();
+    for flood in [false, true, true] {
+        let claimed = store.claim(&Claim::new(lanes.clone(), 10)).await.unwrap();
+        for lane in &mut lanes {
+            let reached = claimed.positions.iter().find(|(number, _)| *number == lane.lease.lane);
+            lane.from = reached.map_or(lane.from, |(_, position)| *position);
+        }
+        let asked = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%-- flood'";
+        kept.push((flood, sqlx::query_scalar::<_, i64>(asked).fetch_one(store.pool()).await.unwrap() > 0));
+        if !flood {
+            let rows = "INSERT INTO postrider_event (event_type, payload) SELECT 'X', '' FROM generate_series(1, 1000)";
+            sqlx::raw_sql(rows).execute(store.pool()).await.unwrap();
+        }
+    }
+    // The first claim of a flood does not know of it.
+    assert_eq!(kept, [(false, false), (true, false), (true, true)]);
+    own.close().await;
+}
+
 #[tokio::test]
 async fn every_verb_that_runs_often_walks_an_index() {
-    let name = format!("plans_{}", std::process::id());
-    let mut admin = PgConnection::connect(&server()).await.unwrap();
-    run(&mut admin, format!("CREATE DATABASE {name}")).await;
-    let (base, _) = server().rsplit_once('/').map(|(base, rest)| (base.to_owned(), rest.to_owned())).unwrap();
-    let store = PgStore::connect(&format!("{base}/{name}")).await.unwrap();
-    store.migrate().await.unwrap();
-    let mut conn = store.pool().acquire().await.unwrap();
+    let own = Own::new("plans", 4).await;
+    let mut conn = own.store.pool().acquire().await.unwrap();
     run(&mut conn, ROWS).await;
     run(&mut conn, "SET plan_cache_mode = force_generic_plan").await;
 
-    let shape = Shape { prefix: Prefix::default(), prepared: true };
+    let shape = Shape { prefix: Prefix::default(), prepared: true, flood: false };
     let (claim, settle, operate) =
         (claim::Statements::new(&shape), settle::Statements::new(&shape), operate::Statements::new(&shape));
     let (fresh, waiting) = ("Index Scan using postrider_event_fresh", "postrider_event_waiting");
     let (row, parked, hold) = ("using postrider_event_pkey", "postrider_event_parked", "postrider_hold_pkey");
-    let look = "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{9,9}', '{NULL,NULL}', '{0,0}', '{}', '{}', 500, 499, 16, 1000,
-                 '{0,0}', NULL, '{}')";
-    check(&mut conn, &claim.look, look, &[fresh, waiting, row, parked, hold, "postrider_hold_returning"])
+    check(&mut conn, &claim.look, LOOK, &[fresh, waiting, row, parked, hold, "postrider_hold_returning"])
         .await;
-    let quick = "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{0,0}', 500, 500, '{}', 1000, NULL, '{}')";
-    check(&mut conn, &claim.quick, quick, &[fresh, waiting, hold, "postrider_hold_returning"]).await;
+    check(&mut conn, &claim.quick, QUICK, &[fresh, row, waiting, hold, "postrider_hold_returning"]).await;
     check(&mut conn, &claim.read, "('{1,2}')", &[row]).await;
     check(&mut conn, &claim.write.park, "('{1,2}', '{1}')", &[row]).await;
     check(&mut conn, &claim.write.turn, "('{1,2}', '{1}')", &[row]).await;
@@ -100,6 +189,5 @@ async fn every_verb_that_runs_often_walks_an_index() {
     check(&mut conn, &operate.why, "('a')", &[hold, parked]).await;
 
     drop(conn);
-    store.close().await;
-    run(&mut admin, format!("DROP DATABASE {name} WITH (FORCE)")).await;
+    own.close().await;
 }

@@ -9,7 +9,7 @@ use postrider_core::{
 };
 use sqlx::{Row, postgres::PgRow};
 
-use super::statement::{natural, time};
+use super::statement::{integer, natural, time};
 
 /// The columns of what claims read, by their place: finding them by name would cost more than reading them.
 pub(super) mod column {
@@ -71,12 +71,35 @@ pub(super) fn spell(template: &str) -> String {
         )
 }
 
+/// Whether an event `e` has at most so many bytes, and so few that it can be one. Sizes of two values of a row fit into one number.
+pub(super) fn spell_small(most: &str) -> String {
+    format!(
+        "coalesce(octet_length(e.payload), octet_length(e.payload_bytes), 0) + coalesce(octet_length(e.headers), 0) <= {most}::integer"
+    )
+}
+
+/// How many bytes an event may have to be [small](spell_small), if it may weigh so much.
+pub(super) fn read_at_once_bytes(weight: Option<i64>) -> i64 {
+    let most = integer(HEADERS_JSON_BYTES_MAX.min(limits::PAYLOAD_BYTES_MAX));
+    weight.map_or(-1, |weight| weight.saturating_sub(integer(limits::EVENT_FLAT_BYTES)).min(most))
+}
+
+/// What a row that was read whole weighs.
+pub(super) fn weight(row: &PgRow) -> sqlx::Result<usize> {
+    let mut weight = limits::EVENT_FLAT_BYTES;
+    for place in [column::HEADERS, column::PAYLOAD, column::PAYLOAD_BYTES] {
+        // Text is its bytes here.
+        weight += row.try_get_unchecked::<Option<&[u8]>, _>(place)?.map_or(0, <[u8]>::len);
+    }
+    Ok(weight)
+}
+
 /// A row that was read whole.
 pub(super) fn claimed(row: &PgRow, held: bool) -> sqlx::Result<ClaimedEvent> {
     Ok(ClaimedEvent {
-        lane: natural(row.try_get::<i32, _>(column::LANE)?.into()),
-        seq: natural(row.try_get(column::SEQ)?),
-        attempts: natural(row.try_get::<i32, _>(column::ATTEMPTS)?.into()),
+        lane: natural(row.try_get_unchecked::<i32, _>(column::LANE)?.into()),
+        seq: natural(row.try_get_unchecked(column::SEQ)?),
+        attempts: natural(row.try_get_unchecked::<i32, _>(column::ATTEMPTS)?.into()),
         held,
         created_at: time(row, column::CREATED_AT)?,
         event: decode(row),
@@ -87,8 +110,20 @@ pub(super) fn claimed(row: &PgRow, held: bool) -> sqlx::Result<ClaimedEvent> {
 fn decode(row: &PgRow) -> Result<Event, Undecodable> {
     fields(row).and_then(|fields| Ok(Event::from_stored(fields)?)).map_err(|reason| Undecodable {
         id: row.try_get::<&str, _>(column::EVENT_ID).unwrap_or_default().into(),
-        key: row.try_get::<Option<&str>, _>(column::KEY).ok().flatten().map(Arc::from),
+        key: key(row).ok().flatten(),
         reason: reason.to_string(),
+    })
+}
+
+/// The key of a row, as the database spells it; the usual claim leaves that to its reader.
+fn key(row: &PgRow) -> sqlx::Result<Option<Arc<str>>> {
+    let text = |place| row.try_get::<Option<&str>, _>(place);
+    Ok(match (text(column::KEY)?, text(column::ORDERING_KEY)?, text(column::AGGREGATE_ID)?) {
+        (Some(key), ..) | (None, Some(key), _) => Some(key.into()),
+        (None, None, Some(id)) => {
+            Some(format!("{}:{id}", text(column::AGGREGATE_TYPE)?.unwrap_or_default()).into())
+        }
+        (None, None, None) => None,
     })
 }
 
@@ -98,16 +133,16 @@ fn fields(row: &PgRow) -> Result<Fields, Reason> {
     let (available_at, created_at): (Timestamp, Timestamp) =
         (time(row, column::AVAILABLE_AT)?, time(row, column::CREATED_AT)?);
     // Once it has been tried, the column says when it is tried again and no longer what its writer asked for.
-    let delayed = available_at > created_at && row.try_get::<i32, _>(column::ATTEMPTS)? == 0;
+    let delayed = available_at > created_at && row.try_get_unchecked::<i32, _>(column::ATTEMPTS)? == 0;
     Ok(Fields {
-        id: EventId::from(row.try_get::<&str, _>(column::EVENT_ID)?),
-        event_type: row.try_get(column::EVENT_TYPE)?,
-        aggregate_type: row.try_get(column::AGGREGATE_TYPE)?,
-        aggregate_id: row.try_get(column::AGGREGATE_ID)?,
-        ordering_key: row.try_get(column::ORDERING_KEY)?,
-        tenant_id: row.try_get(column::TENANT_ID)?,
+        id: EventId::from(row.try_get_unchecked::<&str, _>(column::EVENT_ID)?),
+        event_type: row.try_get_unchecked(column::EVENT_TYPE)?,
+        aggregate_type: row.try_get_unchecked(column::AGGREGATE_TYPE)?,
+        aggregate_id: row.try_get_unchecked(column::AGGREGATE_ID)?,
+        ordering_key: row.try_get_unchecked(column::ORDERING_KEY)?,
+        tenant_id: row.try_get_unchecked(column::TENANT_ID)?,
         headers: headers(row)?,
-        content_type: row.try_get(column::CONTENT_TYPE)?,
+        content_type: row.try_get_unchecked(column::CONTENT_TYPE)?,
         payload: payload(row)?,
         occurred_at: time(row, column::OCCURRED_AT)?,
         due: if delayed { Due::At(available_at) } else { Due::AtOnce },
@@ -116,7 +151,7 @@ fn fields(row: &PgRow) -> Result<Fields, Reason> {
 }
 
 fn headers(row: &PgRow) -> Result<BTreeMap<String, String>, Reason> {
-    let size: usize = natural(row.try_get::<i32, _>(column::HEADERS_SIZE)?.into());
+    let size = size(row, column::HEADERS_SIZE)?;
     if size > HEADERS_JSON_BYTES_MAX {
         return Err(too_long("headers", size, limits::HEADERS_BYTES_MAX));
     }
@@ -128,7 +163,7 @@ fn headers(row: &PgRow) -> Result<BTreeMap<String, String>, Reason> {
 }
 
 fn payload(row: &PgRow) -> Result<Payload, Reason> {
-    let size: usize = natural(row.try_get::<i32, _>(column::PAYLOAD_SIZE)?.into());
+    let size = size(row, column::PAYLOAD_SIZE)?;
     if size > limits::PAYLOAD_BYTES_MAX {
         return Err(too_long("payload", size, limits::PAYLOAD_BYTES_MAX));
     }
@@ -139,6 +174,11 @@ fn payload(row: &PgRow) -> Result<Payload, Reason> {
         Some(bytes) => Ok(Payload::Bytes(bytes.into())),
         None => Err("the row has no payload".into()),
     }
+}
+
+/// A size that the database has told. Where it has not, what was read is all there is.
+fn size(row: &PgRow, place: usize) -> sqlx::Result<usize> {
+    Ok(row.try_get::<Option<i32>, _>(place)?.map_or(0, |size| natural(size.into())))
 }
 
 fn too_long(field: &'static str, size: usize, limit: usize) -> Reason {

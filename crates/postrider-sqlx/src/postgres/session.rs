@@ -1,10 +1,10 @@
 //! One verb's connection, in a transaction where it needs one, and another try where the last one was lost.
 
-use std::{future::Future, ops, time::Duration};
+use std::{future::Future, ops, sync::Arc, time::Duration};
 
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, SqlSafeStr, Transaction, pool::PoolConnection};
 
-use super::error::is_transient;
+use super::{connect::PLANNER, error::is_transient, warm::Warm};
 
 /// How often a verb is tried in all, and how long to wait after the first try; doubled after each further one.
 const TRIES: u32 = 6;
@@ -13,46 +13,42 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// What a verb runs on. A verb that ends well says [`commit`](Session::commit); one that does not has changed nothing.
 pub(super) enum Session {
     /// Each statement stands for itself.
-    Plain(PoolConnection<Postgres>),
+    Plain { conn: PoolConnection<Postgres>, pool: PgPool, warm: Arc<Warm> },
     /// All statements are one.
     Whole(Transaction<'static, Postgres>),
 }
 
 impl Session {
     /// Statements that stand for themselves.
-    pub(super) async fn plain(pool: &PgPool) -> sqlx::Result<Self> {
-        Ok(Self::Plain(pool.acquire().await?))
+    pub(super) async fn plain(pool: &PgPool, warm: &Arc<Warm>) -> sqlx::Result<Self> {
+        Ok(Self::Plain { conn: warm.take(pool).await?, pool: pool.clone(), warm: Arc::clone(warm) })
     }
 
     /// One transaction of several statements. The server ends it if one of them, or the client between them, takes longer than
     /// this: it may hold lanes that another is to take over.
     pub(super) async fn whole(pool: &PgPool, limit: Duration) -> sqlx::Result<Self> {
-        let limit_ms = limit.as_millis().max(1);
-        Self::begin(
-            pool,
-            format!(
-                "BEGIN; SET LOCAL statement_timeout = {limit_ms}; \
-                 SET LOCAL idle_in_transaction_session_timeout = {limit_ms}"
-            ),
-        )
-        .await
+        Self::begin(pool, limit, format!("SET LOCAL statement_timeout = {}", millis(limit))).await
     }
 
     /// A transaction around a single statement, which may take its time.
     pub(super) async fn single(pool: &PgPool, limit: Duration) -> sqlx::Result<Self> {
-        let limit_ms = limit.as_millis().max(1);
-        Self::begin(pool, format!("BEGIN; SET LOCAL idle_in_transaction_session_timeout = {limit_ms}")).await
+        Self::begin(pool, limit, String::new()).await
     }
 
-    async fn begin(pool: &PgPool, begin: String) -> sqlx::Result<Self> {
-        // Safe because nothing but a number goes in.
-        let begin = AssertSqlSafe(begin).into_sql_str();
+    async fn begin(pool: &PgPool, limit: Duration, more: String) -> sqlx::Result<Self> {
+        let planner = PLANNER.map(|(name, value)| format!("SET LOCAL {name} = {value}")).join("; ");
+        let idle = format!("SET LOCAL idle_in_transaction_session_timeout = {}", millis(limit));
+        // Safe because nothing but constants and numbers go in.
+        let begin = AssertSqlSafe(format!("BEGIN; {planner}; {idle}; {more}")).into_sql_str();
         Ok(Self::Whole(Transaction::begin(pool.acquire().await?, Some(begin)).await?))
     }
 
     pub(super) async fn commit(self) -> sqlx::Result<()> {
         match self {
-            Self::Plain(_) => Ok(()),
+            Self::Plain { conn, pool, warm } => {
+                warm.keep(&pool, conn);
+                Ok(())
+            }
             Self::Whole(tx) => tx.commit().await,
         }
     }
@@ -63,7 +59,7 @@ impl ops::Deref for Session {
 
     fn deref(&self) -> &PgConnection {
         match self {
-            Self::Plain(conn) => conn,
+            Self::Plain { conn, .. } => conn,
             Self::Whole(tx) => tx,
         }
     }
@@ -72,10 +68,14 @@ impl ops::Deref for Session {
 impl ops::DerefMut for Session {
     fn deref_mut(&mut self) -> &mut PgConnection {
         match self {
-            Self::Plain(conn) => conn,
+            Self::Plain { conn, .. } => conn,
             Self::Whole(tx) => tx,
         }
     }
+}
+
+fn millis(limit: Duration) -> u128 {
+    limit.as_millis().max(1)
 }
 
 /// Runs a whole verb, and again if it met a deadlock, a serialisation failure or a lost connection. A try that failed has

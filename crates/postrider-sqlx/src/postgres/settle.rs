@@ -19,7 +19,8 @@ use super::{
 /// The statements of this file.
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// Only deliveries, without and with a retention.
+    /// Only deliveries, without and with a retention. They answer with no more than how many rows it were: returning something for
+    /// each row takes as long as removing it.
     pub(super) delete: Statement,
     pub(super) keep: Statement,
     /// Outcomes of all kinds, without and with a retention.
@@ -39,13 +40,15 @@ const FENCE: &str = "
           ON l.lane = t.lane AND l.epoch = t.epoch AND l.nonce = t.nonce
         ORDER BY l.lane FOR SHARE OF l
     ), gate AS MATERIALIZED (
-        SELECT count(*) = cardinality($1) AS open FROM locked
+        SELECT count(*) = cardinality($1) AS open, cardinality($1) = (SELECT count(*) FROM {p}lane) AS all_lanes FROM locked
     )";
 
-/// Delivered rows: only those that are neither dead nor of another lane.
+/// Delivered rows: only those that are neither dead nor of another lane. A lane is looked for among the others for each row, so not if all
+/// of them are there.
 const REMOVED: &str = "
     DELETE FROM {p}event AS e
-    WHERE (SELECT open FROM gate) AND e.seq = ANY ($4::bigint[]) AND e.lane = ANY ($1) AND e.status IN (0, 2)";
+    WHERE (SELECT open FROM gate) AND e.seq = ANY ($4::bigint[]) AND e.status IN (0, 2)
+      AND ((SELECT all_lanes FROM gate) OR e.lane = ANY ($1))";
 
 /// The columns that a delivered event keeps.
 const KEPT: &str =
@@ -92,25 +95,23 @@ const FREED: &str = "
 impl Statements {
     pub(super) fn new(shape: &Shape) -> Self {
         let statement = |template: &str| Statement::new(template, shape);
-        let delete = format!("removed AS ({REMOVED} RETURNING 1)");
-        let keep = format!(
-            "gone AS ({REMOVED} RETURNING {}), removed AS (
-                 INSERT INTO {{p}}done ({KEPT}, done_at) SELECT {KEPT}, clock_timestamp() FROM gone RETURNING 1)",
-            // Both tables have these columns, and only one of them is meant.
-            KEPT.split(',').map(|column| format!("e.{}", column.trim())).collect::<Vec<_>>().join(", ")
-        );
-        let answer = |changed: &str| {
-            format!(
-                "SELECT (SELECT count(*) FROM removed) AS removed, {changed} AS changed,
-                        CASE WHEN NOT gate.open THEN ARRAY (SELECT lane FROM locked) END AS held FROM gate"
-            )
-        };
-        let (nothing, changed) = (answer("NULL::bigint[]"), answer("ARRAY (SELECT seq FROM changed)"));
+        // Both tables have these columns, and only one of them is meant.
+        let kept_of_e =
+            KEPT.split(',').map(|column| format!("e.{}", column.trim())).collect::<Vec<_>>().join(", ");
+        let gone = format!("gone AS ({REMOVED} RETURNING {kept_of_e})");
+        let keep =
+            format!("INSERT INTO {{p}}done ({KEPT}, done_at) SELECT {KEPT}, clock_timestamp() FROM gone");
+        let answer = "SELECT (SELECT count(*) FROM removed) AS removed, ARRAY (SELECT seq FROM changed) AS changed,
+                             CASE WHEN NOT gate.open THEN ARRAY (SELECT lane FROM locked) END AS held FROM gate";
         Self {
-            delete: statement(&format!("WITH {FENCE}, {delete} {nothing}")),
-            keep: statement(&format!("WITH {FENCE}, {keep} {nothing}")),
-            delete_and_change: statement(&format!("WITH {FENCE}, {delete}, {CHANGED} {changed}")),
-            keep_and_change: statement(&format!("WITH {FENCE}, {keep}, {CHANGED} {changed}")),
+            delete: statement(&format!("WITH {FENCE} {REMOVED}")),
+            keep: statement(&format!("WITH {FENCE}, {gone} {keep}")),
+            delete_and_change: statement(&format!(
+                "WITH {FENCE}, removed AS ({REMOVED} RETURNING 1), {CHANGED} {answer}"
+            )),
+            keep_and_change: statement(&format!(
+                "WITH {FENCE}, {gone}, removed AS ({keep} RETURNING 1), {CHANGED} {answer}"
+            )),
             free: statement(&format!(
                 "DELETE FROM {{p}}hold AS h USING {} AND NOT EXISTS (
                      SELECT 1 FROM {{p}}event AS e WHERE e.lane = h.lane AND {{key}} = h.effective_key AND e.parked)",
@@ -178,14 +179,18 @@ async fn write(
         false => (&sql.keep, &sql.keep_and_change),
     };
     let leases = leases.iter().copied();
-    let row = if changes.seq.is_empty() {
-        with_tokens(simple, leases.clone()).bind(done).fetch_one(conn).await?
-    } else {
-        let query = with_tokens(full, leases.clone()).bind(done);
-        let query = query.bind(changes.seq).bind(changes.lane).bind(changes.status).bind(changes.attempts);
-        let query = query.bind(changes.after_us).bind(changes.error).bind(changes.counted);
-        query.bind(changes.key).bind(changes.reason).fetch_one(conn).await?
-    };
+    if changes.seq.is_empty() {
+        let removed =
+            with_tokens(simple, leases.clone()).bind(&done).execute(&mut *conn).await?.rows_affected();
+        if removed > 0 {
+            return Ok((Settled { applied: removed, lost: Vec::new() }, HashSet::new()));
+        }
+        // All was settled before, or the fence was closed. Which of them it was is told by the lock alone, so it is asked for once more.
+    }
+    let query = with_tokens(full, leases.clone()).bind(done);
+    let query = query.bind(changes.seq).bind(changes.lane).bind(changes.status).bind(changes.attempts);
+    let query = query.bind(changes.after_us).bind(changes.error).bind(changes.counted);
+    let row = query.bind(changes.key).bind(changes.reason).fetch_one(conn).await?;
     let changed: HashSet<Seq> =
         row.try_get::<Option<Vec<i64>>, _>("changed")?.into_iter().flatten().map(natural).collect();
     let lost = match row.try_get::<Option<Vec<i32>>, _>("held")? {

@@ -31,7 +31,11 @@ pub(super) struct Statement {
 
 impl Statement {
     pub(super) fn new(template: &str, shape: &Shape) -> Self {
-        Self { text: splice(template, &shape.prefix).into(), prepared: shape.prepared }
+        let mut text = splice(template, &shape.prefix);
+        if shape.flood {
+            text.push_str("\n-- flood");
+        }
+        Self { text: text.into(), prepared: shape.prepared }
     }
 
     /// The statement, ready for its values.
@@ -53,6 +57,27 @@ pub(super) struct Shape {
     pub(super) prefix: Prefix,
     /// Whether statements stay prepared; not through a pooler, which gives each transaction another connection.
     pub(super) prepared: bool,
+    /// Whether they are for when there is more than one claim can take.
+    pub(super) flood: bool,
+}
+
+/// Statements that are prepared twice: for when little is in the table, and for a flood. An outbox is empty most of the time, and reading
+/// all of an empty table is what a planner likes best. The plan is kept, and a million events later it would be a walk over all of them,
+/// for each claim and each settle, until the server looks at the table again.
+#[derive(Debug)]
+pub(super) struct Twice<T> {
+    usual: T,
+    flood: T,
+}
+
+impl<T> Twice<T> {
+    pub(super) fn new(shape: &Shape, statements: impl Fn(&Shape) -> T) -> Self {
+        Self { usual: statements(shape), flood: statements(&Shape { flood: true, ..shape.clone() }) }
+    }
+
+    pub(super) fn of(&self, flood: bool) -> &T {
+        if flood { &self.flood } else { &self.usual }
+    }
 }
 
 /// A count of this process's as PostgreSQL takes it.

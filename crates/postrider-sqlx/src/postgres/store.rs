@@ -5,8 +5,8 @@ use std::{sync::PoisonError, sync::atomic::Ordering::Relaxed, time::Duration};
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
-        Settled, Settlement, Stats,
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
+        Seq, Settled, Settlement, Stats,
     },
 };
 
@@ -27,7 +27,12 @@ macro_rules! verb {
 
 impl Store for PgStore {
     fn features(&self) -> Features {
-        Features { lanes: self.0.lanes.load(Relaxed), shared_clock: true, late_commits: true }
+        Features {
+            lanes: self.0.lanes.load(Relaxed),
+            shared_clock: true,
+            late_commits: true,
+            keeps: Keeps::ALL,
+        }
     }
 
     fn target(&self) -> &Target {
@@ -96,6 +101,7 @@ impl Store for PgStore {
         retention: Duration,
     ) -> BoxFuture<'a, Result<Settled>> {
         let Inner { settle: sql, lease, .. } = &*self.0;
+        let sql = sql.of(self.looks().is_flood());
         let settle = move |mut session: Session| async move {
             let settled = settle::settle(sql, lease, &mut session, leases, settlements, retention).await?;
             session.commit().await?;
@@ -162,9 +168,10 @@ impl PgStore {
     /// Looks, chooses, reads what was not read yet, and writes down what was met. Only the look is always there.
     async fn claim_all(&self, claim: &Claim) -> Result<Claimed> {
         let Inner { claim: sql, lease, lanes, .. } = &*self.0;
+        let sql = sql.of(self.looks().is_flood());
         let lanes = lanes.load(Relaxed);
         let look_from = |begun| {
-            self.run("claim events", move |mut session| async move {
+            self.run_planned("claim events", move |mut session| async move {
                 let look = claim::look(sql, &mut session, claim, begun, lanes).await?;
                 session.commit().await?;
                 Ok(look)

@@ -1,70 +1,23 @@
-//! What is due, in order.
+//! What is due: rows that waited, and rows of the window.
 //!
-//! A claim reads from the oldest row on: rows of a foreign table can be committed in any order, and nothing but their status says which
-//! were met. It reads narrow rows first, marks those that are wanted and fit, and reads the payloads of these alone.
-
-use std::sync::Arc;
+//! A claim looks (at the table, if it has to), chooses (in memory), and takes (marks rows and reads their payloads). What it changes in memory
+//! it changes after the commit. If the commit is not answered, nobody knows whether the rows are marked: the next claim finds out before it
+//! does anything else.
 
 use postrider_core::{
-    GLOBAL_AGGREGATE, Timestamp,
-    event::limits::EVENT_FLAT_BYTES,
-    store::{Claim, Claimed, ClaimedEvent, Glance, Lease, Position, Seq},
+    Timestamp,
+    store::{Claim, Claimed, Lease, Position, Seq},
 };
 
 use super::{
-    Field,
-    db::{Cells, Tx},
-    event,
-    lane::{LANE, fence, micros},
-    mind::{Cursor, Mind, Row, State},
+    db::Tx,
+    lane::{LANE, fence},
+    mind::{Mind, State},
     recover,
     shape::Shape,
-    spec::Mark,
-    sql::Sql,
+    take::Taken,
+    window::Narrow,
 };
-
-/// Most pages of narrow rows that one claim reads, and the least that is in one.
-const PAGES_MAX: usize = 20;
-const PAGE_MIN: usize = 50;
-
-/// A row before its payload is read.
-struct Narrow {
-    id: String,
-    event_type: String,
-    aggregate_type: String,
-    key: Option<Arc<str>>,
-    attempts: u32,
-    created_at: Timestamp,
-    created_text: Option<String>,
-    bytes: usize,
-}
-
-impl Narrow {
-    fn new(shape: &Shape, row: &Cells) -> Self {
-        let unsigned = |column| row.number(column).and_then(|number| u32::try_from(number).ok());
-        Self {
-            id: row.text(0).unwrap_or_default(),
-            event_type: row.text(1).unwrap_or_else(|| shape.profile.event_type.clone()),
-            aggregate_type: row.text(2).unwrap_or_else(|| GLOBAL_AGGREGATE.to_owned()),
-            key: row.text(3).map(Arc::from),
-            attempts: unsigned(4).unwrap_or_default(),
-            created_at: Timestamp::from_micros(row.number(5).unwrap_or_default()),
-            created_text: row.text(6),
-            bytes: unsigned(7).unwrap_or_default() as usize + EVENT_FLAT_BYTES,
-        }
-    }
-}
-
-/// How far a walk over the table came.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Walk {
-    /// All of it was seen.
-    Whole,
-    /// It came to the end, and began in the middle.
-    Rest,
-    /// Something is left.
-    Stopped,
-}
 
 /// What a claim works with.
 pub(super) struct Claiming<'a> {
@@ -74,13 +27,17 @@ pub(super) struct Claiming<'a> {
     pub(super) from: Position,
 }
 
-impl Claiming<'_> {
-    /// What the claim returns if the lane is somebody else's.
-    fn lost(&self) -> Claimed {
-        Claimed { lost: vec![LANE], ..Claimed::default() }
-    }
+/// What a claim has chosen.
+pub(super) struct Chosen {
+    pub(super) rows: Vec<Narrow>,
+    /// The place of the first row that was wanted and did not fit.
+    unmet: Option<Seq>,
+    /// Whether the window was read for this claim.
+    just_read: bool,
+}
 
-    /// Takes the marks off rows that the engine has let go. False if the lane is lost.
+impl Claiming<'_> {
+    /// Takes the marks off rows that the engine has let go, or never had. None if the lane is lost.
     pub(super) async fn take_back(
         &self,
         tx: &mut Tx,
@@ -90,300 +47,103 @@ impl Claiming<'_> {
         let now = fence(self.shape, tx, self.lease).await?;
         if now.is_some() {
             recover::unmark(self.shape, tx, mind, seqs).await?;
+            recover::unmark_uncertain(self.shape, tx, mind).await?;
         }
         Ok(now)
     }
 
-    pub(super) async fn claim(&self, tx: &mut Tx, mind: &mut Mind) -> sqlx::Result<Claimed> {
-        let Some(now) = fence(self.shape, tx, self.lease).await? else { return Ok(self.lost()) };
-        let mut choice = Choice { claim: self.claim, chosen: Vec::new(), bytes: 0, full: false };
-        self.choose_due(tx, mind, now, &mut choice).await?;
-        let walk = self.choose_fresh(tx, mind, &mut choice).await?;
-        let (ended, more) = (walk == Walk::Whole, choice.full || walk == Walk::Stopped);
-        let events = self.take(tx, mind, choice.chosen).await?;
-        let seq = self.from.seq.max(mind.last()) + Seq::from(!ended);
-        let met = if ended { Seq::MAX } else { seq };
+    /// Chooses from what waited and from the window: half of what is wanted from each, and what one leaves goes to the other.
+    pub(super) fn choose(&self, mind: &mut Mind, due: Vec<Narrow>, just_read: bool) -> Chosen {
+        let mut choice = Choice { claim: self.claim, rows: Vec::new(), unmet: None };
+        let mut due = due.into_iter().peekable();
+        while choice.rows.len() < self.claim.limit.div_ceil(2) {
+            let Some(row) = due.next() else { break };
+            choice.offer(&row);
+        }
+        if let Some(window) = mind.window.as_ref().filter(|_| !mind.is_full()) {
+            let free = window.rows.iter().filter(|row| mind.is_free(row));
+            let taken = free.take_while(|row| choice.offer(row)).count();
+            tracing::trace!(taken, of = window.rows.len(), "went over the window");
+        }
+        if choice.unmet.is_none() {
+            due.by_ref().find(|row| !choice.offer(row));
+        }
+        let Choice { mut rows, unmet, .. } = choice;
+        rows.sort_by_key(|row| row.seq);
+        if let Some(window) = &mut mind.window {
+            window.spent |= unmet.is_none();
+        }
+        Chosen { rows, unmet, just_read }
+    }
+
+    /// What the claim returns, and what memory keeps of it.
+    pub(super) fn end(&self, mind: &mut Mind, chosen: &Chosen, taken: Taken) -> Claimed {
+        let Taken { now, rows, left } = taken;
+        mind.uncertain.clear();
+        let mut seqs: Vec<Seq> = rows.iter().map(|(seq, ..)| *seq).collect();
+        seqs.sort_unstable();
+        let mut events = Vec::with_capacity(rows.len());
+        for (seq, row, event) in rows {
+            mind.insert(seq, row);
+            events.push(event);
+        }
+        let truncated = mind.window.as_ref().is_some_and(|window| window.truncated);
+        match &mut mind.window {
+            // What somebody else has taken away, or was too large, is to be seen anew.
+            Some(_) if left => mind.window = None,
+            Some(window) => window.take_out(&seqs),
+            None => {}
+        }
+        // With memory full of rows that wait, nothing fresh was looked at, and nothing will be before some of them are gone.
+        let full = mind.is_full();
+        // A window that gave nothing and is not new says nothing of what is there now.
+        let whole =
+            chosen.unmet.is_none() && !left && !truncated && (chosen.just_read || !events.is_empty() || full);
+        let seq = match chosen.unmet {
+            Some(unmet) => unmet.saturating_sub(1),
+            None if events.is_empty() && (full || (chosen.just_read && truncated)) => self.from.seq,
+            None if !chosen.just_read => mind.step(),
+            None => mind.last(),
+        };
+        let met = if whole { Seq::MAX } else { seq };
         let waiting = mind.rows.values().filter_map(|row| match row.state {
             State::Waiting(until) if until > now => Some(until.since(now)),
             _ => None,
         });
-        Ok(Claimed {
-            events,
+        Claimed {
             positions: vec![(LANE, Position { seq, met, ..Position::START })],
             again: Vec::new(),
             lost: Vec::new(),
-            more,
+            more: !whole,
             next_due: waiting.min(),
             now,
-        })
-    }
-
-    fn narrow(&self) -> Sql {
-        let shape = self.shape;
-        let (event_type, of) = (shape.text(Field::EventType), shape.text(Field::AggregateType));
-        let mut sql = shape.sql(format!("SELECT {}, {event_type}, {of}, ", shape.text(Field::Id)));
-        shape.key(&mut sql);
-        let sizes: Vec<String> = [Field::Payload, Field::Headers]
-            .into_iter()
-            .filter(|field| shape.profile.has(*field))
-            .map(|field| format!("COALESCE({}, 0)", shape.size(field)))
-            .collect();
-        let created = match shape.profile.has(Field::CreatedAt) {
-            true => shape.kind.micros(&shape.column(Field::CreatedAt)),
-            false => shape.kind.micros(shape.kind.now()),
-        };
-        let size = shape.kind.text(&sizes.join(" + "));
-        sql.push(&format!(
-            ", {}, {created}, {}, {size} FROM {} WHERE ",
-            shape.text(Field::Attempts),
-            shape.text(Field::CreatedAt),
-            shape.table()
-        ));
-        shape.pending(&mut sql);
-        sql
-    }
-
-    /// Rows that waited and are due by now.
-    async fn choose_due(
-        &self,
-        tx: &mut Tx,
-        mind: &mut Mind,
-        now: Timestamp,
-        choice: &mut Choice<'_>,
-    ) -> sqlx::Result<()> {
-        let is_due = |(seq, row): &(&Seq, &Row)| {
-            matches!(row.state, State::Waiting(until) if until <= now)
-                && self.claim.in_flight.binary_search(seq).is_err()
-        };
-        let due: Vec<(Seq, String)> = mind
-            .rows
-            .iter()
-            .filter(is_due)
-            .take(self.claim.limit)
-            .map(|(seq, row)| (*seq, row.id.clone()))
-            .collect();
-        if due.is_empty() {
-            return Ok(());
+            events,
         }
-        let mut sql = self.narrow();
-        sql.push(" AND ");
-        self.shape.ids(&mut sql, due.iter().map(|(_, id)| id.as_str()));
-        sql.push(&format!(" ORDER BY {}", self.shape.order()));
-        let rows: Vec<Narrow> = tx.fetch(sql).await?.iter().map(|row| Narrow::new(self.shape, row)).collect();
-        // Whoever took it away has freed its key.
-        for (seq, id) in &due {
-            if !rows.iter().any(|row| row.id == *id) {
-                mind.remove(*seq);
-            }
-        }
-        for mut row in rows {
-            // A table without a column for it is not asked how often it was tried.
-            let known = mind.rows.get(&mind.place(&row.id)).map_or(0, |row| row.attempts);
-            row.attempts = if self.shape.profile.has(Field::Attempts) { row.attempts } else { known };
-            choice.offer(mind, row);
-        }
-        Ok(())
-    }
-
-    /// Rows that nobody has met, or that were let go. Says how far it came.
-    async fn choose_fresh(
-        &self,
-        tx: &mut Tx,
-        mind: &mut Mind,
-        choice: &mut Choice<'_>,
-    ) -> sqlx::Result<Walk> {
-        let mut cursor = mind.cursor.take();
-        let began_within = cursor.is_some();
-        for _ in 0..PAGES_MAX {
-            let page = (self.claim.limit.saturating_sub(choice.chosen.len())).max(PAGE_MIN);
-            let rows = tx.fetch(self.page(mind, cursor.as_ref(), page)).await?;
-            let ended = rows.len() < page;
-            for row in &rows {
-                let row = Narrow::new(self.shape, row);
-                let next = Cursor { created_at: row.created_text.clone(), id: row.id.clone() };
-                if !choice.offer(mind, row) {
-                    // It stands at the bottom the next time, unless rows before it were passed over.
-                    mind.cursor = cursor.filter(|_| began_within);
-                    return Ok(Walk::Stopped);
-                }
-                cursor = Some(next);
-            }
-            if ended {
-                // A walk that began in the middle has not seen what lies before.
-                return Ok(if began_within { Walk::Rest } else { Walk::Whole });
-            }
-        }
-        mind.cursor = cursor;
-        Ok(Walk::Stopped)
-    }
-
-    /// One page of fresh rows.
-    fn page(&self, mind: &Mind, cursor: Option<&Cursor>, limit: usize) -> Sql {
-        let Self { shape, .. } = self;
-        let mut sql = self.narrow();
-        self.due(&mut sql);
-        let held = mind.holds.keys().map(ToString::to_string);
-        let held: Vec<String> = held.chain(mind.foreign.iter().cloned()).collect();
-        if shape.is_ordered() && !held.is_empty() {
-            sql.push(" AND (");
-            shape.key(&mut sql);
-            sql.push(" IS NULL OR NOT (");
-            among_keys(shape, &mut sql, held);
-            sql.push("))");
-        }
-        let known = mind.rows.values().filter(|row| match row.state {
-            State::Claimed => shape.mark != Mark::Status,
-            State::Waiting(_) => row.key.is_none(),
-        });
-        let known: Vec<&str> = known.map(|row| row.id.as_str()).collect();
-        if !known.is_empty() {
-            sql.push(" AND NOT (");
-            shape.ids(&mut sql, known.into_iter());
-            sql.push(")");
-        }
-        if let Some(cursor) = cursor {
-            let id = shape.column(Field::Id);
-            match &cursor.created_at {
-                Some(created_at) => sql
-                    .push(&format!(" AND ({}, {id}) > (", shape.column(Field::CreatedAt)))
-                    .bind(created_at, shape.of_type(Field::CreatedAt))
-                    .push(", "),
-                None => sql.push(&format!(" AND {id} > (")),
-            };
-            sql.bind(&cursor.id, shape.of_type(Field::Id)).push(")");
-        }
-        sql.push(&format!(" ORDER BY {} LIMIT {limit}", shape.order()));
-        sql
-    }
-
-    /// A row that is not waiting, not too young, and not somebody else's.
-    fn due(&self, sql: &mut Sql) {
-        let shape = self.shape;
-        let now = shape.kind.now();
-        if shape.profile.has(Field::AvailableAt) {
-            let due = shape.column(Field::AvailableAt);
-            sql.push(&format!(" AND ({due} IS NULL OR {due} <= {now})"));
-        }
-        if shape.profile.has(Field::CreatedAt) && !shape.profile.skip_recent.is_zero() {
-            let created = shape.column(Field::CreatedAt);
-            sql.push(&format!(" AND {created} <= ")).after_now(-micros(shape.profile.skip_recent));
-        }
-        if shape.mark == Mark::Owner {
-            let by = shape.column(Field::ClaimedBy);
-            sql.push(&format!(" AND ({by} IS NULL"));
-            if shape.profile.has(Field::ClaimedAt) {
-                let at = shape.column(Field::ClaimedAt);
-                sql.push(&format!(" OR {at} <= ")).after_now(-micros(shape.profile.recover_after));
-            }
-            sql.push(")");
-        }
-    }
-
-    /// Marks what was chosen and reads the rest of it.
-    async fn take(
-        &self,
-        tx: &mut Tx,
-        mind: &mut Mind,
-        chosen: Vec<Narrow>,
-    ) -> sqlx::Result<Vec<ClaimedEvent>> {
-        if chosen.is_empty() {
-            return Ok(Vec::new());
-        }
-        let shape = self.shape;
-        let mut sql = event::whole(shape);
-        shape.ids(&mut sql, chosen.iter().map(|row| row.id.as_str()));
-        sql.push(" AND ");
-        shape.pending(&mut sql);
-        sql.push(" FOR UPDATE");
-        let mut whole = event::by_id(tx.fetch(sql).await?);
-        // What somebody else has taken meanwhile is not there any more.
-        let chosen: Vec<Narrow> = chosen.into_iter().filter(|row| whole.contains_key(&row.id)).collect();
-        let stamps = self.mark(tx, &chosen).await?;
-        let mut events = Vec::with_capacity(chosen.len());
-        for row in chosen {
-            let Some(cells) = whole.remove(&row.id) else { continue };
-            let Narrow { id, key, attempts, created_at, event_type, aggregate_type, .. } = row;
-            let stamp = stamps.iter().find(|(marked, _)| *marked == id).map(|(_, stamp)| stamp.clone());
-            let seq = mind.place(&id);
-            let held = mind.is_head(seq);
-            let event = event::event(shape, cells, &id, event_type, aggregate_type, key.clone(), created_at);
-            let state = State::Claimed;
-            let seq = mind.insert(Row { id, key, attempts, counted: attempts, stamp, state });
-            events.push(ClaimedEvent { lane: LANE, seq, attempts, held, created_at, event });
-        }
-        events.sort_unstable_by_key(|event| event.seq);
-        Ok(events)
-    }
-
-    /// Marks rows as claimed, and reads back when.
-    async fn mark(&self, tx: &mut Tx, rows: &[Narrow]) -> sqlx::Result<Vec<(String, String)>> {
-        let shape = self.shape;
-        let ids = || rows.iter().map(|row| row.id.as_str());
-        let mut sql = shape.sql(format!("UPDATE {} SET ", shape.table()));
-        // The same for all rows of the statement.
-        let now = shape.kind.pick("statement_timestamp()", "UTC_TIMESTAMP(6)");
-        match (shape.mark, &shape.profile.statuses) {
-            (Mark::Nothing, _) => return Ok(Vec::new()),
-            (Mark::Status, Some(statuses)) => {
-                sql.push(&format!("{} = ", shape.column(Field::Status)));
-                statuses.claimed.iter().for_each(|value| shape.value(&mut sql, Field::Status, value));
-            }
-            _ => {
-                sql.push(&format!("{} = ", shape.column(Field::ClaimedBy)));
-                sql.bind(recover::mark_of(self.lease.token), shape.of_type(Field::ClaimedBy));
-            }
-        }
-        if shape.profile.has(Field::ClaimedAt) {
-            sql.push(&format!(", {} = {now}", shape.column(Field::ClaimedAt)));
-        }
-        sql.push(&recover::kept(shape)).push(" WHERE ");
-        shape.ids(&mut sql, ids());
-        tx.execute(sql).await?;
-        if shape.mark != Mark::Status || !shape.profile.has(Field::ClaimedAt) {
-            return Ok(Vec::new());
-        }
-        let (id, at) = (shape.text(Field::Id), shape.text(Field::ClaimedAt));
-        let mut sql = shape.sql(format!("SELECT {id}, {at} FROM {} WHERE ", shape.table()));
-        shape.ids(&mut sql, ids());
-        Ok(tx.fetch(sql).await?.iter().filter_map(|row| Some((row.text(0)?, row.text(1)?))).collect())
     }
 }
 
-/// The row's key is one of these.
-fn among_keys(shape: &Shape, sql: &mut Sql, keys: Vec<String>) {
-    let before = sql.text.len();
-    shape.key(sql);
-    let expression = sql.text.split_off(before);
-    sql.among(&expression, "text", keys.into_iter());
+impl Chosen {
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
 }
 
 /// What a claim has chosen so far.
 struct Choice<'a> {
     claim: &'a Claim,
-    chosen: Vec<Narrow>,
-    bytes: usize,
-    full: bool,
+    rows: Vec<Narrow>,
+    unmet: Option<Seq>,
 }
 
 impl Choice<'_> {
     /// Takes a row if it is wanted. False if it did not fit.
-    fn offer(&mut self, mind: &Mind, row: Narrow) -> bool {
-        let bytes = self.bytes.saturating_add(row.bytes);
-        if self.chosen.len() >= self.claim.limit || (bytes > self.claim.bytes && !self.chosen.is_empty()) {
-            self.full = true;
+    fn offer(&mut self, row: &Narrow) -> bool {
+        if self.rows.len() >= self.claim.limit {
+            self.unmet = Some(row.seq);
             return false;
         }
-        let glance = Glance {
-            lane: LANE,
-            seq: mind.place(&row.id),
-            event_type: &row.event_type,
-            aggregate_type: &row.aggregate_type,
-            key: row.key.as_deref(),
-            due_at: None,
-        };
-        if self.claim.admission.as_ref().is_none_or(|admission| admission.admits(&glance)) {
-            self.bytes = bytes;
-            self.chosen.push(row);
+        if self.claim.admission.as_ref().is_none_or(|admission| admission.admits(&row.glance())) {
+            self.rows.push(row.clone());
         }
         true
     }

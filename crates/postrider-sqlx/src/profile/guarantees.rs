@@ -1,6 +1,6 @@
 //! Which promises hold on a foreign table.
 
-use super::{Field, shape::Shape, spec::Mark};
+use super::{Field, mind, shape::Shape, spec::Mark, window};
 
 /// The promises, one sentence each.
 pub(super) fn guarantees(shape: &Shape) -> String {
@@ -36,10 +36,12 @@ pub(super) fn guarantees(shape: &Shape) -> String {
     if !profile.has(Field::AvailableAt) {
         told.push("retry times: in memory, and forgotten by a take-over".to_owned());
     }
-    told.push(
-        "bounded: weakened, held keys are kept in memory, and a claim may sort all that is pending"
-            .to_owned(),
-    );
+    told.push(format!(
+        "bounded: at most {} rows are read ahead and {} wait in memory; what lies behind those is not looked at before \
+         some are gone, and reading ahead sorts what is pending unless an index has its order",
+        window::ROWS_MAX,
+        mind::ROWS_MAX
+    ));
     told.push("dead events do not hold up their keys".to_owned());
     told.join("; ")
 }

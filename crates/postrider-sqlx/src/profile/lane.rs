@@ -169,6 +169,7 @@ pub(super) async fn release(
     }
     let unsent: Vec<Seq> = mind.given_back(&[]).into_iter().filter(|seq| *seq > suspects).collect();
     recover::unmark(shape, tx, mind, &unsent).await?;
+    recover::unmark_uncertain(shape, tx, mind).await?;
     let mut sql = shape.sql(format!("UPDATE {} SET owner = NULL, leased_until = NULL, ", shape.ours("lane")));
     // The next owner needs the token of whoever has left something behind.
     sql.push(if suspects == 0 { "nonce = NULL, clean = 1" } else { "clean = 0" });
@@ -187,7 +188,10 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+/// No time that is written lies further away: MySQL knows no year after 9999.
+const FAR: Duration = Duration::from_secs(1000 * 366 * 86_400);
+
 /// A duration as a number to bind.
 pub(super) fn micros(duration: Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
+    i64::try_from(duration.min(FAR).as_micros()).unwrap_or(i64::MAX)
 }

@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 use postrider_core::{
@@ -14,8 +15,13 @@ use postrider_core::{
 };
 use tokio::time::Instant;
 
+use super::window::{Narrow, Window};
+
 /// How many places of rows that were let go are remembered: the engine tries others first, and knows them by their places.
 const LET_GO_MAX: usize = 20_000;
+
+/// So many rows may wait or be under way before no fresh one is taken up any more.
+pub(super) const ROWS_MAX: usize = 100_000;
 
 /// Places up to this one are those of suspects.
 pub(super) const SUSPECT_TO: Seq = 1 << 20;
@@ -42,19 +48,22 @@ pub(super) enum State {
     Waiting(Timestamp),
 }
 
+/// Why and until when a row waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wait {
+    pub(super) until: Timestamp,
+    pub(super) attempts: u32,
+    pub(super) reason: HoldReason,
+    /// Whether its key waits with it.
+    pub(super) holds: bool,
+}
+
 /// A key that waits for its head.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held {
     pub(super) head: Seq,
     pub(super) until: Timestamp,
     pub(super) reason: HoldReason,
-}
-
-/// Where a walk over the table stopped.
-#[derive(Debug, Clone)]
-pub(super) struct Cursor {
-    pub(super) created_at: Option<String>,
-    pub(super) id: String,
 }
 
 /// What is known while a lease holds.
@@ -68,7 +77,10 @@ pub(super) struct Mind {
     pub(super) suspects: HashSet<String>,
     /// Keys of rows that somebody claimed who is not us.
     pub(super) foreign: HashSet<String>,
-    pub(super) cursor: Option<Cursor>,
+    pub(super) window: Option<Window>,
+    pub(super) windows_read: u64,
+    /// Rows of a claim whose commit was not answered: they may be marked, and nobody has them.
+    pub(super) uncertain: Vec<String>,
     pub(super) recovered_at: Option<Instant>,
     last: Seq,
     last_suspect: Seq,
@@ -86,32 +98,86 @@ impl Mind {
         self.ids.get(id).is_some_and(|seq| self.rows.contains_key(seq))
     }
 
+    /// The row in memory that has this id.
+    pub(super) fn row(&self, id: &str) -> Option<&Row> {
+        self.rows.get(self.ids.get(id)?)
+    }
+
     /// The last place that was given out.
     pub(super) fn last(&self) -> Seq {
         self.last
     }
 
-    /// The place that a row has, or would be given next.
-    pub(super) fn place(&self, id: &str) -> Seq {
-        self.ids.get(id).copied().unwrap_or(if self.suspects.contains(id) && self.last_suspect < SUSPECT_TO {
-            self.last_suspect + 1
+    /// A number between the last place that was given out and the next.
+    pub(super) fn step(&mut self) -> Seq {
+        self.last += 1;
+        self.last
+    }
+
+    /// Whether so much is in memory that nothing fresh may be added.
+    pub(super) fn is_full(&self) -> bool {
+        self.rows.len() >= ROWS_MAX
+    }
+
+    /// Whether a row of the window can be claimed: nobody has it, and its key does not wait.
+    pub(super) fn is_free(&self, row: &Narrow) -> bool {
+        !self.rows.contains_key(&row.seq)
+            && row
+                .key
+                .as_ref()
+                .is_none_or(|key| !self.holds.contains_key(key) && !self.foreign.contains(&**key))
+    }
+
+    /// Gives the rows of a window their places. A place is never before that of a row which comes earlier in the same key.
+    pub(super) fn number(&mut self, rows: &mut [Narrow]) {
+        let suspects = std::mem::take(&mut self.suspects);
+        // A row before a suspect of the same key goes before it, so it counts as one.
+        let mut suspect_keys: HashSet<Arc<str>> = HashSet::new();
+        let mut is_suspect: Vec<bool> = rows
+            .iter()
+            .rev()
+            .map(|row| {
+                let found = suspects.contains(&row.id);
+                suspect_keys.extend(row.key.clone().filter(|_| found));
+                found || row.key.as_ref().is_some_and(|key| suspect_keys.contains(key))
+            })
+            .collect();
+        is_suspect.reverse();
+        let mut fresh_keys: HashSet<Arc<str>> = HashSet::new();
+        let remembers = !self.ids.is_empty();
+        for (row, is_suspect) in rows.iter_mut().zip(is_suspect) {
+            let known = self.ids.get(&row.id).copied();
+            let known = known.filter(|seq| {
+                self.rows.contains_key(seq) || row.key.as_ref().is_none_or(|key| !fresh_keys.contains(key))
+            });
+            row.seq = known.unwrap_or_else(|| self.next(is_suspect));
+            if remembers && known.is_none() {
+                fresh_keys.extend(row.key.clone());
+            }
+        }
+    }
+
+    fn next(&mut self, is_suspect: bool) -> Seq {
+        let place = if is_suspect && self.last_suspect < SUSPECT_TO {
+            &mut self.last_suspect
         } else {
-            self.last + 1
-        })
+            &mut self.last
+        };
+        *place += 1;
+        *place
+    }
+
+    /// Takes a row up that has no place yet.
+    pub(super) fn add(&mut self, row: Row) -> Seq {
+        let seq = self.next(false);
+        self.insert(seq, row);
+        seq
     }
 
     /// Takes a row up.
-    pub(super) fn insert(&mut self, row: Row) -> Seq {
-        let seq = self.place(&row.id);
-        self.suspects.remove(&row.id);
-        if seq <= SUSPECT_TO {
-            self.last_suspect = self.last_suspect.max(seq);
-        } else {
-            self.last = self.last.max(seq);
-        }
+    pub(super) fn insert(&mut self, seq: Seq, row: Row) {
         self.ids.insert(row.id.clone(), seq);
         self.rows.insert(seq, row);
-        seq
     }
 
     /// Forgets a row. Its key is freed if it was the head.
@@ -125,9 +191,13 @@ impl Mind {
         }
     }
 
-    /// A row waits until a time. It is kept if the table cannot say so, or if its key waits with it.
-    pub(super) fn wait(&mut self, seq: Seq, until: Timestamp, attempts: u32, reason: HoldReason, told: bool) {
+    /// A row waits until a time, and its key with it if that is held. It is kept if the table cannot say so, or for its key.
+    pub(super) fn wait(&mut self, seq: Seq, wait: Wait, told: bool) {
+        let Wait { until, attempts, reason, holds } = wait;
         let Some(row) = self.rows.get_mut(&seq) else { return };
+        if !holds {
+            row.key = None;
+        }
         row.state = State::Waiting(until);
         (row.attempts, row.counted, row.stamp) = (attempts, attempts, None);
         match row.key.clone() {
@@ -139,9 +209,25 @@ impl Mind {
         }
     }
 
+    /// Every time that is kept becomes this much older.
+    pub(super) fn grow_older(&mut self, by: Duration) {
+        for row in self.rows.values_mut() {
+            if let State::Waiting(until) = &mut row.state {
+                *until = until.minus(by);
+            }
+        }
+        self.holds.values_mut().for_each(|held| held.until = held.until.minus(by));
+        self.window = None;
+    }
+
     pub(super) fn is_head(&self, seq: Seq) -> bool {
-        let key = self.rows.get(&seq).and_then(|row| row.key.as_ref());
-        key.and_then(|key| self.holds.get(key)).is_some_and(|held| held.head == seq)
+        self.waited_until(seq).is_some()
+    }
+
+    /// Until when a row waited that its key is held by.
+    fn waited_until(&self, seq: Seq) -> Option<Timestamp> {
+        let key = self.rows.get(&seq)?.key.as_ref()?;
+        self.holds.get(key).filter(|held| held.head == seq).map(|held| held.until)
     }
 
     /// Rows that the engine was given and has no more, sorted by place.
@@ -151,20 +237,19 @@ impl Mind {
     }
 
     /// The engine has a row no more, and its mark is gone. A head stays one; a suspect stays one.
-    pub(super) fn let_go(&mut self, seq: Seq, now: Timestamp) {
-        if self.is_head(seq) {
+    pub(super) fn let_go(&mut self, seq: Seq) {
+        if let Some(until) = self.waited_until(seq) {
             if let Some(row) = self.rows.get_mut(&seq) {
-                row.state = State::Waiting(now);
-                row.stamp = None;
+                (row.state, row.stamp) = (State::Waiting(until), None);
             }
             return;
         }
         let Some(id) = self.rows.get(&seq).map(|row| row.id.clone()) else { return };
         self.remove(seq);
-        if self.ids.len() < self.rows.len() + LET_GO_MAX {
-            self.ids.insert(id, seq);
-        } else if seq <= SUSPECT_TO {
-            self.suspects.insert(id);
+        if self.ids.len() >= self.rows.len() + LET_GO_MAX {
+            // All or none: a row must not be remembered behind an earlier one of its key that is not.
+            self.ids = self.rows.iter().map(|(seq, row)| (row.id.clone(), *seq)).collect();
         }
+        self.ids.insert(id, seq);
     }
 }

@@ -7,10 +7,10 @@
 //! # Layout
 //!
 //! * `spec`, `named`, `name`: what a profile says, and those of known systems
-//! * `shape`: a profile on a table that was looked at
+//! * `shape`, `rights`: a profile on a table that was looked at
 //! * `sql`, `db`: statements, and running them on either database
 //! * `lane`: who may deliver
-//! * `claim`, `event`: what is due
+//! * `claim`, `look`, `window`, `take`, `event`: what is due
 //! * `settle`: what became of it
 //! * `recover`: claims that nobody will settle
 //! * `mind`: what the active instance keeps in memory
@@ -22,16 +22,20 @@ mod db;
 mod event;
 mod guarantees;
 mod lane;
+mod look;
 mod mind;
 mod name;
 mod named;
 mod operate;
 mod recover;
+mod rights;
 mod settle;
 mod shape;
 mod spec;
 mod sql;
 mod store;
+mod take;
+mod window;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -44,7 +48,7 @@ use tokio::sync::Mutex;
 use self::{db::Db, mind::Mind, shape::Shape};
 pub use self::{
     name::{Name, TableName},
-    spec::{Defaults, Field, NullKey, Profile, Statuses, Value},
+    spec::{Field, NullKey, Profile, Statuses, Value},
 };
 
 /// How often a verb is tried again, and how long to wait before; doubled after each further try.
@@ -66,8 +70,8 @@ struct Inner {
 }
 
 impl ProfileStore {
-    /// Connects to `postgres://user:password@host:port/database` or `mysql://…`, and looks at the table. A table or a column that is
-    /// missing is an error that names it.
+    /// Connects to `postgres://user:password@host:port/database` or `mysql://…`, and looks at the table. A table, a column or a right
+    /// that is missing is an error that names it and says what to do.
     pub async fn connect(url: &str, profile: Profile) -> Result<Self> {
         let (db, place) = Db::open(url).await?;
         let kind = db.kind();
@@ -75,6 +79,7 @@ impl ProfileStore {
         let mut tx = db.begin().await.map_err(fail)?;
         let shape = Shape::look(kind, profile.clone(), &mut tx).await.map_err(fail)??;
         tx.commit().await.map_err(fail)?;
+        rights::check(&db, &place, &shape).await?;
         let target = Target {
             dialect: Dialect::Profile,
             prefix: Prefix::default(),
@@ -97,9 +102,33 @@ impl ProfileStore {
         guarantees::guarantees(&self.0.shape)
     }
 
+    /// How the database would look for the next events, in its own words: whether the table has an index for it.
+    pub async fn explain(&self) -> Result<String> {
+        let Inner { db, place, shape, .. } = &*self.0;
+        let plan = async {
+            let mut tx = db.begin().await?;
+            let plan = tx.fetch(look::explained(shape)).await?;
+            tx.commit().await?;
+            sqlx::Result::Ok(plan.iter().filter_map(|row| row.text(0)).collect::<Vec<_>>().join("\n"))
+        };
+        plan.await.map_err(|error| db.error(error, format!("cannot explain a claim in {place}")))
+    }
+
     /// The SQL of our own small tables beside it, to be read or applied by hand.
     pub fn schema_sql(&self) -> String {
         format!("{};\n", lane::tables(&self.0.shape).join(";\n"))
+    }
+
+    /// For tests that let time pass by making everything stored older: does the same to what is kept in memory.
+    #[doc(hidden)]
+    pub async fn grow_older(&self, by: Duration) {
+        self.0.mind.lock().await.grow_older(by);
+    }
+
+    /// For tests: how often what is pending was read ahead.
+    #[doc(hidden)]
+    pub async fn windows_read(&self) -> u64 {
+        self.0.mind.lock().await.windows_read
     }
 
     /// Closes all connections. Call it when the engine has shut down.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Defaults, Field, Name, NullKey, Profile, Statuses, TableName};
+use postrider_core::{Backoff, store::Defaults};
+
+use super::{Field, Name, NullKey, Profile, Statuses, TableName};
 
 fn columns(mut profile: Profile, columns: &[(Field, &'static str)]) -> Profile {
     profile.columns.extend(columns.iter().map(|(field, name)| (*field, Name::known(name))));
@@ -47,13 +49,8 @@ impl Profile {
             null_key: NullKey::Ordered("default".to_owned()),
             // There, only an item that failed for good has a message.
             tells_retry: false,
-            defaults: Defaults {
-                max_attempts: 4,
-                retry_base: Duration::ZERO,
-                retry_multiplier: 1,
-                retry_jitter: false,
-                ..profile.defaults
-            },
+            // Three retries, at once.
+            defaults: Defaults { max_attempts: 4, retry: Backoff::fixed(Duration::ZERO), ..profile.defaults },
             ..profile
         }
     }
@@ -90,7 +87,7 @@ impl Profile {
             }),
             // A Java program may be delivering them from its hot queue.
             skip_recent: Duration::from_secs(1),
-            defaults: Defaults { poll: Duration::from_secs(5), claim_batch: 200, ..profile.defaults },
+            defaults: Defaults { poll_max: Duration::from_secs(5), claim_batch: 200, ..profile.defaults },
             ..profile
         }
     }
@@ -127,13 +124,10 @@ impl Profile {
             }),
             purges: true,
             defaults: Defaults {
-                poll: Duration::from_secs(2),
+                poll_max: Duration::from_secs(2),
                 claim_batch: 50,
                 max_attempts: 4,
-                retry_base: Duration::from_secs(10),
-                retry_multiplier: 3,
-                retry_max: None,
-                retry_jitter: false,
+                retry: Backoff::new(Duration::from_secs(10)).multiplier(3.0).without_cap().without_jitter(),
             },
             ..profile
         }

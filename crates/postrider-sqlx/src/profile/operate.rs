@@ -11,7 +11,7 @@ use super::{
     Field, Value,
     db::Tx,
     lane::micros,
-    mind::{Mind, State},
+    mind::{Mind, Row, State},
     recover::kept,
     shape::Shape,
     spec::Mark,
@@ -36,6 +36,20 @@ fn is_dead(shape: &Shape, sql: &mut Sql) {
     }
 }
 
+/// How often a row was tried and what went wrong, as the table says, or ours where it has no room for the dead.
+fn told(shape: &Shape) -> [String; 2] {
+    match shape.profile.statuses {
+        Some(_) => [Field::Attempts, Field::Error].map(|field| shape.text(field)),
+        None => ["attempts", "error"].map(|column| {
+            let (dead, id) = (shape.ours("dead"), shape.text(Field::Id));
+            shape.kind.text(&format!(
+                "(SELECT MAX(d.{column}) FROM {dead} d WHERE d.event_id = {id} AND d.source = {})",
+                shape.source_literal()
+            ))
+        }),
+    }
+}
+
 /// Dead letters. A foreign table has no number for a place: it is the row's number among the dead.
 pub(super) async fn dead(
     shape: &Shape,
@@ -43,8 +57,8 @@ pub(super) async fn dead(
     after: Seq,
     limit: usize,
 ) -> sqlx::Result<Vec<DeadLetter>> {
-    let [id, event_type, attempts, error] =
-        [Field::Id, Field::EventType, Field::Attempts, Field::Error].map(|field| shape.text(field));
+    let [id, event_type] = [Field::Id, Field::EventType].map(|field| shape.text(field));
+    let [attempts, error] = told(shape);
     let created = match shape.profile.has(Field::CreatedAt) {
         true => shape.kind.micros(&shape.column(Field::CreatedAt)),
         false => shape.kind.text("0"),
@@ -136,8 +150,12 @@ pub(super) async fn purge(
 
 /// How much of everything there is.
 pub(super) async fn stats(shape: &Shape, tx: &mut Tx, mind: &Mind) -> sqlx::Result<Stats> {
-    let count = shape.kind.text("COUNT(*)");
-    let select = || shape.sql(format!("SELECT {count} FROM {} WHERE ", shape.table()));
+    let (count, now) = (shape.kind.text("COUNT(*)"), shape.kind.micros(shape.kind.now()));
+    let oldest = match shape.profile.has(Field::CreatedAt) {
+        true => shape.kind.micros(&format!("MIN({})", shape.column(Field::CreatedAt))),
+        false => shape.kind.text("NULL"),
+    };
+    let select = || shape.sql(format!("SELECT {count}, {oldest}, {now} FROM {} WHERE ", shape.table()));
     let mut pending = select();
     match (shape.mark, &shape.profile.statuses) {
         (Mark::Status, Some(statuses)) => {
@@ -151,25 +169,25 @@ pub(super) async fn stats(shape: &Shape, tx: &mut Tx, mind: &Mind) -> sqlx::Resu
     }
     let mut dead = select();
     is_dead(shape, &mut dead);
-    let mut stats =
-        Stats { pending: one(tx, pending).await?, dead: one(tx, dead).await?, ..Stats::default() };
+    let (pending, oldest) = counted(tx, pending).await?;
+    let mut stats = Stats { pending, oldest, dead: counted(tx, dead).await?.0, ..Stats::default() };
     if let Some(statuses) = &shape.profile.statuses {
         let mut done = select();
         having(shape, &mut done, &statuses.done);
-        stats.done = one(tx, done).await?;
+        stats.done = counted(tx, done).await?.0;
     }
     let waiting = mind.rows.values().filter(|row| matches!(row.state, State::Waiting(_))).count();
     (stats.waiting, stats.held_keys) = (waiting as u64, mind.holds.len() as u64);
     Ok(stats)
 }
 
-async fn one(tx: &mut Tx, sql: Sql) -> sqlx::Result<u64> {
+/// How many rows there are, and how old the oldest of them is.
+async fn counted(tx: &mut Tx, sql: Sql) -> sqlx::Result<(u64, Option<Duration>)> {
     let rows = tx.fetch(sql).await?;
-    Ok(rows
-        .first()
-        .and_then(|row| row.number(0))
-        .and_then(|count| u64::try_from(count).ok())
-        .unwrap_or_default())
+    let number = |column| rows.first().and_then(|row| row.number(column));
+    let count = number(0).and_then(|count| u64::try_from(count).ok()).unwrap_or_default();
+    let time = |column| number(column).map(Timestamp::from_micros);
+    Ok((count, time(1).zip(time(2)).map(|(oldest, now)| now.since(oldest))))
 }
 
 /// Where one event is.
@@ -180,12 +198,16 @@ pub(super) async fn status(
     id: &EventId,
 ) -> sqlx::Result<EventStatus> {
     let kind = shape.kind;
-    let [attempts, error] = [Field::Attempts, Field::Error].map(|field| shape.text(field));
+    let [attempts, error] = told(shape);
     let done_at = match shape.profile.has(Field::DoneAt) {
         true => kind.micros(&shape.column(Field::DoneAt)),
         false => kind.text("NULL"),
     };
-    let mut sql = shape.sql(format!("SELECT {attempts}, {error}, {done_at}, CASE WHEN "));
+    let (due_at, now) = match shape.profile.has(Field::AvailableAt) {
+        true => (kind.micros(&shape.column(Field::AvailableAt)), kind.micros(kind.now())),
+        false => (kind.text("NULL"), kind.text("NULL")),
+    };
+    let mut sql = shape.sql(format!("SELECT {attempts}, {error}, {done_at}, {due_at}, {now}, CASE WHEN "));
     is_dead(shape, &mut sql);
     sql.push(" THEN 'dead' WHEN ");
     match &shape.profile.statuses {
@@ -198,13 +220,17 @@ pub(super) async fn status(
     let Some(row) = rows.first() else { return Ok(EventStatus::Absent) };
     let attempts = row.number(0).and_then(|attempts| u32::try_from(attempts).ok()).unwrap_or_default();
     let error = row.text(1);
-    Ok(match row.text(3).as_deref() {
+    let due_at = row.number(3).filter(|due| Some(*due) > row.number(4)).map(Timestamp::from_micros);
+    Ok(match row.text(5).as_deref() {
         Some("dead") => EventStatus::Dead { attempts, error: error.unwrap_or_default() },
         Some("done") => {
             EventStatus::Done { done_at: Timestamp::from_micros(row.number(2).unwrap_or_default()) }
         }
-        _ => match mind.rows.get(&mind.place(id.as_str())).map(|row| row.state) {
-            Some(State::Waiting(available_at)) => EventStatus::Waiting { attempts, available_at, error },
+        _ => match (mind.row(id.as_str()), due_at) {
+            (Some(&Row { state: State::Waiting(available_at), attempts, .. }), _) => {
+                EventStatus::Waiting { attempts, available_at, error }
+            }
+            (None, Some(available_at)) => EventStatus::Waiting { attempts, available_at, error },
             _ => EventStatus::New,
         },
     })

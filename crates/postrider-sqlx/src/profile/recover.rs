@@ -12,7 +12,7 @@ use super::{
     Field,
     db::Tx,
     lane::{fence, micros},
-    mind::{Mind, Row, State},
+    mind::{Mind, Row, State, Wait},
     shape::Shape,
     spec::Mark,
     sql::Sql,
@@ -125,7 +125,7 @@ pub(super) async fn look_around(
     if !shape.is_ordered() {
         return Ok(());
     }
-    if shape.mark == Mark::Status {
+    if shape.mark != Mark::Nothing {
         let mut sql = shape.sql("SELECT DISTINCT ");
         shape.key(&mut sql);
         sql.push(&format!(" FROM {} WHERE ", shape.table()));
@@ -137,7 +137,11 @@ pub(super) async fn look_around(
             shape.ids(&mut sql, ours.into_iter());
         }
         sql.push(&format!(" LIMIT {AT_START_MAX}"));
-        mind.foreign = tx.fetch(sql).await?.iter().filter_map(|row| row.text(0)).collect();
+        let foreign = tx.fetch(sql).await?.iter().filter_map(|row| row.text(0)).collect();
+        if foreign != mind.foreign {
+            // What was read ahead may lack what was given free.
+            (mind.foreign, mind.window) = (foreign, None);
+        }
     }
     let Some(statuses) = shape.profile.statuses.as_ref().filter(|_| shape.profile.has(Field::AvailableAt))
     else {
@@ -162,8 +166,8 @@ pub(super) async fn look_around(
         }
         let attempts = row.number(2).and_then(|attempts| u32::try_from(attempts).ok()).unwrap_or_default();
         let state = State::Waiting(until);
-        let seq = mind.insert(Row { id, key: Some(key), attempts, counted: attempts, stamp: None, state });
-        mind.wait(seq, until, attempts, HoldReason::Retry, true);
+        let seq = mind.add(Row { id, key: Some(key), attempts, counted: attempts, stamp: None, state });
+        mind.wait(seq, Wait { until, attempts, reason: HoldReason::Retry, holds: true }, true);
     }
     Ok(())
 }
@@ -180,6 +184,7 @@ pub(super) async fn recover(
         return Ok(0);
     }
     let recovered = abandoned(shape, tx, mind, older_than).await?;
+    mind.window = mind.window.take().filter(|_| recovered == 0);
     look_around(shape, tx, mind, false).await?;
     Ok(recovered)
 }
@@ -218,6 +223,25 @@ pub(super) async fn unmark(shape: &Shape, tx: &mut Tx, mind: &Mind, seqs: &[Seq]
     let mut sql = unmarking(shape);
     sql.push(" WHERE ");
     shape.ids(&mut sql, rows.iter().map(|row| row.id.as_str()));
+    sql.push(" AND ");
+    claimed(shape, &mut sql, mind.lease.map(|lease| lease.token));
+    tx.execute(sql).await?;
+    Ok(())
+}
+
+/// Takes the marks off rows of a claim that nobody heard of again. They are locked first: its commit may still be under way.
+pub(super) async fn unmark_uncertain(shape: &Shape, tx: &mut Tx, mind: &Mind) -> sqlx::Result<()> {
+    let ids = || mind.uncertain.iter().map(String::as_str);
+    if mind.uncertain.is_empty() {
+        return Ok(());
+    }
+    let mut sql = shape.sql(format!("SELECT {} FROM {} WHERE ", shape.text(Field::Id), shape.table()));
+    shape.ids(&mut sql, ids());
+    sql.push(" FOR UPDATE");
+    tx.fetch(sql).await?;
+    let mut sql = unmarking(shape);
+    sql.push(" WHERE ");
+    shape.ids(&mut sql, ids());
     sql.push(" AND ");
     claimed(shape, &mut sql, mind.lease.map(|lease| lease.token));
     tx.execute(sql).await?;

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use postrider_core::{
-    Timestamp,
     event::limits::ERROR_CHARS_MAX,
-    store::{Change, HoldReason, Lease, Seq, Settled, Settlement},
+    store::{Change, Lease, Seq, Settled, Settlement},
 };
 use tracing::warn;
 
@@ -13,7 +12,7 @@ use super::{
     Field,
     db::Tx,
     lane::{LANE, fence, micros},
-    mind::{Mind, Row, State},
+    mind::{Mind, Row, State, Wait},
     recover::{kept, mark_of, unlocked},
     shape::Shape,
     spec::Mark,
@@ -24,7 +23,7 @@ use super::{
 pub(super) enum Then {
     Forget(Seq),
     Counted(Seq, u32),
-    Wait { seq: Seq, until: Timestamp, attempts: u32, reason: HoldReason },
+    Wait(Seq, Wait),
 }
 
 impl Then {
@@ -34,9 +33,9 @@ impl Then {
             Self::Counted(seq, attempts) => {
                 mind.rows.get_mut(&seq).into_iter().for_each(|row| row.counted = attempts);
             }
-            Self::Wait { seq, until, attempts, reason } => {
+            Self::Wait(seq, wait) => {
                 let told = shape.profile.has(Field::AvailableAt) && shape.profile.has(Field::Attempts);
-                mind.wait(seq, until, attempts, reason, told);
+                mind.wait(seq, wait, told);
             }
         }
     }
@@ -65,7 +64,7 @@ impl Settle<'_> {
         let mut then = Vec::with_capacity(settlements.len());
         // Rows that were claimed together are settled together.
         let mut done: BTreeMap<(Option<&str>, u32), Vec<&Row>> = BTreeMap::new();
-        for Settlement { seq, change, .. } in settlements {
+        for Settlement { seq, change, key, .. } in settlements {
             let claimed = mind.rows.get(seq).filter(|row| row.state == State::Claimed);
             let Some(row) = claimed else { continue };
             expected += 1;
@@ -81,7 +80,8 @@ impl Settle<'_> {
                 Change::Wait { after, attempts, error, reason } => {
                     applied += self.wait(tx, row, micros(*after), *attempts, error.as_deref()).await?;
                     let (attempts, reason) = (*attempts, *reason);
-                    then.push(Then::Wait { seq: *seq, until: now.plus(*after), attempts, reason });
+                    let wait = Wait { until: now.plus(*after), attempts, reason, holds: key.is_some() };
+                    then.push(Then::Wait(*seq, wait));
                 }
                 Change::Dead { attempts, error, .. } => {
                     applied += self.dead(tx, row, *attempts, error).await?;

@@ -138,6 +138,11 @@ impl Shape {
         self.profile.table.to_string()
     }
 
+    /// The same as it goes into SQL: a name has no character that would have to be escaped.
+    pub(super) fn source_literal(&self) -> String {
+        format!("'{}'", self.source())
+    }
+
     /// The key that orders a row, as text.
     pub(super) fn key(&self, sql: &mut Sql) {
         let kind = self.kind;

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use postrider_core::ConfigError;
+use postrider_core::{
+    Backoff, ConfigError,
+    store::{Defaults, Keeps},
+};
 
 use super::{Name, TableName};
 
@@ -89,25 +92,6 @@ pub enum NullKey {
     Unordered,
 }
 
-/// How that system's own program is set unless somebody says otherwise.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Defaults {
-    /// Longest pause between two polls.
-    pub poll: Duration,
-    /// Most events of a claim.
-    pub claim_batch: usize,
-    /// How often an event is sent before it is dead.
-    pub max_attempts: u32,
-    /// How long to wait after the first failure; zero is at once.
-    pub retry_base: Duration,
-    /// What the pause is multiplied by after each further one.
-    pub retry_multiplier: u32,
-    /// Longest pause; none if there is no such end.
-    pub retry_max: Option<Duration>,
-    /// Whether pauses vary at random.
-    pub retry_jitter: bool,
-}
-
 /// The description of an outbox table that somebody else designed.
 ///
 /// ```
@@ -165,13 +149,10 @@ impl Profile {
             recover_every: Duration::from_secs(60),
             beside: TableName::known("postrider_profile_"),
             defaults: Defaults {
-                poll: Duration::from_secs(1),
+                poll_max: Duration::from_secs(1),
                 claim_batch: 500,
                 max_attempts: 10,
-                retry_base: Duration::from_millis(200),
-                retry_multiplier: 2,
-                retry_max: Some(Duration::from_secs(60)),
-                retry_jitter: true,
+                retry: Backoff::default(),
             },
         }
     }
@@ -239,9 +220,35 @@ impl Profile {
         Ok(self)
     }
 
-    /// How that system's own program is set.
+    /// How that system's own program is set, and so an outbox on its table unless somebody says otherwise.
+    ///
+    /// ```
+    /// use postrider_sqlx::profile::Profile;
+    /// let defaults = Profile::spring_outbox().defaults();
+    /// assert_eq!((defaults.claim_batch, defaults.max_attempts), (50, 4)); // three retries are four sends
+    /// ```
     pub fn defaults(&self) -> Defaults {
-        self.defaults
+        self.defaults.clone()
+    }
+
+    /// What its table has room for.
+    pub(super) fn keeps(&self) -> Keeps {
+        let buried = self.statuses.is_none();
+        Keeps {
+            places: false,
+            parked: false,
+            dead_heads: false,
+            delays: self.has(Field::AvailableAt),
+            attempts: self.has(Field::Attempts),
+            last_attempt: self.counts_last || buried,
+            errors: self.has(Field::Error) && self.tells_retry,
+            dead_errors: self.has(Field::Error) || buried,
+            headers: self.has(Field::Headers),
+            aggregates: self.has(Field::AggregateType),
+            written_at: self.has(Field::CreatedAt),
+            delivered: !buried,
+            retention: self.purges && self.has(Field::DoneAt),
+        }
     }
 
     pub(super) fn has(&self, field: Field) -> bool {

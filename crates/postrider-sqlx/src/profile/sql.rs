@@ -2,6 +2,9 @@
 
 use super::{Name, TableName};
 
+/// Most values of one list in MySQL, where a statement has at most 65,535 of them.
+const NONE_OF_MAX: usize = 30_000;
+
 /// Which database it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -39,6 +42,11 @@ impl Kind {
     /// The database's clock.
     pub(super) fn now(self) -> &'static str {
         self.pick("clock_timestamp()", "UTC_TIMESTAMP(6)")
+    }
+
+    /// The database's clock when the statement began: the same for all rows, and something that an index can be searched by.
+    pub(super) fn began(self) -> &'static str {
+        self.pick("statement_timestamp()", "UTC_TIMESTAMP(6)")
     }
 
     /// An expression as text.
@@ -118,6 +126,31 @@ impl Sql {
         self.args.push(Arg::List(values));
         let place = self.args.len();
         self.push(&format!("{expression} = ANY(${place}::text[]::{of_type}[])"))
+    }
+
+    /// Goes on an expression: it is none of these. One look at each row however many they are; a filter that saves work, so that where
+    /// there can only be so many values the rest is left out.
+    pub(super) fn none_of(&mut self, of_type: &str, mut values: Vec<String>) -> &mut Self {
+        if self.kind.is_mysql() {
+            values.truncate(NONE_OF_MAX);
+            let places = vec!["?"; values.len()].join(", ");
+            self.args.extend(values.into_iter().map(Arg::Text));
+            return self.push(&format!(" NOT IN ({places})"));
+        }
+        self.args.push(Arg::List(values));
+        let place = self.args.len();
+        self.push(&format!(" NOT IN (SELECT unnest(${place}::text[]::{of_type}[]))"))
+    }
+
+    /// So many microseconds before the statement began.
+    pub(super) fn before_now(&mut self, micros: i64) -> &mut Self {
+        self.args.push(Arg::Number(micros));
+        let place = self.args.len();
+        let text = self.kind.pick(
+            format!("statement_timestamp() - ${place}::bigint * interval '1 microsecond'"),
+            "UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND".to_owned(),
+        );
+        self.push(&text)
     }
 
     /// So many microseconds from now.

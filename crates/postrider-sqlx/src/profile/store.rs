@@ -5,13 +5,13 @@ use std::time::Duration;
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target, Timestamp,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
-        Settled, Settlement, Stats,
+        Claim, Claimed, DeadLetter, Defaults, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
+        Seq, Settled, Settlement, Stats,
     },
 };
 use tokio::time::Instant;
 
-use super::{ProfileStore, claim::Claiming, lane, lane::LANE, operate, recover, settle::Settle};
+use super::{ProfileStore, claim::Claiming, lane, lane::LANE, operate, recover, settle::Settle, take::Taken};
 
 /// Runs a verb as one transaction, and again if another try may help. A macro, because the futures of closures that borrow cannot be
 /// shown to cross threads.
@@ -36,7 +36,11 @@ macro_rules! run {
 
 impl Store for ProfileStore {
     fn features(&self) -> Features {
-        Features { lanes: 1, shared_clock: true, late_commits: true }
+        Features { lanes: 1, shared_clock: true, late_commits: true, keeps: self.0.shape.profile.keeps() }
+    }
+
+    fn defaults(&self) -> Option<Defaults> {
+        Some(self.0.shape.profile.defaults())
     }
 
     fn target(&self) -> &Target {
@@ -46,7 +50,9 @@ impl Store for ProfileStore {
     fn migrate(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let shape = &self.0.shape;
-            run!(self, "create our tables", |tx| lane::migrate(shape, tx))
+            run!(self, "create our tables (schema_sql prints them, to be applied by whoever may)", |tx| {
+                lane::migrate(shape, tx)
+            })
         })
     }
 
@@ -106,10 +112,13 @@ impl Store for ProfileStore {
             let claiming = Claiming { shape, claim, lease: lane.lease, from: lane.from };
 
             let back = mind.given_back(&claim.in_flight);
-            if !back.is_empty() {
+            if !back.is_empty() || !mind.uncertain.is_empty() {
                 let now = run!(self, "take events back", |tx| claiming.take_back(tx, &mind, &back))?;
-                let Some(now) = now else { return Ok(lost()) };
-                back.into_iter().for_each(|seq| mind.let_go(seq, now));
+                if now.is_none() {
+                    return Ok(lost());
+                }
+                (mind.uncertain, mind.window) = (Vec::new(), None);
+                back.into_iter().for_each(|seq| mind.let_go(seq));
             }
             let every = shape.profile.recover_every;
             if mind.recovered_at.is_none_or(|at| at.elapsed() >= every) {
@@ -117,7 +126,24 @@ impl Store for ProfileStore {
                 run!(self, "recover events", |tx| recover::recover(shape, tx, &mut mind, lane.lease, after))?;
                 mind.recovered_at = Some(Instant::now());
             }
-            run!(self, "claim events", |tx| claiming.claim(tx, &mut mind))
+            let mut looked = None;
+            if claiming.has_to_look(&mind) {
+                let found = run!(self, "look for events", |tx| claiming.look(tx, &mind))?;
+                let Some(found) = found else { return Ok(lost()) };
+                looked = Some(found.remember(&mut mind));
+            }
+            let (now, due, just_read) =
+                looked.map_or((None, Vec::new(), false), |(now, due, read)| (Some(now), due, read));
+            let chosen = claiming.choose(&mut mind, due, just_read);
+            let taken = match now.filter(|_| chosen.is_empty()) {
+                Some(now) => Taken::nothing(now),
+                None => {
+                    let taken = run!(self, "claim events", |tx| claiming.take(tx, &mut mind, &chosen))?;
+                    let Some(taken) = taken else { return Ok(lost()) };
+                    taken
+                }
+            };
+            Ok(claiming.end(&mut mind, &chosen, taken))
         })
     }
 

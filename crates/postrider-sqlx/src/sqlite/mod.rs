@@ -36,8 +36,8 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
-        Settled, Settlement, Stats,
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
+        Seq, Settled, Settlement, Stats,
     },
     tx::Prefix,
 };
@@ -167,7 +167,7 @@ impl fmt::Debug for SqliteStore {
 
 impl Store for SqliteStore {
     fn features(&self) -> Features {
-        Features { lanes: 1, shared_clock: false, late_commits: false }
+        Features { lanes: 1, shared_clock: false, late_commits: false, keeps: Keeps::ALL }
     }
 
     fn target(&self) -> &Target {

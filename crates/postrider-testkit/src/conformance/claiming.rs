@@ -104,6 +104,9 @@ pub async fn a_limit_holds_over_all_lanes_together<H: StoreHarness>() -> Checked
 /// Bytes are limited, headers included; the order is kept, and nothing small overtakes what is large.
 pub async fn a_claim_stops_at_its_bytes_without_letting_small_events_overtake<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
+    if !(scene.keeps().headers) {
+        return Ok(());
+    }
     let heavy = sized("k", 10)?.to_builder().header("h", "x".repeat(5990)).build()?;
     let events = [sized("k", 6000)?, sized("k", 3000)?, heavy, sized("k", 10)?];
     scene.harness.write(&events).await?;
@@ -186,13 +189,16 @@ pub async fn a_given_back_follower_is_parked<H: StoreHarness>() -> Checked {
     scene.settle(&a, retry(1)).await?;
     scene.owner.give_back(&[&b]);
     assert!(scene.claim().await?.events.is_empty());
-    assert_eq!(scene.status(&follower).await?, EventStatus::Parked);
+    scene.assert_parked(&follower).await?;
     Ok(())
 }
 
 /// Fresh and retried events share a claim by halves, however many there are of each. S4-7
 pub async fn due_retries_and_fresh_events_do_not_starve_each_other<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
+    if !(scene.keeps().delays && scene.keeps().places) {
+        return Ok(());
+    }
     let waiting = due_waiting(&mut scene, 30).await?;
     let fresh = unkeyed(30)?;
     scene.harness.write(&fresh).await?;
@@ -206,6 +212,9 @@ pub async fn due_retries_and_fresh_events_do_not_starve_each_other<H: StoreHarne
 pub async fn an_unused_half_goes_to_the_others<H: StoreHarness>() -> Checked {
     for (waiting, fresh) in [(2, 30), (30, 2), (0, 30), (30, 0)] {
         let mut scene = Scene::<H>::fresh().await?;
+        if !scene.keeps().delays {
+            return Ok(());
+        }
         if waiting > 0 {
             due_waiting(&mut scene, waiting).await?;
         }

@@ -37,9 +37,17 @@ pub async fn an_owner_that_was_replaced_settles_nothing<H: StoreHarness>() -> Ch
     let mut scene = Scene::<H>::fresh().await?;
     let event = claimed(&mut scene).await?;
     scene.pass(LEASE * 2).await?;
-    let successor = Owner::lease(&scene.store, "successor").await?;
+    let mut successor = Owner::lease(&scene.store, "successor").await?;
     assert_eq!(successor.leases().len(), scene.owner.leases().len());
     assert_fenced(&scene, &scene.owner, &event).await?;
+    let event = match scene.keeps().places {
+        true => event,
+        // Who keeps no places has to meet it first.
+        false => {
+            let met = successor.claim(&scene.store, 10, 1000, &[]).await?.events;
+            met.into_iter().next().ok_or("the event is still there")?
+        }
+    };
     let settled = successor.settle(&scene.store, &[settlement(&event, Change::Done)], RETENTION).await?;
     assert_eq!(settled.applied, 1);
     Ok(())
@@ -108,6 +116,9 @@ pub async fn a_settle_over_two_lanes_is_all_or_nothing<H: StoreHarness>() -> Che
 /// A claim by an owner that was replaced returns nothing, parks nothing and has nothing wait.
 pub async fn a_claim_by_an_owner_that_was_replaced_writes_nothing<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
+    if !(scene.keeps().dead_heads) {
+        return Ok(());
+    }
     let head = claimed(&mut scene).await?;
     scene.settle(&head, dead(true)).await?;
     let [follower] = scene.keyed("k").await?;

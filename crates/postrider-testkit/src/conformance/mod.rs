@@ -16,11 +16,12 @@
 //!
 //! * [`harness`]: what the suite asks of a store's tests
 //! * [`scene`]: a fresh store and one instance that holds its lanes, as every check begins
-//! * [`atomicity`], [`round_trip`], [`claiming`], [`admitting`], [`waiting`], [`holding`], [`settling`], [`fencing`], [`leasing`],
+//! * [`atomicity`], [`round_trip`], [`undecodable`], [`claiming`], [`admitting`], [`waiting`], [`holding`], [`settling`], [`fencing`], [`leasing`],
 //!   [`operating`]: the checks
 //! * `gate`: an admission that remembers what it was asked
-//! * `suite`: the lists of them, as macros: [`store_conformance!`](crate::store_conformance) has all of them, and
-//!   [`writer_conformance!`](crate::writer_conformance) those about writing, for a further driver on a store that is proved already
+//! * `suite`: the lists of them, as macros: [`store_conformance!`](crate::store_conformance) has all of them,
+//!   [`writer_conformance!`](crate::writer_conformance) those about writing, for a further driver on a store that is proved already, and
+//!   [`delivery_conformance!`](crate::delivery_conformance) those about delivering, for tables that others write to
 
 pub mod admitting;
 pub mod atomicity;
@@ -36,6 +37,7 @@ pub mod scene;
 pub mod settling;
 pub mod sink;
 mod suite;
+pub mod undecodable;
 pub mod waiting;
 
 pub use harness::StoreHarness;

@@ -1,15 +1,8 @@
 //! What was written is what is delivered, field by field.
 
-use postrider_core::{
-    Event, Payload, Timestamp,
-    event::limits,
-    store::{ClaimedEvent, EventStatus},
-};
+use postrider_core::{Event, Payload, Timestamp, event::limits, store::ClaimedEvent};
 
-use super::{
-    Checked, Failure, StoreHarness,
-    scene::{Scene, dead, id_of, unkeyed},
-};
+use super::{Checked, Failure, StoreHarness, scene::Scene};
 
 const HARD: &str = r#"it's "quoted" \ '; DROP TABLE event; -- %s $1 ? :a {} 🦀 é"#;
 
@@ -117,37 +110,5 @@ pub async fn a_batch_of_unlike_events_comes_back_as_written<H: StoreHarness>() -
     for (written, read) in events.iter().zip(&claimed) {
         assert_same(written, &decoded(read)?);
     }
-    Ok(())
-}
-
-/// A row that is no event is returned as such, with a reason; its neighbours are delivered. S3-11.3b
-pub async fn a_row_that_is_no_event_comes_as_such_and_its_neighbours_come_too<H: StoreHarness>() -> Checked {
-    let mut scene = Scene::<H>::fresh().await?;
-    let neighbours = unkeyed(2)?;
-    let mut wanted = Vec::new();
-    for neighbour in &neighbours {
-        scene.write(neighbour).await?;
-        wanted.push(neighbour.id().clone());
-        if wanted.len() == 1 {
-            wanted.push(scene.harness.insert_undecodable().await?);
-        }
-    }
-    let claimed: [_; 3] = scene.claim_exactly().await?;
-    assert_eq!(claimed.iter().map(|event| id_of(event).clone()).collect::<Vec<_>>(), wanted);
-    let reasons: Vec<_> = claimed.iter().filter_map(|event| event.event.as_ref().err()).collect();
-    assert!(matches!(reasons.as_slice(), [broken] if !broken.reason.is_empty()), "{reasons:?}");
-    Ok(())
-}
-
-/// A row that is no event can be made a dead letter like any other. S3-11.3b
-pub async fn a_row_that_is_no_event_can_go_dead<H: StoreHarness>() -> Checked {
-    let mut scene = Scene::<H>::fresh().await?;
-    let id = scene.harness.insert_undecodable().await?;
-    let [broken] = scene.claim_exactly().await?;
-    assert_eq!(scene.settle(&broken, dead(true)).await?.applied, 1);
-    assert!(matches!(scene.store.status(&id).await?, EventStatus::Dead { .. }));
-    let letters = scene.store.dead(0, 10).await?;
-    assert!(matches!(letters.as_slice(), [letter] if letter.id == id), "{letters:?}");
-    assert!(scene.owner.at_the_start().claim(&scene.store, 10, 1000, &[]).await?.events.is_empty());
     Ok(())
 }

@@ -1,13 +1,17 @@
 //! How every check begins: a fresh store, and one instance that holds its lanes.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use postrider_core::{
     Event, EventId, Store,
     rng::Rng,
     store::{
-        Admission, Change, Claim, Claimed, ClaimedEvent, EventStatus, HoldReason, Lane, LaneClaim, Lease,
-        LeaseRequest, Position, Seq, Settled, Settlement,
+        Admission, Change, Claim, Claimed, ClaimedEvent, EventStatus, HoldReason, Keeps, Lane, LaneClaim,
+        Lease, LeaseRequest, Position, Seq, Settled, Settlement,
     },
 };
 
@@ -33,6 +37,8 @@ pub struct Owner {
     again: Vec<(Lane, Seq)>,
     to: Seq,
     admission: Option<Arc<dyn Admission>>,
+    /// What it was given and has neither settled nor given back. A store that keeps no places has to be told.
+    in_memory: Mutex<BTreeSet<Seq>>,
 }
 
 impl Owner {
@@ -49,7 +55,14 @@ impl Owner {
 
     /// An instance that believes to hold these lanes, and stands before everything.
     pub fn holding(leases: Vec<Lease>) -> Self {
-        Self { leases, positions: BTreeMap::new(), again: Vec::new(), to: Seq::MAX, admission: None }
+        Self {
+            leases,
+            positions: BTreeMap::new(),
+            again: Vec::new(),
+            to: Seq::MAX,
+            admission: None,
+            in_memory: Mutex::default(),
+        }
     }
 
     /// The lanes that it took.
@@ -96,6 +109,12 @@ impl Owner {
     /// Has the next claim look at these once more.
     pub fn give_back(&mut self, events: &[&ClaimedEvent]) {
         self.again.extend(events.iter().map(|event| (event.lane, event.seq)));
+        self.let_go(events.iter().map(|event| event.seq));
+    }
+
+    fn let_go(&self, seqs: impl Iterator<Item = Seq>) {
+        let mut in_memory = self.in_memory.lock().unwrap_or_else(PoisonError::into_inner);
+        seqs.for_each(|seq| _ = in_memory.remove(&seq));
     }
 
     /// Has the next claim look at a row that is not there.
@@ -119,13 +138,20 @@ impl Owner {
             again: again.iter().filter(|(lane, _)| *lane == lease.lane).map(|(_, seq)| *seq).collect(),
         };
         let mut in_flight = in_flight.to_vec();
+        if !store.features().keeps.places {
+            in_flight.extend(self.in_memory.lock().unwrap_or_else(PoisonError::into_inner).iter());
+        }
         in_flight.sort_unstable();
+        in_flight.dedup();
         let lanes = self.leases.iter().map(lane).collect();
         let admission = self.admission.clone();
         let claim = Claim { in_flight, bytes, admission, ..Claim::new(lanes, limit) };
         let claimed = store.claim(&claim).await?;
         self.positions.extend(claimed.positions.iter().copied());
         self.again.extend(claimed.again.iter().copied());
+        let mut in_memory = self.in_memory.lock().unwrap_or_else(PoisonError::into_inner);
+        in_memory.extend(claimed.events.iter().map(|event| event.seq));
+        drop(in_memory);
         Ok(claimed)
     }
 
@@ -138,7 +164,9 @@ impl Owner {
     ) -> Result<Settled, Failure> {
         let concerned = |lease: &&Lease| settlements.iter().any(|settlement| settlement.lane == lease.lane);
         let leases: Vec<Lease> = self.leases.iter().filter(concerned).copied().collect();
-        Ok(store.settle(&leases, settlements, retention).await?)
+        let settled = store.settle(&leases, settlements, retention).await?;
+        self.let_go(settlements.iter().map(|settlement| settlement.seq));
+        Ok(settled)
     }
 }
 
@@ -161,6 +189,11 @@ impl<H: StoreHarness> Scene<H> {
         let lanes = store.features().lanes as usize;
         assert_eq!(owner.leases().len(), lanes, "every lane of a fresh store is free");
         Ok(Self { harness, store, owner })
+    }
+
+    /// What the store has room for. A check that needs more than that ends before it begins.
+    pub fn keeps(&self) -> Keeps {
+        self.store.features().keeps
     }
 
     /// Commits so many events of one key, in one transaction.
@@ -220,6 +253,23 @@ impl<H: StoreHarness> Scene<H> {
     /// Where an event is.
     pub async fn status(&self, event: &Event) -> Result<EventStatus, Failure> {
         Ok(self.store.status(event.id()).await?)
+    }
+
+    /// Asserts that an event stands behind a held key, as far as the store tells such events from others.
+    pub async fn assert_parked(&self, event: &Event) -> Checked {
+        let expected = if self.keeps().parked { EventStatus::Parked } else { EventStatus::New };
+        assert_eq!(self.status(event).await?, expected);
+        Ok(())
+    }
+
+    /// Asserts that an event was delivered.
+    pub async fn assert_done(&self, event: &Event) -> Checked {
+        let status = self.status(event).await?;
+        match self.keeps().delivered {
+            true => assert!(matches!(status, EventStatus::Done { .. }), "{status:?}"),
+            false => assert_eq!(status, EventStatus::Absent),
+        }
+        Ok(())
     }
 
     /// Lets time pass. A harness may do it by moving stored times, which the cursors over waiting events point into: they

@@ -8,7 +8,35 @@
 macro_rules! store_conformance {
     ($harness:ty) => {
         $crate::writer_conformance!($harness);
+        $crate::delivery_conformance!($harness);
+    };
+    (@checks $harness:ty; $($module:ident { $($check:ident)* })*) => {
+        $(
+            mod $module {
+                #[allow(unused_imports)]
+                use super::*;
+                $(
+                    #[tokio::test]
+                    async fn $check() -> $crate::conformance::Checked {
+                        $crate::conformance::$module::$check::<$harness>().await
+                    }
+                )*
+            }
+        )*
+    };
+}
+
+/// The part of the [store conformance suite](crate::conformance) that is about delivering, for a
+/// [`StoreHarness`](crate::conformance::StoreHarness) of a table that others write to by means of their own. What its table has no room for
+/// ([`Keeps`](postrider_core::store::Keeps)) is not asked of it.
+#[macro_export]
+macro_rules! delivery_conformance {
+    ($harness:ty) => {
         $crate::store_conformance! { @checks $harness;
+            undecodable {
+                a_row_that_is_no_event_comes_as_such_and_its_neighbours_come_too
+                a_row_that_is_no_event_can_go_dead
+            }
             claiming {
                 events_come_in_order_within_their_lane
                 the_events_of_a_key_share_a_lane
@@ -130,20 +158,6 @@ macro_rules! store_conformance {
             }
         }
     };
-    (@checks $harness:ty; $($module:ident { $($check:ident)* })*) => {
-        $(
-            mod $module {
-                #[allow(unused_imports)]
-                use super::*;
-                $(
-                    #[tokio::test]
-                    async fn $check() -> $crate::conformance::Checked {
-                        $crate::conformance::$module::$check::<$harness>().await
-                    }
-                )*
-            }
-        )*
-    };
 }
 
 /// The part of the [store conformance suite](crate::conformance) that is about writing, for a
@@ -177,8 +191,6 @@ macro_rules! writer_conformance {
                 empty_payloads_and_plain_text_come_back_as_written
                 values_at_their_limits_are_stored_whole
                 a_batch_of_unlike_events_comes_back_as_written
-                a_row_that_is_no_event_comes_as_such_and_its_neighbours_come_too
-                a_row_that_is_no_event_can_go_dead
             }
         }
     };

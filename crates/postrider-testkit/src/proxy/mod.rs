@@ -20,6 +20,8 @@
 mod pump;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "tls")]
+pub mod tls;
 
 use std::{
     io,

@@ -68,6 +68,8 @@ pub(super) enum Mood {
     Defer,
     Unavailable,
     Unknown,
+    /// An earlier event of its key in the batch was not delivered.
+    Behind,
 }
 
 impl Mood {
@@ -83,6 +85,7 @@ impl Mood {
             Self::Defer => ("deferred", Outcome::deferred(Duration::from_millis(50))),
             Self::Unavailable => ("unavailable", Outcome::unavailable("down")),
             Self::Unknown => ("unknown", Outcome::unknown("no answer")),
+            Self::Behind => ("behind", Outcome::retry("behind one that was not delivered")),
         }
     }
 }
@@ -144,9 +147,12 @@ impl Receiver {
             To::Handler => SinkTraits::HANDLER,
             _ => SinkTraits {
                 batch_max: self.0.scenario.batch_max,
-                order: BatchOrder::Independent,
+                order: match self.0.scenario.keeps_order {
+                    true => BatchOrder::Prefix,
+                    false => BatchOrder::Independent,
+                },
                 send_timeout: Some(self.0.scenario.send_timeout),
-                in_process: false,
+                ..SinkTraits::SINK
             },
         }
     }
@@ -224,7 +230,10 @@ impl Receiver {
             false if healed => Mood::Well,
             false => self.mood(&mut rng),
         };
-        let moods = poisoned.into_iter().map(mood).collect();
+        let mut moods: Vec<Mood> = poisoned.into_iter().map(mood).collect();
+        if self.0.scenario.keeps_order {
+            keep_order(batch, &mut moods);
+        }
         let few = match (whole, outage) {
             (Some(Whole::TooFew), None) => rng.below(batch.len() as u64) as usize,
             (Some(Whole::TooFew), Some(_)) => 0,
@@ -257,6 +266,19 @@ impl Receiver {
             (moods.unknown, Mood::Unknown),
         ];
         pick(rng, all).unwrap_or(Mood::Well)
+    }
+}
+
+/// Once an event of a key was not delivered, no later one of that key is.
+fn keep_order(batch: &[Delivery], moods: &mut [Mood]) {
+    let mut stopped = BTreeSet::new();
+    for (delivery, mood) in batch.iter().zip(moods) {
+        let Some(key) = delivery.key() else { continue };
+        if stopped.contains(key) {
+            *mood = Mood::Behind;
+        } else if *mood != Mood::Well {
+            stopped.insert(key);
+        }
     }
 }
 

@@ -62,6 +62,8 @@ pub(super) enum HealthHabit {
 pub(super) struct ReceiverScenario {
     pub(super) to: To,
     pub(super) batch_max: usize,
+    /// Whether it keeps the order of keys within a batch.
+    pub(super) keeps_order: bool,
     pub(super) send_timeout: Duration,
     pub(super) moods: Moods,
     pub(super) outages: Vec<Outage>,
@@ -186,5 +188,6 @@ fn receiver(rng: &mut Rng, to: To, wild: f64, base: Moods, calm: bool, outages: 
             ..moods
         };
     }
-    ReceiverScenario { to, batch_max, send_timeout, moods, outages, health }
+    let keeps_order = batch_max > 1 && rng.chance(0.5);
+    ReceiverScenario { to, batch_max, keeps_order, send_timeout, moods, outages, health }
 }

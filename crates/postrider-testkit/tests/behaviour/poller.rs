@@ -94,6 +94,53 @@ async fn telling_of_a_commit_wakes_the_poller_before_any_pause_has_passed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn many_commits_are_read_by_few_claims() {
+    let site = Site::memory(8);
+    let (doors, seen) = (Doors::before(site.store.clone()), Recorder::default());
+    let outbox = site.outbox().shared_store(doors.clone()).on("A", seen.delivers()).start().await.unwrap();
+    crate::parts::pass(secs(30)).await;
+    let before = doors.claim.calls();
+    for number in 0..100 {
+        site.write(&outbox, plain("A").key(format!("key {number}"))).await;
+        crate::parts::pass(ms(1)).await;
+    }
+    seen.reaches(100).await;
+    let claims = doors.claim.calls() - before;
+    assert!((15..=30).contains(&claims), "{claims} claims for 100 commits in 100 ms");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_be_under_way_is_marked_once_for_many_claims_of_a_backlog() {
+    let site = Site::memory(32);
+    let (doors, seen) = (Doors::before(site.store.clone()), Recorder::default());
+    let writer = site.outbox().write_only().await.unwrap();
+    let events = (0..5000).map(|number| plain("A").key(format!("key {}", number % 500)));
+    site.write_all_untold(&writer, events.collect::<Vec<_>>()).await;
+    let builder = site.outbox().shared_store(doors.clone()).on("A", seen.delivers());
+    let _outbox = builder.claim_batch(100).cold_queue(1000).start().await.unwrap();
+    seen.reaches(5000).await;
+    let (claims, marks) = (doors.claim.calls(), doors.mark.calls());
+    assert!(claims >= 50, "{claims}");
+    assert!((5..=7).contains(&marks), "{marks} marks, of a thousand events each, for 5000 events");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mark_that_fails_while_a_claim_runs_is_made_before_anything_is_sent() {
+    let site = Site::memory(4);
+    let (doors, seen) = (Doors::before(site.store.clone()), Recorder::default());
+    let writer = site.outbox().write_only().await.unwrap();
+    let events = (0..1000).map(|number| plain("A").key(format!("key {number}")));
+    site.write_all_untold(&writer, events.collect::<Vec<_>>()).await;
+    doors.mark.fail(true);
+    let builder = site.outbox().shared_store(doors.clone()).on("A", seen.delivers());
+    let _outbox = builder.claim_batch(50).cold_queue(100).start().await.unwrap();
+    crate::parts::pass(secs(30)).await;
+    assert_eq!(seen.count(), 0, "sent without a mark");
+    doors.mark.fail(false);
+    seen.reaches(1000).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_pause_grows_from_poll_min_to_poll_max_and_begins_anew_with_an_event() {
     // S0-15.1, S3-11.1
     let site = Site::memory(1);

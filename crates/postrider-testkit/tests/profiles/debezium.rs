@@ -6,7 +6,7 @@ use postrider_testkit::conformance::Checked;
 
 use super::server::{BOTH, Came, Database, Kind, deliver, hang};
 
-fn ddl(kind: Kind) -> String {
+pub(super) fn ddl(kind: Kind) -> String {
     let (id, json) = if kind == Kind::Postgres { ("uuid", "jsonb") } else { ("char(36)", "json") };
     let mut sql = format!(
         "CREATE TABLE outboxevent (id {id} NOT NULL PRIMARY KEY, aggregatetype varchar(255) NOT NULL,

@@ -6,7 +6,7 @@ use postrider_testkit::conformance::Checked;
 
 use super::server::{BOTH, Came, Database, deliver, hang};
 
-const DDL: &str = "
+pub(super) const DDL: &str = "
 CREATE TABLE outbox_events (
     id VARCHAR(13) PRIMARY KEY,
     type VARCHAR(20) NOT NULL,
@@ -33,7 +33,7 @@ CREATE TABLE outbox_dispatch_jobs (
 CREATE INDEX idx_outbox_dispatch_jobs_status ON outbox_dispatch_jobs(status, message_group, created_at);";
 
 /// Items of two groups and of none; the second of each fails for ever. Ids fall while times rise.
-fn items(table: &str) -> String {
+pub(super) fn items(table: &str) -> String {
     let mut sql = String::new();
     for (group, name) in [("'a'", 'A'), ("'b'", 'B'), ("NULL", 'N')] {
         for n in 0..20 {

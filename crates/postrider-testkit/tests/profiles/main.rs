@@ -1,8 +1,15 @@
 //! Delivery from tables that somebody else designed: each system's own DDL, rows written with its own SQL, on PostgreSQL and MariaDB.
 
+mod conformance;
 mod custom;
 mod debezium;
+mod defaults;
 mod flowcatalyst;
+mod instances;
+mod outage;
 mod outbox_java;
+mod plans;
+mod rules;
 mod server;
 mod spring_outbox;
+mod systems;

@@ -5,7 +5,7 @@ use postrider_testkit::conformance::Checked;
 
 use super::server::{BOTH, Came, Database, Kind, deliver, hang};
 
-fn ddl(kind: Kind, locks: bool) -> String {
+pub(super) fn ddl(kind: Kind, locks: bool) -> String {
     let (json, small, time) = match kind {
         Kind::Postgres => ("JSONB", "SMALLINT", "TIMESTAMPTZ"),
         Kind::Mysql => ("JSON", "TINYINT", "DATETIME(6)"),
@@ -21,7 +21,7 @@ fn ddl(kind: Kind, locks: bool) -> String {
     )
 }
 
-fn events() -> String {
+pub(super) fn events() -> String {
     let mut sql = String::new();
     for n in 0..20 {
         let payload = if n == 1 { r#"{"poison": true}"# } else { r#"{"n": 1}"# };

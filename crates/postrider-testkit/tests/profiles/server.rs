@@ -25,54 +25,95 @@ pub(crate) enum Kind {
 
 pub(crate) const BOTH: [Kind; 2] = [Kind::Postgres, Kind::Mysql];
 
-/// A database that goes away with its test.
+/// A schema that goes away with its test.
 pub(crate) struct Database {
     pub(crate) kind: Kind,
     pub(crate) url: String,
     name: String,
-    server: String,
+    conn: tokio::sync::Mutex<Conn>,
+}
+
+/// The test's own connection.
+enum Conn {
+    Postgres(PgConnection),
+    Mysql(MySqlConnection),
+}
+
+impl Conn {
+    async fn open(kind: Kind, url: &str) -> Result<Self, Failure> {
+        Ok(match kind {
+            Kind::Postgres => Self::Postgres(PgConnection::connect(url).await?),
+            Kind::Mysql => Self::Mysql(MySqlConnection::connect(url).await?),
+        })
+    }
+
+    async fn run(&mut self, sql: &str) -> Checked {
+        let sql = AssertSqlSafe(sql.to_owned());
+        match self {
+            Self::Postgres(conn) => _ = sqlx::raw_sql(sql).execute(conn).await?,
+            Self::Mysql(conn) => _ = sqlx::raw_sql(sql).execute(conn).await?,
+        }
+        Ok(())
+    }
+}
+
+fn server(kind: Kind) -> Result<String, Failure> {
+    let variable = match kind {
+        Kind::Postgres => "POSTRIDER_TEST_POSTGRES_URL",
+        Kind::Mysql => "POSTRIDER_TEST_MYSQL_URL",
+    };
+    env::var(variable).map_err(|_| {
+        format!(
+            "{variable} names no server: run `cargo xtask services up` and `eval $(cargo xtask services env)`"
+        )
+        .into()
+    })
 }
 
 impl Database {
     pub(crate) async fn new(kind: Kind, ddl: &str) -> Result<Self, Failure> {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
-        let variable = match kind {
-            Kind::Postgres => "POSTRIDER_TEST_POSTGRES_URL",
-            Kind::Mysql => "POSTRIDER_TEST_MYSQL_URL",
-        };
-        let server = env::var(variable).map_err(|_| {
-            format!("{variable} names no server: run `cargo xtask services up` and `eval $(cargo xtask services env)`")
-        })?;
+        let server = server(kind)?;
         let name = format!("profile_{}_{}", process::id(), NUMBERS.fetch_add(1, Relaxed));
-        run_on(kind, &server, &format!("CREATE DATABASE {name}")).await?;
         let (base, _) = server.split_once('?').unwrap_or((&server, ""));
-        let (base, _) = base.rsplit_once('/').ok_or("a URL names a database")?;
-        let database = Self { kind, url: format!("{base}/{name}"), name, server };
-        database.run(ddl).await?;
-        Ok(database)
+        let mut conn = Conn::open(kind, &server).await?;
+        // In MySQL a schema is a database. In PostgreSQL it is made and dropped much sooner than one.
+        conn.run(&format!("CREATE SCHEMA {name}")).await?;
+        let url = match kind {
+            Kind::Postgres => {
+                conn.run(&format!("SET search_path = {name}")).await?;
+                format!("{base}?options=-csearch_path%3D{name}")
+            }
+            Kind::Mysql => {
+                conn.run(&format!("USE {name}")).await?;
+                format!("{}/{name}", base.rsplit_once('/').ok_or("a URL names a database")?.0)
+            }
+        };
+        conn.run(ddl).await?;
+        Ok(Self { kind, url, name, conn: conn.into() })
     }
 
     pub(crate) async fn run(&self, sql: &str) -> Checked {
-        run_on(self.kind, &self.url, sql).await
+        self.conn.lock().await.run(sql).await
     }
 
     /// Rows of text.
     pub(crate) async fn rows(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>, Failure> {
         macro_rules! rows {
-            ($connection:ty) => {{
-                let mut conn = <$connection>::connect(&self.url).await?;
-                let rows = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).fetch_all(&mut conn).await?;
-                conn.close().await?;
-                rows.iter()
+            ($conn:expr) => {
+                sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
+                    .fetch_all($conn)
+                    .await?
+                    .iter()
                     .map(|row| {
                         (0..row.len()).map(|n| Ok(row.try_get_unchecked::<Option<String>, _>(n)?)).collect()
                     })
                     .collect::<Result<Vec<Vec<_>>, Failure>>()
-            }};
+            };
         }
-        match self.kind {
-            Kind::Postgres => rows!(PgConnection),
-            Kind::Mysql => rows!(MySqlConnection),
+        match &mut *self.conn.lock().await {
+            Conn::Postgres(conn) => rows!(conn),
+            Conn::Mysql(conn) => rows!(conn),
         }
     }
 
@@ -100,26 +141,24 @@ impl Database {
     }
 
     pub(crate) async fn drop(self) -> Checked {
-        let force = if self.kind == Kind::Postgres { " WITH (FORCE)" } else { "" };
-        run_on(self.kind, &self.server, &format!("DROP DATABASE {}{force}", self.name)).await
+        self.conn.into_inner().run(&Self::dropping(self.kind, &self.name)).await
     }
-}
 
-async fn run_on(kind: Kind, url: &str, sql: &str) -> Checked {
-    let sql = AssertSqlSafe(sql.to_owned());
-    match kind {
-        Kind::Postgres => {
-            let mut conn = PgConnection::connect(url).await?;
-            sqlx::raw_sql(sql).execute(&mut conn).await?;
-            conn.close().await?;
-        }
-        Kind::Mysql => {
-            let mut conn = MySqlConnection::connect(url).await?;
-            sqlx::raw_sql(sql).execute(&mut conn).await?;
-            conn.close().await?;
-        }
+    /// Takes it away from a thread of its own: the test's runtime is about to end.
+    pub(crate) fn drop_later(self) {
+        let (kind, name) = (self.kind, self.name);
+        let _ = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                Conn::open(kind, &server(kind)?).await?.run(&Self::dropping(kind, &name)).await
+            })
+        })
+        .join();
     }
-    Ok(())
+
+    fn dropping(kind: Kind, name: &str) -> String {
+        format!("DROP SCHEMA {name}{}", if kind == Kind::Postgres { " CASCADE" } else { "" })
+    }
 }
 
 /// What came, by key, in order; each event once.

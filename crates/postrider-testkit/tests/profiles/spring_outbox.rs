@@ -5,7 +5,7 @@ use postrider_testkit::conformance::Checked;
 
 use super::server::{BOTH, Came, Database, Kind, deliver, hang};
 
-fn ddl(kind: Kind) -> String {
+pub(super) fn ddl(kind: Kind) -> String {
     let id = if kind == Kind::Postgres { "UUID" } else { "CHAR(36)" };
     let mut sql = format!(
         "CREATE TABLE outbox_events (id {id} PRIMARY KEY, event_type VARCHAR(100) NOT NULL, body TEXT NOT NULL,

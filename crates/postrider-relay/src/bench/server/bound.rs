@@ -8,23 +8,38 @@ use std::{
 use postrider::{mysql::MysqlStore, postgres::PgStore};
 use sqlx::{AssertSqlSafe, Row, postgres::PgRow};
 
-use super::{super::rounds::per_second, BATCH, database::Database};
+use super::{
+    super::rounds::per_second,
+    BATCH,
+    database::{Database, run},
+};
 use crate::failure::Failure;
 
-/// Events a second if all are read and then all deleted, one after the other.
-pub(super) async fn serial(database: &Database, count: u64) -> Result<f64, Failure> {
+/// Events a second of reading all rows, one batch behind the other.
+pub(super) async fn select(database: &Database, count: u64) -> Result<f64, Failure> {
     let took = match (database.as_postgres(), database.as_mysql()) {
-        (Some(store), _) => select(store, count).await? + delete(store).await?,
-        (_, Some(store)) => select_mysql(store, count).await? + delete_mysql(store).await?,
+        (Some(store), _) => select_postgres(store, count).await?,
+        (_, Some(store)) => select_mysql(store, count).await?,
         (None, None) => Duration::ZERO,
     };
     Ok(per_second(count, took))
 }
 
-fn check(read: u64, count: u64) -> Result<(), Failure> {
-    match read == count {
+/// Events a second of deleting all rows, a batch at a time.
+pub(super) async fn delete(database: &Database, count: u64) -> Result<f64, Failure> {
+    let took = match (database.as_postgres(), database.as_mysql()) {
+        (Some(store), _) => delete_postgres(store, count).await?,
+        (_, Some(store)) => delete_mysql(store, count).await?,
+        (None, None) => Duration::ZERO,
+    };
+    Ok(per_second(count, took))
+}
+
+/// The bound is one only if it did all of it.
+fn check(done: u64, count: u64) -> Result<(), Failure> {
+    match done == count {
         true => Ok(()),
-        false => Err(Failure::bad(format!("{count} rows were to be read, and {read} were"))),
+        false => Err(Failure::bad(format!("{count} rows were there for the bound, and it had {done}"))),
     }
 }
 
@@ -45,7 +60,7 @@ fn decode(row: &PgRow) -> Result<i64, sqlx::Error> {
     row.try_get(0)
 }
 
-async fn select(store: &PgStore, count: u64) -> Result<Duration, Failure> {
+async fn select_postgres(store: &PgStore, count: u64) -> Result<Duration, Failure> {
     let sql = format!("SELECT {COLUMNS} FROM postrider_event WHERE seq > $1 ORDER BY seq LIMIT $2");
     let mut conn = store.pool().acquire().await?;
     let started = Instant::now();
@@ -64,33 +79,41 @@ async fn select(store: &PgStore, count: u64) -> Result<Duration, Failure> {
     }
 }
 
-async fn delete(store: &PgStore) -> Result<Duration, Failure> {
+async fn delete_postgres(store: &PgStore, count: u64) -> Result<Duration, Failure> {
     let mut conn = store.pool().acquire().await?;
     let seqs: Vec<i64> =
         sqlx::query_scalar("SELECT seq FROM postrider_event ORDER BY seq").fetch_all(&mut *conn).await?;
-    let started = Instant::now();
+    let (started, mut deleted) = (Instant::now(), 0);
     for seqs in seqs.chunks(BATCH) {
         let delete = sqlx::query("DELETE FROM postrider_event WHERE seq = ANY ($1)").bind(seqs);
-        delete.execute(&mut *conn).await?;
+        deleted += delete.execute(&mut *conn).await?.rows_affected();
     }
-    Ok(started.elapsed())
+    let took = started.elapsed();
+    check(deleted, count)?;
+    Ok(took)
 }
 
-/// Events a second of `FOR UPDATE SKIP LOCKED`, with one write when rows are claimed and one when they are done. It is so slow that a
-/// part of the rows tells.
+/// Events a second of `FOR UPDATE SKIP LOCKED`, with one write when rows are claimed and one when they are done. It has a table of its own,
+/// with the same values and no more indexes than it wants.
 pub(super) async fn two_update(store: &PgStore, count: u64) -> Result<f64, Failure> {
-    let mut conn = store.pool().acquire().await?;
-    // The index that this design wants.
-    sqlx::raw_sql("CREATE INDEX two_update ON postrider_event (seq) WHERE status = 0")
-        .execute(&mut *conn)
-        .await?;
+    for sql in [
+        "CREATE TABLE two_update (LIKE postrider_event INCLUDING DEFAULTS)".to_owned(),
+        format!("INSERT INTO two_update SELECT * FROM postrider_event ORDER BY seq LIMIT {count}"),
+        "ALTER TABLE two_update ADD PRIMARY KEY (seq), ADD UNIQUE (event_id)".to_owned(),
+        "CREATE INDEX two_update_new ON two_update (seq) WHERE status = 0".to_owned(),
+        "VACUUM ANALYZE two_update".to_owned(),
+        "CHECKPOINT".to_owned(),
+    ] {
+        run(store, sql).await?;
+    }
     let claim = format!(
-        "UPDATE postrider_event SET status = 2 WHERE seq IN (
-             SELECT seq FROM postrider_event WHERE status = 0 ORDER BY seq LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING {COLUMNS}"
+        "UPDATE two_update SET status = 1 WHERE seq IN (
+             SELECT seq FROM two_update WHERE status = 0 ORDER BY seq LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING {COLUMNS}"
     );
+    let mut conn = store.pool().acquire().await?;
     let started = Instant::now();
     let mut done = 0;
-    while done < count {
+    loop {
         let rows =
             sqlx::query(AssertSqlSafe(claim.as_str())).bind(BATCH as i64).fetch_all(&mut *conn).await?;
         if rows.is_empty() {
@@ -98,11 +121,13 @@ pub(super) async fn two_update(store: &PgStore, count: u64) -> Result<f64, Failu
         }
         let seqs = rows.iter().map(decode).collect::<Result<Vec<i64>, _>>()?;
         done += seqs.len() as u64;
-        let update = sqlx::query("UPDATE postrider_event SET status = 3 WHERE seq = ANY ($1)").bind(seqs);
+        let update = sqlx::query("UPDATE two_update SET status = 2 WHERE seq = ANY ($1)").bind(seqs);
         update.execute(&mut *conn).await?;
     }
     let took = started.elapsed();
-    sqlx::raw_sql("DROP INDEX two_update").execute(&mut *conn).await?;
+    drop(conn);
+    run(store, "DROP TABLE two_update").await?;
+    check(done, count)?;
     Ok(per_second(done, took))
 }
 
@@ -135,16 +160,18 @@ async fn select_mysql(store: &MysqlStore, count: u64) -> Result<Duration, Failur
     }
 }
 
-async fn delete_mysql(store: &MysqlStore) -> Result<Duration, Failure> {
+async fn delete_mysql(store: &MysqlStore, count: u64) -> Result<Duration, Failure> {
     let mut conn = store.pool().acquire().await?;
     let seqs: Vec<u64> = sqlx::query_scalar("SELECT CAST(seq AS UNSIGNED) FROM postrider_event ORDER BY seq")
         .fetch_all(&mut *conn)
         .await?;
-    let started = Instant::now();
+    let (started, mut deleted) = (Instant::now(), 0);
     for seqs in seqs.chunks(BATCH) {
         let sql = format!("DELETE FROM postrider_event WHERE seq IN ({})", vec!["?"; seqs.len()].join(", "));
         let query = seqs.iter().fold(sqlx::query(AssertSqlSafe(sql)), |query, seq| query.bind(*seq));
-        query.execute(&mut *conn).await?;
+        deleted += query.execute(&mut *conn).await?.rows_affected();
     }
-    Ok(started.elapsed())
+    let took = started.elapsed();
+    check(deleted, count)?;
+    Ok(took)
 }

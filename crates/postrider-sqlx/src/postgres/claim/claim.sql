@@ -12,6 +12,10 @@
 -- would give as many rows as the whole claim wants. The ceiling lies over the first row that any lane has, so a hole in the
 -- numbers is one step. Nothing is sorted here: the rows of all lanes together are few, and whoever asked for them sorts them.
 --
+-- A lane that is read from the very start is read from the first row that there is. While an old snapshot is held open, all that was
+-- delivered meanwhile lies before it, and to pass that in the order of the rows took 0.4 s where 64 lanes, one after the other, took 1.7 s
+-- (200,000 rows, 32 MB of buffers).
+--
 -- What is in flight is left out by a hashed subquery: compared with an array, which a kept plan does one by one, a thousand of them
 -- would cost more than the claim.
 --
@@ -22,7 +26,9 @@ WITH clock AS MATERIALIZED (
            pg_current_snapshot()::text AS snapshot, pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
            pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax
 ), lane AS MATERIALIZED (
-    SELECT u.lane, u.begins, u.ends, u.front,
+    SELECT u.lane, u.ends, u.front,
+           CASE WHEN u.begins > 0 THEN u.begins
+                ELSE coalesce((SELECT e.seq - 1 FROM {p}event AS e ORDER BY e.seq LIMIT 1), 0) END AS begins,
            coalesce(timestamptz 'epoch' + u.due_at * interval '1 microsecond', '-infinity') AS due_at, u.due_seq
     FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
                 $14::bigint[]) AS u (lane, epoch, nonce, begins, ends, due_at, due_seq, front)

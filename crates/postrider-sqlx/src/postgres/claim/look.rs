@@ -274,28 +274,58 @@ impl Look {
         Ok(())
     }
 
+    /// A fresh row as the usual claim sends it: without what is the same for all of them, or follows from the rest.
+    pub(super) fn take_fresh(&mut self, row: &PgRow, claim: &Claim) -> sqlx::Result<()> {
+        let (seq, lane) = (natural(row.try_get_unchecked(column::SEQ)?), lane(row)?);
+        let (available_at, created_at) = (time(row, column::AVAILABLE_AT)?, time(row, column::CREATED_AT)?);
+        let head = row.try_get_unchecked::<Option<i64>, _>(column::HEAD)?.map(natural::<Seq>);
+        let state = self.state(claim, seq, (available_at, Some(created_at)), (head, false));
+        let weight = match row.try_get_unchecked::<Option<i64>, _>(column::WEIGHT)? {
+            Some(too_large) => natural(too_large),
+            None => {
+                self.read.insert(seq, row::claimed(row, head.is_some())?);
+                row::weight(row)?
+            }
+        };
+        self.inserted_at = self.inserted_at.max(created_at);
+        let held = head.is_some();
+        self.fresh.push(Seen { lane, seq, state, available_at, waits: false, weight, held, words: None });
+        Ok(())
+    }
+
     fn see(&self, row: &PgRow, claim: &Claim) -> sqlx::Result<Seen> {
         let seq: Seq = natural(row.try_get(column::SEQ)?);
         let available_at = time(row, column::AVAILABLE_AT)?;
         let head = row.try_get::<Option<i64>, _>(column::HEAD)?.map(natural::<Seq>);
         let is_new = row.try_get::<i16, _>(column::STATUS)? == 0;
+        let created_at = if is_new { Some(time(row, column::CREATED_AT)?) } else { None };
+        let returning = row.try_get::<Option<bool>, _>(column::COMING_BACK)?.unwrap_or(false);
+        let state = self.state(claim, seq, (available_at, created_at), (head, returning));
+        seen(row, seq, (state, available_at, head.is_some()), claim)
+    }
+
+    /// What can become of a row that is due then, was inserted then if it is new, and whose key waits for this head.
+    fn state(
+        &self,
+        claim: &Claim,
+        seq: Seq,
+        (available_at, created_at): (Timestamp, Option<Timestamp>),
+        (head, returning): (Option<Seq>, bool),
+    ) -> State {
         // One that was written to be delivered at once is never early, also if the clock was set back since: taken for a
         // delayed one, it would let later events of its key pass.
         let early =
-            available_at > self.sight.now && (!is_new || available_at > time(row, column::CREATED_AT)?);
-        let state = if claim.in_flight.binary_search(&seq).is_ok() {
+            available_at > self.sight.now && created_at.is_none_or(|created_at| available_at > created_at);
+        if claim.in_flight.binary_search(&seq).is_ok() {
             State::Elsewhere
         } else if early {
             // Time comes before the key: what is parked is due.
-            if is_new { State::Delayed } else { State::Elsewhere }
+            if created_at.is_some() { State::Delayed } else { State::Elsewhere }
         } else if head.is_some_and(|head| head != seq) {
-            State::Follower {
-                returning: row.try_get::<Option<bool>, _>(column::COMING_BACK)?.unwrap_or(false),
-            }
+            State::Follower { returning }
         } else {
             State::Due
-        };
-        seen(row, seq, (state, available_at, head.is_some()), claim)
+        }
     }
 
     fn take_returning(&mut self, row: &PgRow, claim: &Claim) -> sqlx::Result<()> {

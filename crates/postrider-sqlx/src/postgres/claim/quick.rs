@@ -3,6 +3,7 @@
 //! A claim that goes on where the last one ended knows up to where to look, so that each lane is sought once. A statement is a snapshot of its
 //! own: if it shows that the claim is not such a one, nothing was done yet, and the careful look is made.
 
+use futures_util::TryStreamExt;
 use postrider_core::{
     Timestamp,
     store::{Claim, Seq},
@@ -13,17 +14,24 @@ use super::{
     super::{
         lease::with_tokens,
         row::{self, column},
-        statement::{Shape, Statement, integer, natural, optional_time},
+        statement::{Shape, Statement, integer, natural, optional_time, small},
     },
     look::{Cursor, LaneSeen, Limits, Look, late},
-    trail::{Behind, From, Sight},
+    trail::{self, Behind, From, Sight},
 };
 
 pub(super) fn statement(shape: &Shape) -> Statement {
     let sql = row::spell(include_str!("quick.sql"))
+        .replace("{small}", &row::spell_small("$9"))
         .replace("{late}", &late("$10", "$11"))
-        .replace("{not_in_flight}", "e.seq NOT IN (SELECT unnest($8::bigint[]))");
+        .replace("{not_in_flight}", &not_among("$8"))
+        .replace("{not_in_flight_beyond}", &not_among("$13"));
     Statement::new(&sql, shape)
+}
+
+/// Whether a row is none of these. Most often there are none, and then nothing is asked for each row.
+fn not_among(seqs: &str) -> String {
+    format!("((SELECT cardinality({seqs}::bigint[]) = 0) OR e.seq NOT IN (SELECT unnest({seqs}::bigint[])))")
 }
 
 /// How far a look goes.
@@ -31,8 +39,16 @@ pub(super) fn statement(shape: &Shape) -> Statement {
 pub(super) struct Reach {
     /// Up to where all lanes are read; none if there was nothing more, so that little can be there now.
     ceiling: Option<Seq>,
+    /// From where no lane has met anything, so that the rows of all can be read as they lie; none if too few of them are ours.
+    untouched: Option<Seq>,
+    /// Whether each lane is sought for what it has not met behind that. Not if a look behind the forward read, which does it too, is only a
+    /// matter of time: such a row is to it as late as one that was passed.
+    sought: bool,
     limits: Limits,
 }
+
+/// Rows are read as they lie if at least one of so many may be ours.
+const OURS_ARE_ONE_OF: u64 = 4;
 
 impl Reach {
     /// How far to look, if this may be a usual claim. `goes_on` says where the last one ended, and how wide to look.
@@ -52,10 +68,22 @@ impl Reach {
         }
         let limits = Limits::of(claim, lanes_in_all);
         Some(match reached {
-            Seq::MAX => Self { ceiling: None, limits: limits.few_of_a_lane() },
+            Seq::MAX => Self { ceiling: None, untouched: None, sought: true, limits: limits.few_of_a_lane() },
             reached => {
                 let limits = limits.times_as_wide(wide);
-                Self { ceiling: Some(reached.saturating_add(limits.width).saturating_add(1)), limits }
+                // A claim that looked behind the front and was cut short there has reached less than others before it.
+                let untouched =
+                    claim.lanes.iter().map(|lane| trail::front(&lane.from)).fold(reached, Seq::max);
+                let dense = limits.width < OURS_ARE_ONE_OF.saturating_mul(limits.fresh as u64);
+                let passed = |lane: &postrider_core::store::LaneClaim| {
+                    trail::near(&lane.from) < trail::front(&lane.from)
+                };
+                Self {
+                    ceiling: Some(reached.saturating_add(limits.width).saturating_add(1)),
+                    untouched: dense.then_some(untouched),
+                    sought: !dense || from != From::Front || !claim.lanes.iter().all(passed),
+                    limits,
+                }
             }
         })
     }
@@ -70,41 +98,51 @@ pub(super) async fn look(
     behind: Option<&Behind>,
     reach: Reach,
 ) -> sqlx::Result<Option<Look>> {
-    let Reach { ceiling, limits } = reach;
-    // Below all cursors nothing is read, so what is in flight there need not be said.
+    let Reach { ceiling, untouched, sought, limits } = reach;
+    let ends = ceiling.unwrap_or(Seq::MAX);
+    let untouched = untouched.unwrap_or(ends).min(ends);
+    // Below all cursors nothing is read, so what is in flight there need not be said. What was claimed does not lie beyond them.
     let lowest = cursors.iter().map(|cursor| cursor.begins).min().unwrap_or_default();
-    let below = claim.in_flight.partition_point(|seq| *seq <= lowest);
-    let in_flight: Vec<i64> = claim.in_flight.iter().skip(below).map(|seq| integer(*seq)).collect();
-    let rows = with_tokens(sql, cursors.iter().map(|cursor| cursor.lane.lease))
+    let numbers = |seqs: &[Seq]| seqs.iter().map(|seq| integer(*seq)).collect::<Vec<i64>>();
+    let (behind_cursors, beyond) =
+        claim.in_flight.split_at(claim.in_flight.partition_point(|seq| *seq <= untouched));
+    let below = behind_cursors.partition_point(|seq| *seq <= lowest);
+    let mut rows = with_tokens(sql, cursors.iter().map(|cursor| cursor.lane.lease))
         .bind(cursors.iter().map(|cursor| integer(cursor.begins)).collect::<Vec<_>>())
         .bind(cursors.iter().map(|cursor| integer(cursor.front)).collect::<Vec<_>>())
-        .bind(integer(ceiling.unwrap_or(Seq::MAX)))
+        .bind(integer(ends))
         .bind(integer(limits.fresh_of_a_lane))
-        .bind(in_flight)
-        .bind(limits.read_at_once(claim))
+        .bind(numbers(behind_cursors.get(below..).unwrap_or_default()))
+        .bind(small(row::read_at_once_bytes(limits.read_at_once(claim))))
         .bind(behind.map(|behind| behind.snapshot.as_str()))
         .bind(behind.map(|behind| behind.wrote.as_slice()))
-        .fetch_all(conn)
-        .await?;
-    let Some((gate, fresh)) = rows.split_first() else { return Ok(None) };
+        .bind(integer(untouched))
+        .bind(numbers(beyond))
+        .bind(sought)
+        .fetch(conn);
+    let Some(gate) = rows.try_next().await? else { return Ok(None) };
 
-    let sight = Sight::of(gate)?;
-    let next_due: Option<Timestamp> = optional_time(gate, column::OCCURRED_AT)?;
+    let sight = Sight::of(&gate)?;
+    let next_due: Option<Timestamp> = optional_time(&gate, column::OCCURRED_AT)?;
     let all_held = natural::<usize>(gate.try_get(column::WEIGHT)?) == cursors.len();
     let comes_back: bool = gate.try_get(column::COMING_BACK)?;
     let beyond: bool = gate.try_get(column::READ)?;
-    // Rows that are all over the ceiling lie behind a hole, and only a look for the first of them finds its other side.
-    if !all_held || comes_back || next_due.is_some_and(|due| due <= sight.now) || beyond && fresh.is_empty() {
+    if !all_held || comes_back || next_due.is_some_and(|due| due <= sight.now) {
         return Ok(None);
     }
     let mut look = Look { sight, limits, ceiling, ..Look::default() };
-    look.fresh.reserve(fresh.len());
-    look.read.reserve(fresh.len());
+    look.fresh.reserve(limits.fresh);
+    look.read.reserve(limits.fresh);
     for cursor in cursors {
         look.lanes.insert(cursor.lane.lease.lane, LaneSeen { any: true, beyond, next_due });
     }
-    for row in fresh {
-        look.take(row, claim)?;
+    // Each row is taken apart while the next ones are on their way.
+    while let Some(row) = rows.try_next().await? {
+        look.take_fresh(&row, claim)?;
+    }
+    // Rows that are all over the ceiling lie behind a hole, and only a look for the first of them finds its other side.
+    if beyond && look.fresh.is_empty() {
+        return Ok(None);
     }
     look.fresh.sort_unstable_by_key(|seen| seen.seq);
     Ok(Some(look))

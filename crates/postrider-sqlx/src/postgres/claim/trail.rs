@@ -118,6 +118,11 @@ struct Ended {
 }
 
 impl Looks {
+    /// Whether the last claim left something, so that much may be in the table.
+    pub(in super::super) fn is_flood(&self) -> bool {
+        self.full
+    }
+
     /// Where the next claim of these lanes reads from.
     pub(super) fn begin<'a>(
         &self,

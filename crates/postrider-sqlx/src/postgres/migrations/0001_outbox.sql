@@ -19,7 +19,10 @@ CREATE TABLE {p}event (
     lane_hint      integer,    -- where an event without a key should go; no more than a wish
     status         smallint    NOT NULL DEFAULT 0 CHECK (status IN (0, 2, 3)), -- 0 new, 2 waiting, 3 dead
     parked         boolean     NOT NULL DEFAULT false,
-    event_id       text COLLATE "C" NOT NULL DEFAULT gen_random_uuid()::text,
+    -- A UUID of version 7, which begins with the time: in an index of random ones every event would change a page of its own.
+    event_id       text COLLATE "C" NOT NULL DEFAULT overlay(gen_random_uuid()::text PLACING
+                       overlay(lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') PLACING '-' FROM 9 FOR 0)
+                       || '-7' FROM 1 FOR 15),
     event_type     text COLLATE "C" NOT NULL,
     aggregate_type text COLLATE "C" NOT NULL DEFAULT '__GLOBAL__',
     aggregate_id   text COLLATE "C",

@@ -18,16 +18,25 @@
 //! * [`scene`]: a sink, its receiver, and the events that are sent
 //! * [`outcomes`], [`content`], [`order`], [`failing`], [`dropping`]: the checks
 //! * `suite`: the list of them, as a macro
+//! * [`line`]: outages of a real server, by a proxy on the way to it
+//! * [`retyped`]: for a receiver that refuses an event by its type
+//! * [`broken_line`]: an engine before a sink whose connection breaks again and again
 
+pub mod broken_line;
 pub mod content;
 pub mod dropping;
 pub mod failing;
 pub mod harness;
+pub mod line;
 pub mod order;
 pub mod outcomes;
+pub mod retyped;
 pub mod scene;
 mod suite;
 
 pub use super::{Checked, Failure};
+pub use broken_line::survives_a_broken_line;
 pub use harness::{Payloads, Received, Receiver, SinkFeatures, SinkHarness};
+pub use line::Line;
+pub use retyped::Retyped;
 pub use scene::Scene;

@@ -131,16 +131,25 @@ impl<H: SinkHarness> Scene<H> {
 
     /// Within each key these events came in their order. What came more than once counts where it came first.
     pub async fn arrived_in_order(&self, events: &[Event]) -> Checked {
-        let received = self.received().await?;
-        let mut furthest: BTreeMap<Option<&str>, usize> = BTreeMap::new();
-        for event in events {
-            let place = received.iter().position(|received| is(received, event));
-            let place = place.ok_or_else(|| format!("did not arrive: {}", event.id()))?;
-            let before = furthest.insert(event.key(), place);
-            assert!(before.is_none_or(|before| before < place), "out of order: {:?}", event.key());
-        }
-        Ok(())
+        in_order(events, &self.received().await?)
     }
+}
+
+/// All of these events are among what was received, and within each key in their order. What came more than once counts where it
+/// came first.
+pub fn in_order(events: &[Event], received: &[Received]) -> Checked {
+    let mut first: BTreeMap<&[u8], usize> = BTreeMap::new();
+    for (place, received) in received.iter().enumerate() {
+        first.entry(&received.payload).or_insert(place);
+    }
+    let mut furthest: BTreeMap<Option<&str>, usize> = BTreeMap::new();
+    for event in events {
+        let place = first.get(event.payload().as_bytes()).copied();
+        let place = place.ok_or_else(|| format!("did not arrive: {}", event.id()))?;
+        let before = furthest.insert(event.key(), place);
+        assert!(before.is_none_or(|before| before < place), "out of order: {:?}", event.key());
+    }
+    Ok(())
 }
 
 /// One call of a sink, as the first attempt of each event.

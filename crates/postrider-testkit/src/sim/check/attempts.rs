@@ -81,7 +81,8 @@ impl<'a> Counting<'a> {
                         self.uncount(id);
                         self.delivered.entry((by, *to)).or_default().push((id, entry.at));
                     }
-                    "deferred" => self.uncount(id),
+                    // Behind one that failed: it was not tried.
+                    "deferred" | "behind" => self.uncount(id),
                     "rejected" => _ = self.rejected.insert(id),
                     "unavailable" => {
                         excusable.healthy_counts = false;

@@ -28,7 +28,9 @@ pub(super) fn promises(
     delivery::at_least_once(entries, rows, &mut broken);
     delivery::ordered(entries, &mut broken);
     duplicates::explained(entries, &mut broken);
-    under_way::one_at_a_time(entries, &mut broken);
+    let keeps_order =
+        |to| scenario.receivers.iter().any(|receiver| receiver.to == to && receiver.keeps_order);
+    under_way::one_at_a_time(entries, keeps_order, &mut broken);
     attempts::counted(entries, scenario, &mut broken);
     bounds::confined(entries, scenario.max_attempts, &mut broken);
     bounds::fenced(entries, &mut broken);

@@ -3,19 +3,23 @@
 use std::collections::BTreeMap;
 
 use super::written;
-use crate::sim::history::{Call, Entry, Happening, Name};
+use crate::sim::{
+    history::{Call, Entry, Happening, Name},
+    receiver::To,
+};
 
-/// At most one event of a key is under way in one engine at a time, from call to end; a batch is under way together. All sinks here
-/// are independent, so no batch has two events of a key.
-pub(super) fn one_at_a_time(entries: &[Entry], broken: &mut Vec<String>) {
+/// At most one event of a key is under way in one engine at a time, from call to end; a batch is under way together. A batch has two
+/// events of a key only for a receiver that keeps their order, and then in order.
+pub(super) fn one_at_a_time(entries: &[Entry], keeps_order: impl Fn(To) -> bool, broken: &mut Vec<String>) {
     let written = written(entries);
     let mut under_way: BTreeMap<(&Name, &str), Call> = BTreeMap::new();
     for entry in entries {
         match &entry.what {
-            Happening::Called { id, by, call, .. } => {
+            Happening::Called { id, by, to, call, .. } => {
                 let Some(key) = written.get(id).and_then(|written| written.key) else { continue };
                 match under_way.insert((by, key), *call) {
                     None => {}
+                    Some(other) if other == *call && keeps_order(*to) => {}
                     Some(other) if other == *call => {
                         broken.push(format!("one batch: {id} is in it with another of its key"));
                     }

@@ -75,6 +75,7 @@ pub(crate) struct Doors {
     pub(crate) lease: Door,
     pub(crate) renew: Door,
     pub(crate) claim: Door,
+    pub(crate) mark: Door,
     pub(crate) settle: Door,
 }
 
@@ -85,13 +86,15 @@ impl Doors {
             lease: Door::new(),
             renew: Door::new(),
             claim: Door::new(),
+            mark: Door::new(),
             settle: Door::new(),
         })
     }
 
     /// Every verb of the engine fails from now on, or works again.
     pub(crate) fn fail(&self, failing: bool) {
-        [&self.lease, &self.renew, &self.claim, &self.settle].into_iter().for_each(|door| door.fail(failing));
+        let doors = [&self.lease, &self.renew, &self.claim, &self.mark, &self.settle];
+        doors.into_iter().for_each(|door| door.fail(failing));
     }
 }
 
@@ -117,7 +120,7 @@ impl Store for Doors {
     }
 
     fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
-        self.inner.mark_sent(marks)
+        Box::pin(self.mark.through(Box::pin(async move { self.inner.mark_sent(marks).await })))
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {

@@ -1,0 +1,93 @@
+//! A route with settings of its own.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use postrider_core::{ConfigError, Pattern, RetryPolicy, Sink};
+
+use crate::DeadHeads;
+
+/// Events by patterns of their types, where they go, and what holds for them.
+///
+/// ```
+/// use postrider_core::{Delivery, handler};
+/// use postrider_engine::{DeadHeads, Route, RouteSettings};
+///
+/// let settings = RouteSettings { dead_heads: Some(DeadHeads::Skip), ..RouteSettings::default() };
+/// let orders = Route::new("Order*", handler(async |_: Delivery| ())).aggregate_type("Shop").settings(settings);
+/// # let _ = orders;
+/// ```
+#[must_use]
+pub struct Route {
+    pub(super) event_type: Pattern,
+    pub(super) aggregate_type: Pattern,
+    pub(super) sink: Arc<dyn Sink>,
+    pub(super) settings: RouteSettings,
+}
+
+impl Route {
+    /// Events of these types, whatever their aggregate type, to this sink.
+    pub fn new(event_type: impl Into<Pattern>, sink: Arc<dyn Sink>) -> Self {
+        Self {
+            event_type: event_type.into(),
+            aggregate_type: Pattern::ANY.into(),
+            sink,
+            settings: RouteSettings::default(),
+        }
+    }
+
+    /// Only those of these aggregate types.
+    pub fn aggregate_type(mut self, aggregate_type: impl Into<Pattern>) -> Self {
+        self.aggregate_type = aggregate_type.into();
+        self
+    }
+
+    /// With these settings.
+    pub fn settings(mut self, settings: RouteSettings) -> Self {
+        self.settings = settings;
+        self
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Route")
+            .field("event_type", &self.event_type)
+            .field("aggregate_type", &self.aggregate_type)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What holds for a route alone. What is not said is as the outbox was told.
+#[derive(Clone, Default)]
+pub struct RouteSettings {
+    /// How long a failed event waits.
+    pub retry: Option<Arc<dyn RetryPolicy>>,
+    /// Attempts before an event is dead.
+    pub max_attempts: Option<u32>,
+    /// What a dead head does to its key.
+    pub dead_heads: Option<DeadHeads>,
+    /// Most events in one batch, if the sink takes as many.
+    pub batch_max: Option<usize>,
+    /// Least time between two batches.
+    pub pace: Option<Duration>,
+}
+
+impl RouteSettings {
+    /// An error that names the first setting which lies outside of its range.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        crate::settings::within("max_attempts", self.max_attempts.unwrap_or(1), 1, u32::MAX)?;
+        crate::settings::within("batch_max", self.batch_max.unwrap_or(1), 1, usize::MAX)?;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for RouteSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RouteSettings")
+            .field("max_attempts", &self.max_attempts)
+            .field("dead_heads", &self.dead_heads)
+            .field("batch_max", &self.batch_max)
+            .field("pace", &self.pace)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,171 @@
+//! A file that lines are added to.
+//!
+//! The sink holds the file open and locked, so that no other process writes to it by the same means. What a crash left of a line at
+//! its end was never acknowledged, and its event comes again: it is cut off when the file is opened. An end that is not ours is
+//! kept, and gets a line break. [`FileSink::reopen`] lets go of the file, for a rotation that has renamed it.
+
+mod journal;
+mod open;
+
+use std::{
+    fmt,
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use journal::{Failed, Journal};
+use postrider_core::{BoxFuture, ConfigError, Delivery, Health, Outcome, Sink, SinkTraits};
+use tokio::{
+    sync::{Mutex, OwnedMutexGuard},
+    task::spawn_blocking,
+};
+
+use crate::{BATCH_EVENTS, line::lines, traits};
+
+/// How lines are added to a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileConfig {
+    /// The file. It is created if it is missing, its folder is not.
+    pub path: PathBuf,
+    /// Whether a batch is on the disk before it counts as delivered. Default `true`. Without it, what the operating system has not
+    /// written yet is lost if the machine stops; the end of this process alone loses nothing.
+    pub sync: bool,
+    /// Most events that are written in one piece. Default [`BATCH_EVENTS`].
+    pub batch_max: usize,
+}
+
+impl FileConfig {
+    /// Lines to this file.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), sync: true, batch_max: BATCH_EVENTS }
+    }
+
+    /// Whether a batch is on the disk before it counts as delivered.
+    pub fn sync(mut self, sync: bool) -> Self {
+        self.sync = sync;
+        self
+    }
+
+    /// Most events that are written in one piece.
+    pub fn batch_max(mut self, events: usize) -> Self {
+        self.batch_max = events;
+        self
+    }
+
+    /// Says what is wrong, if something is. The file is not touched.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |setting, value: &str, allowed: &str| {
+            Err(ConfigError::OutOfRange { setting, value: value.to_owned(), allowed: allowed.to_owned() })
+        };
+        if self.path.file_name().is_none() {
+            return wrong("path", &format!("{:?}", self.path), "the path of a file");
+        }
+        if self.batch_max == 0 {
+            return wrong("batch_max", "0", "at least 1");
+        }
+        Ok(())
+    }
+}
+
+/// Adds lines of JSON to a file.
+pub struct FileSink {
+    config: FileConfig,
+    journal: Arc<Mutex<Option<Journal<File>>>>,
+    reopen: AtomicBool,
+}
+
+impl fmt::Debug for FileSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileSink").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl FileSink {
+    /// A sink that opens its file when it has something to write.
+    pub fn new(config: FileConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        Ok(Self { config, journal: Arc::default(), reopen: AtomicBool::new(false) })
+    }
+
+    /// Lets go of the file before the next write, and opens what lies at the path then. For a rotation: rename the file, call this,
+    /// and the lines go to a new one.
+    pub fn reopen(&self) {
+        self.reopen.store(true, Relaxed);
+    }
+
+    /// The place of the file, once nobody else writes.
+    async fn journal(&self) -> OwnedMutexGuard<Option<Journal<File>>> {
+        let mut journal = Arc::clone(&self.journal).lock_owned().await;
+        if self.reopen.swap(false, Relaxed) {
+            *journal = None;
+        }
+        journal
+    }
+}
+
+/// The file, opened if it is not, or if nobody could find it any more.
+fn opened<'a>(
+    journal: &'a mut Option<Journal<File>>,
+    path: &Path,
+    sync: bool,
+) -> io::Result<&'a mut Journal<File>> {
+    let usable = journal.take().filter(|journal| !open::is_deleted(journal.file()));
+    let usable = match usable {
+        Some(usable) => usable,
+        None => Journal::new(open::open(path, sync)?, sync)?,
+    };
+    Ok(journal.insert(usable))
+}
+
+/// Writes the lines; the outcome is that of all of them.
+fn write(journal: &mut Option<Journal<File>>, path: &Path, sync: bool, lines: &[u8]) -> Outcome {
+    let failed = |error: &io::Error| format!("cannot write to {}: {error}", path.display());
+    let open = match opened(journal, path, sync) {
+        Ok(open) => open,
+        Err(error) => return Outcome::unavailable(failed(&error)),
+    };
+    let Err(Failed { error, taken_back }) = open.append(lines) else { return Outcome::Delivered };
+    // Whatever state it is in, it is looked at afresh.
+    *journal = None;
+    if taken_back { Outcome::unavailable(failed(&error)) } else { Outcome::unknown(failed(&error)) }
+}
+
+impl Sink for FileSink {
+    fn traits(&self) -> SinkTraits {
+        traits(self.config.batch_max)
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
+        Box::pin(async move {
+            if batch.is_empty() {
+                return Vec::new();
+            }
+            let lines = lines(batch);
+            // Whoever waits here waits for the end of a write, and takes no thread.
+            let mut journal = self.journal().await;
+            let FileConfig { path, sync, .. } = self.config.clone();
+            let writing = spawn_blocking(move || write(&mut journal, &path, sync, &lines)).await;
+            let outcome =
+                writing.unwrap_or_else(|error| Outcome::unknown(format!("the write failed: {error}")));
+            vec![outcome; batch.len()]
+        })
+    }
+
+    /// Up, if the file is open or can be opened.
+    fn health(&self) -> BoxFuture<'_, Health> {
+        Box::pin(async move {
+            let mut journal = self.journal().await;
+            let FileConfig { path, sync, .. } = self.config.clone();
+            let looking = spawn_blocking(move || match opened(&mut journal, &path, sync) {
+                Ok(_) => Health::Up,
+                Err(error) => Health::Down { error: format!("cannot open {}: {error}", path.display()) },
+            });
+            looking.await.unwrap_or(Health::Unknown)
+        })
+    }
+}

@@ -1,0 +1,160 @@
+//! An event as a line: one JSON object.
+//!
+//! | member | what it is |
+//! | --- | --- |
+//! | `id`, `type`, `occurred_at`, `content_type` | always there |
+//! | `key`, `aggregate_type`, `aggregate_id`, `tenant_id`, `headers` | where the event has them |
+//! | `payload` | a payload that is JSON by its content type and its contents; line breaks between its parts become spaces |
+//! | `payload_text` | other text, as a string |
+//! | `payload_base64` | other bytes |
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use postrider_core::{
+    Delivery, Event, GLOBAL_AGGREGATE,
+    format::{is_json, json_text},
+};
+
+/// How a line begins, and by which an unfinished one is known to be ours.
+pub const BEGINNING: &str = "{\"id\":";
+
+/// The lines of a batch, in its order.
+pub fn lines<'a>(batch: impl IntoIterator<Item = &'a Delivery>) -> Vec<u8> {
+    let mut lines = Vec::new();
+    for delivery in batch {
+        push_line(&mut lines, &delivery.event);
+    }
+    lines
+}
+
+/// Adds the line of an event, line break included.
+///
+/// ```
+/// use postrider_core::Event;
+///
+/// let event = Event::bytes("Blob", "application/octet-stream", [0xff]).id("7").build()?;
+/// let mut line = Vec::new();
+/// postrider_file::line::push_line(&mut line, &event);
+/// assert!(String::from_utf8(line)?.ends_with("\"payload_base64\":\"/w==\"}\n"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn push_line(line: &mut Vec<u8>, event: &Event) {
+    line.reserve(256 + event.payload().len());
+    line.extend_from_slice(BEGINNING.as_bytes());
+    push_string(line, event.id().as_str());
+    let aggregate_type = Some(event.aggregate_type()).filter(|name| *name != GLOBAL_AGGREGATE);
+    let members = [
+        (",\"type\":", Some(event.event_type())),
+        (",\"key\":", event.key()),
+        (",\"aggregate_type\":", aggregate_type),
+        (",\"aggregate_id\":", event.aggregate_id()),
+        (",\"tenant_id\":", event.tenant_id()),
+    ];
+    for (name, value) in members {
+        if let Some(value) = value {
+            line.extend_from_slice(name.as_bytes());
+            push_string(line, value);
+        }
+    }
+    for (number, (name, value)) in event.headers().iter().enumerate() {
+        line.extend_from_slice(if number == 0 { b",\"headers\":{" } else { b"," });
+        push_string(line, name);
+        line.push(b':');
+        push_string(line, value);
+    }
+    if !event.headers().is_empty() {
+        line.push(b'}');
+    }
+    line.extend_from_slice(b",\"occurred_at\":");
+    push_string(line, &event.occurred_at().to_string());
+    line.extend_from_slice(b",\"content_type\":");
+    push_string(line, event.content_type());
+    push_payload(line, event);
+    line.extend_from_slice(b"}\n");
+}
+
+fn push_payload(line: &mut Vec<u8>, event: &Event) {
+    let payload = event.payload();
+    if let Some(json) = is_json(event.content_type()).then(|| json_text(event)).flatten() {
+        line.extend_from_slice(b",\"payload\":");
+        // In JSON a line break stands between two parts, and nowhere else.
+        line.extend(json.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
+    } else if let Some(text) = payload.as_text() {
+        line.extend_from_slice(b",\"payload_text\":");
+        push_string(line, text);
+    } else {
+        line.extend_from_slice(b",\"payload_base64\":\"");
+        line.extend_from_slice(BASE64_STANDARD.encode(payload.as_bytes()).as_bytes());
+        line.push(b'"');
+    }
+}
+
+fn push_string(line: &mut Vec<u8>, text: &str) {
+    // Writing a string into memory cannot fail.
+    let _ = serde_json::to_writer(line, text);
+}
+
+#[cfg(test)]
+mod tests {
+    use postrider_core::{EventError, Payload, Timestamp};
+
+    use super::*;
+
+    fn line(event: &Event) -> String {
+        let mut line = Vec::new();
+        push_line(&mut line, event);
+        String::from_utf8_lossy(&line).into_owned()
+    }
+
+    #[test]
+    fn a_line_says_all_that_is_known_of_an_event() -> Result<(), EventError> {
+        let event = Event::json_text("OrderPlaced", "{ \"total\" : 1.50 }")
+            .id("order-1")
+            .aggregate("Order", 42)
+            .tenant("acme")
+            .header("shop", "north")
+            .header("say", "\"hi\"\n")
+            .occurred_at(Timestamp::from_micros(1_700_000_000_123_456))
+            .build()?;
+        assert_eq!(
+            line(&event),
+            "{\"id\":\"order-1\",\"type\":\"OrderPlaced\",\"key\":\"Order:42\",\"aggregate_type\":\"Order\",\"aggregate_id\":\"42\",\
+             \"tenant_id\":\"acme\",\"headers\":{\"say\":\"\\\"hi\\\"\\n\",\"shop\":\"north\"},\
+             \"occurred_at\":\"2023-11-14T22:13:20.123456Z\",\"content_type\":\"application/json\",\"payload\":{ \"total\" : 1.50 }}\n"
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn what_an_event_does_not_have_is_not_there() -> Result<(), EventError> {
+        let event = Event::json_text("Plain", "1").id("x").occurred_at(Timestamp::from_micros(0)).build()?;
+        assert_eq!(
+            line(&event),
+            "{\"id\":\"x\",\"type\":\"Plain\",\"occurred_at\":\"1970-01-01T00:00:00.000000Z\",\
+             \"content_type\":\"application/json\",\"payload\":1}\n"
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn json_of_several_lines_becomes_one() -> Result<(), EventError> {
+        let event = Event::json_text("Pretty", "{\r\n  \"a\": \"b\\n\"\n}").build()?;
+        let line = line(&event);
+        assert!(line.ends_with("\"payload\":{    \"a\": \"b\\n\" }}\n"), "{line}");
+        assert_eq!(line.matches('\n').count(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn text_is_a_string_whatever_it_looks_like_and_bytes_are_base64() -> Result<(), EventError> {
+        let text = |content_type: &str, text: &str| {
+            Event::json_text("T", "").payload(Payload::Text(text.into()), content_type).build()
+        };
+        assert!(line(&text("text/plain", "12")?).ends_with("\"payload_text\":\"12\"}\n"));
+        assert!(line(&text("application/json", "{\"a\":")?).ends_with("\"payload_text\":\"{\\\"a\\\":\"}\n"));
+        let json = Event::bytes("B", "application/json", *b"[1]").build()?;
+        assert!(line(&json).ends_with("\"payload\":[1]}\n"));
+        let bytes = Event::bytes("B", "application/json", [0xff, 0]).build()?;
+        assert!(line(&bytes).ends_with("\"payload_base64\":\"/wA=\"}\n"));
+        Ok(())
+    }
+}

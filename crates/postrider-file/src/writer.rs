@@ -1,0 +1,164 @@
+//! Lines to standard output, or to anything else that can be written to.
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Write},
+    sync::Arc,
+};
+
+use postrider_core::{BoxFuture, Delivery, Outcome, Sink, SinkTraits};
+use tokio::{sync::Mutex, task::spawn_blocking};
+
+use crate::{BATCH_EVENTS, line::lines, traits};
+
+/// Writes lines of JSON to a writer.
+///
+/// ```
+/// use postrider_file::WriterSink;
+/// let errors = WriterSink::new(std::io::stderr());
+/// # let _ = errors;
+/// ```
+pub struct WriterSink<W> {
+    output: Arc<Mutex<Output<W>>>,
+}
+
+struct Output<W> {
+    writer: W,
+    /// Whether a write failed in the middle of a line, which then has to be ended.
+    in_a_line: bool,
+}
+
+impl<W> fmt::Debug for WriterSink<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriterSink").finish_non_exhaustive()
+    }
+}
+
+impl<W: Write + Send + 'static> WriterSink<W> {
+    /// Lines to this writer. What it has taken must not be written again later: one that keeps what it could not write, as a
+    /// [`BufWriter`](io::BufWriter) does, repeats it.
+    pub fn new(writer: W) -> Self {
+        Self { output: Arc::new(Mutex::new(Output { writer, in_a_line: false })) }
+    }
+}
+
+impl<W: Write> Output<W> {
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.in_a_line {
+            self.add(b"\n")?;
+        }
+        self.add(lines)?;
+        self.writer.flush()
+    }
+
+    /// Like `write_all`, but knows afterwards where it ended.
+    fn add(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.writer.write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    let (written, rest) = bytes.split_at_checked(count).unwrap_or((bytes, &[]));
+                    self.in_a_line = !written.ends_with(b"\n");
+                    bytes = rest;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write + Send + 'static> Sink for WriterSink<W> {
+    fn traits(&self) -> SinkTraits {
+        traits(BATCH_EVENTS)
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
+        Box::pin(async move {
+            if batch.is_empty() {
+                return Vec::new();
+            }
+            let lines = lines(batch);
+            // Whoever waits here waits for the end of a write, and takes no thread.
+            let mut output = Arc::clone(&self.output).lock_owned().await;
+            // A reader that does not read holds up a thread of its own, and no task.
+            let written = spawn_blocking(move || output.write(&lines)).await;
+            let outcome = match written {
+                Ok(Ok(())) => Outcome::Delivered,
+                Ok(Err(error)) => Outcome::unavailable(format!("the lines could not be written: {error}")),
+                Err(error) => Outcome::unknown(format!("the writer failed: {error}")),
+            };
+            vec![outcome; batch.len()]
+        })
+    }
+}
+
+/// Standard output, without the buffer that the standard library puts before it: that one keeps what it could not write.
+#[derive(Debug, Default)]
+struct Stdout(Option<File>);
+
+impl Stdout {
+    fn file(&mut self) -> io::Result<&mut File> {
+        match &mut self.0 {
+            Some(file) => Ok(file),
+            nothing => Ok(nothing.insert(own_stdout()?)),
+        }
+    }
+}
+
+#[cfg(unix)]
+fn own_stdout() -> io::Result<File> {
+    use std::os::fd::AsFd;
+    Ok(io::stdout().as_fd().try_clone_to_owned()?.into())
+}
+
+#[cfg(windows)]
+fn own_stdout() -> io::Result<File> {
+    use std::os::windows::io::AsHandle;
+    Ok(io::stdout().as_handle().try_clone_to_owned()?.into())
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file()?.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file()?.flush()
+    }
+}
+
+/// Writes lines of JSON to standard output.
+///
+/// ```
+/// use postrider_file::StdoutSink;
+/// let sink = StdoutSink::new();
+/// # let _ = sink;
+/// ```
+#[derive(Debug)]
+pub struct StdoutSink(WriterSink<Stdout>);
+
+impl StdoutSink {
+    /// Lines to standard output.
+    pub fn new() -> Self {
+        Self(WriterSink::new(Stdout::default()))
+    }
+}
+
+impl Default for StdoutSink {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Sink for StdoutSink {
+    fn traits(&self) -> SinkTraits {
+        self.0.traits()
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
+        self.0.send(batch)
+    }
+}

@@ -1,0 +1,77 @@
+//! Many events a request, as a JSON array.
+//!
+//! # Order
+//!
+//! Acknowledged as a whole, the sink keeps the order of a key within a batch ([`BatchOrder::Prefix`]): a request lists the events in
+//! their order, a batch that is refused is split in order, and once an event of a key was not delivered its followers are held back.
+//! They are `deferred`, or `unavailable` if the event was. Events of one key that go to different paths are sent one after the
+//! other. With a result for each event the endpoint judges each alone, and so the sink is [`BatchOrder::Independent`].
+//!
+//! # A result for each event
+//!
+//! An endpoint that is declared to give them ([`BatchConfig::item_results`]) answers 2xx with
+//!
+//! ```json
+//! {"results": [{"id": "01J…", "status": "SUCCESS"}, {"id": "01K…", "status": 422, "error": "no such customer"}]}
+//! ```
+//!
+//! or with the array alone. `status` is a number out of the table of HTTP statuses, or one of `SUCCESS`, `BAD_REQUEST`,
+//! `UNAUTHORIZED`, `FORBIDDEN`, `INTERNAL_ERROR`, `GATEWAY_ERROR`. Results are told apart by the event ids where they carry them,
+//! else by their places. An event without a result is `unknown`.
+
+mod body;
+mod plan;
+mod results;
+mod sending;
+
+use std::{fmt, time::Duration};
+
+use postrider_core::{BatchOrder, BoxFuture, ConfigError, Delivery, Health, Outcome, Sink, SinkTraits};
+
+use crate::{Acknowledgement, BatchConfig, client::Client, health};
+
+/// Sends events in batches by `POST`.
+pub struct HttpBatchSink {
+    config: BatchConfig,
+    client: Client,
+}
+
+impl fmt::Debug for HttpBatchSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpBatchSink").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+impl HttpBatchSink {
+    /// A sink that connects when it has something to send. Reads the files of TLS.
+    pub fn new(config: BatchConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let client = Client::new(&config.endpoint)?;
+        Ok(Self { config, client })
+    }
+}
+
+impl Sink for HttpBatchSink {
+    fn traits(&self) -> SinkTraits {
+        let order = match self.config.acknowledgement {
+            Acknowledgement::Whole => BatchOrder::Prefix,
+            Acknowledgement::EachItem => BatchOrder::Independent,
+        };
+        let send_timeout = Some(send_timeout(self.config.endpoint.request_timeout));
+        SinkTraits { batch_max: self.config.batch_max, order, send_timeout, ..SinkTraits::SINK }
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
+        Box::pin(sending::send(&self.config, &self.client, batch))
+    }
+
+    fn health(&self) -> BoxFuture<'_, Health> {
+        Box::pin(health::ask(&self.client, self.config.endpoint.health_path.as_deref()))
+    }
+}
+
+/// A send begins its last request before `request_timeout` is over, and so ends before twice that. The engine waits a little longer,
+/// so that it is the sink that says what became of each event.
+pub(crate) fn send_timeout(request_timeout: Duration) -> Duration {
+    request_timeout * 2 + Duration::from_secs(5)
+}

@@ -1,0 +1,167 @@
+//! One send: plan, post, split.
+
+use std::{collections::HashMap, time::Duration};
+
+use postrider_core::{Delivery, Outcome};
+use tokio::time::Instant;
+
+use super::{plan::plan, results};
+use crate::{
+    Acknowledgement, BatchConfig,
+    client::{Client, Request},
+    limits,
+    outcome::{Judged, Verdict, judge},
+};
+
+/// Sends a batch, and says what became of each event.
+pub(super) async fn send(config: &BatchConfig, client: &Client, batch: &[Delivery]) -> Vec<Outcome> {
+    let begin_until = Instant::now() + config.endpoint.request_timeout;
+    let mut sending = Sending {
+        config,
+        client,
+        batch,
+        outcomes: vec![None; batch.len()],
+        stopped: HashMap::new(),
+        begin_until,
+        no_connection: None,
+    };
+    sending.run().await;
+    sending.outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(Outcome::missing)).collect()
+}
+
+struct Sending<'a> {
+    config: &'a BatchConfig,
+    client: &'a Client,
+    batch: &'a [Delivery],
+    outcomes: Vec<Option<Outcome>>,
+    /// The keys that have an event which was not delivered, and what its followers are told.
+    stopped: HashMap<&'a str, Outcome>,
+    /// No request begins later. What is left comes again.
+    begin_until: Instant,
+    /// Why nothing can be sent at all.
+    no_connection: Option<Outcome>,
+}
+
+impl<'a> Sending<'a> {
+    async fn run(&mut self) {
+        let mut paths = Vec::with_capacity(self.batch.len());
+        for (place, delivery) in self.batch.iter().enumerate() {
+            if self.is_stopped(place) {
+                continue;
+            }
+            let fit = self.config.body.takes(&delivery.event);
+            match fit.and_then(|()| self.config.endpoint.path_of(&delivery.event)) {
+                Ok(path) => paths.push((place, path)),
+                Err(error) => self.note(place, Outcome::rejected(error)),
+            }
+        }
+        for planned in plan(self.batch, paths) {
+            // A stack of parts, the first on top. A part that is refused comes back as two.
+            let mut parts = vec![planned.places];
+            while let Some(part) = parts.pop() {
+                if let Some([first, second]) = self.deliver(&planned.path, part).await {
+                    parts.push(second);
+                    parts.push(first);
+                }
+            }
+        }
+    }
+
+    /// Sends a part of the batch, and notes what became of it; or gives its halves, if something in it was refused.
+    async fn deliver(&mut self, path: &str, mut part: Vec<usize>) -> Option<[Vec<usize>; 2]> {
+        part.retain(|place| !self.is_stopped(*place));
+        if part.is_empty() {
+            return None;
+        }
+        if let Some(outcome) = self.not_now(path) {
+            self.note_all(&part, &outcome);
+            return None;
+        }
+        let judged = match self.client.base.url(path) {
+            Ok(url) => {
+                let answer_bytes = match self.config.acknowledgement {
+                    Acknowledgement::Whole => limits::ANSWER_BYTES_MAX,
+                    Acknowledgement::EachItem => limits::RESULTS_BYTES_MAX,
+                };
+                let body = self.config.body.build(self.batch, &part);
+                let content_type = self.config.body.content_type();
+                let request = Request { url, content_type, headers: Default::default(), body, answer_bytes };
+                judge(self.client, path, self.client.post(request).await)
+            }
+            Err(error) => {
+                self.note_all(&part, &Outcome::rejected(format!("the path {path:?} is none: {error}")));
+                return None;
+            }
+        };
+        self.take(part, judged)
+    }
+
+    /// What becomes of events for this path without a request, if there is a reason.
+    fn not_now(&self, path: &str) -> Option<Outcome> {
+        if let Some(outcome) = &self.no_connection {
+            return Some(outcome.clone());
+        }
+        // The split of a large batch takes many requests; this ends it before the engine would.
+        if Instant::now() >= self.begin_until {
+            return Some(Outcome::deferred(Duration::ZERO));
+        }
+        self.client.hold_offs.outcome(path)
+    }
+
+    fn take(&mut self, part: Vec<usize>, judged: Judged) -> Option<[Vec<usize>; 2]> {
+        if judged.no_connection {
+            self.no_connection = Some(judged.outcome.clone());
+        }
+        match (judged.verdict, judged.said) {
+            (Verdict::Refused, _) if part.len() > 1 => {
+                let mut first = part;
+                let second = first.split_off(first.len() / 2);
+                return Some([first, second]);
+            }
+            (Verdict::Delivered, Some(said)) if self.config.acknowledgement == Acknowledgement::EachItem => {
+                let outcomes = results::read(self.client, &said, self.batch, &part);
+                for (place, outcome) in part.into_iter().zip(outcomes) {
+                    self.note(place, outcome);
+                }
+            }
+            _ => self.note_all(&part, &judged.outcome),
+        }
+        None
+    }
+
+    fn note_all(&mut self, part: &[usize], outcome: &Outcome) {
+        for place in part {
+            self.note(*place, outcome.clone());
+        }
+    }
+
+    fn note(&mut self, place: usize, outcome: Outcome) {
+        if outcome != Outcome::Delivered
+            && let Some(key) = self.key(place)
+        {
+            // A follower was not tried, so no attempt of its own is counted; but it is no sign of life either.
+            let behind = match &outcome {
+                Outcome::Unavailable { .. } => outcome.clone(),
+                _ => Outcome::deferred(Duration::ZERO),
+            };
+            self.stopped.entry(key).or_insert(behind);
+        }
+        if let Some(slot) = self.outcomes.get_mut(place) {
+            slot.get_or_insert(outcome);
+        }
+    }
+
+    /// Whether an earlier event of the same key was not delivered; then this one is told to wait.
+    fn is_stopped(&mut self, place: usize) -> bool {
+        let behind = self.key(place).and_then(|key| self.stopped.get(key)).cloned();
+        let stopped = behind.is_some();
+        if let (Some(behind), Some(slot)) = (behind, self.outcomes.get_mut(place)) {
+            slot.get_or_insert(behind);
+        }
+        stopped
+    }
+
+    fn key(&self, place: usize) -> Option<&'a str> {
+        self.batch.get(place)?.event.key()
+    }
+}

@@ -1,0 +1,170 @@
+//! One request and what came of it.
+
+use std::{fmt, time::Duration};
+
+use postrider_core::{ConfigError, sink::error_chain};
+use reqwest::{
+    Method, RequestBuilder, Response, StatusCode, Url,
+    header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER},
+    redirect::Policy,
+};
+use secrecy::{ExposeSecret, SecretString};
+use tokio::time::timeout;
+
+use crate::{
+    Endpoint,
+    config::wrong,
+    endpoint::Base,
+    hold_off::{HoldOffs, retry_after},
+    limits,
+};
+
+/// What came of a request.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// The receiver answered.
+    Said(Said),
+    /// Nothing was sent: there is no connection.
+    NotSent(String),
+    /// It was sent, and the answer never came.
+    Lost(String),
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) status: StatusCode,
+    pub(crate) retry_after: Option<Duration>,
+    /// The beginning of the body, up to a limit, and whether that is all of it.
+    pub(crate) body: Vec<u8>,
+    pub(crate) whole: bool,
+}
+
+/// What a request is made of.
+pub(crate) struct Request {
+    pub(crate) url: Url,
+    pub(crate) content_type: HeaderValue,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+    /// How much of the answer is needed, in bytes.
+    pub(crate) answer_bytes: usize,
+}
+
+/// The connections to one endpoint, and what every request carries.
+pub(crate) struct Client {
+    http: reqwest::Client,
+    pub(crate) base: Base,
+    pub(crate) fixed_headers: HeaderMap,
+    pub(crate) hold_offs: HoldOffs,
+    secrets: Vec<SecretString>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("origin", &self.base.origin()).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Without a connection: that comes with the first request.
+    pub(crate) fn new(endpoint: &Endpoint) -> Result<Self, ConfigError> {
+        endpoint.check()?;
+        let base = Base::parse(&endpoint.url)?;
+        let fixed_headers = endpoint.fixed_headers(&base)?;
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(endpoint.tls.client_config()?)
+            .default_headers(fixed_headers.clone())
+            .user_agent(concat!("postrider/", env!("CARGO_PKG_VERSION")))
+            // A redirect is the receiver's mistake or somebody's trick; events and secrets do not follow it.
+            .redirect(Policy::none())
+            .no_proxy()
+            .referer(false)
+            .connect_timeout(endpoint.connect_timeout)
+            .timeout(endpoint.request_timeout)
+            .pool_idle_timeout(limits::IDLE_CONNECTION)
+            .build()
+            .map_err(|error| {
+                let reason = error_chain(&error.without_url());
+                wrong("tls", "set up wrongly", format!("possible: {reason}"))
+            })?;
+        let secrets = endpoint.secrets(&base);
+        Ok(Self { http, base, fixed_headers, hold_offs: HoldOffs::default(), secrets })
+    }
+
+    pub(crate) async fn post(&self, request: Request) -> Answer {
+        let Request { url, content_type, headers, body, answer_bytes } = request;
+        let sending = self.http.post(url).headers(headers).header(CONTENT_TYPE, content_type).body(body);
+        self.ask(sending, answer_bytes).await
+    }
+
+    /// A request without a body.
+    pub(crate) async fn look(&self, method: Method, url: Url) -> Answer {
+        self.ask(self.http.request(method, url), limits::ANSWER_BYTES_MAX).await
+    }
+
+    async fn ask(&self, request: RequestBuilder, answer_bytes: usize) -> Answer {
+        match request.send().await {
+            Ok(response) => Answer::Said(read(response, answer_bytes).await),
+            Err(error) => {
+                let nothing_sent = error.is_connect() || error.is_builder();
+                let reason = self.clean(&error_chain(&error.without_url()));
+                let error = format!("{}: {reason}", self.base.origin());
+                if nothing_sent { Answer::NotSent(error) } else { Answer::Lost(error) }
+            }
+        }
+    }
+
+    /// What was said, fit for an error: short, one line, and without our own secrets, which some receivers repeat.
+    pub(crate) fn describe(&self, said: &Said) -> String {
+        let text = self.clean(&String::from_utf8_lossy(&said.body));
+        let colon = if text.is_empty() { "" } else { ": " };
+        format!("{} answered {}{colon}{text}", self.base.origin(), said.status)
+    }
+
+    /// A foreign text, fit for an error.
+    pub(crate) fn clean(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for secret in &self.secrets {
+            text = text.replace(secret.expose_secret(), "[hidden]");
+        }
+        let mut clean = String::new();
+        let words = text.split(|char: char| char.is_whitespace() || char.is_control());
+        for word in words.filter(|word| !word.is_empty()) {
+            if !clean.is_empty() {
+                clean.push(' ');
+            }
+            clean.push_str(word);
+            if clean.chars().count() > limits::ERROR_ANSWER_CHARS_MAX {
+                return clean.chars().take(limits::ERROR_ANSWER_CHARS_MAX).chain(['…']).collect();
+            }
+        }
+        clean
+    }
+}
+
+/// Reads what is needed of an answer. The status is known by now, so nothing that goes wrong here is an error.
+async fn read(mut response: Response, bytes_max: usize) -> Said {
+    let status = response.status();
+    let retry_after = response.headers().get(RETRY_AFTER).and_then(retry_after);
+    let mut said = Said { status, retry_after, body: Vec::new(), whole: false };
+    let reading = async {
+        while let Ok(chunk) = response.chunk().await {
+            let Some(chunk) = chunk else {
+                said.whole = true;
+                return;
+            };
+            let room = bytes_max.saturating_sub(said.body.len());
+            said.body.extend(chunk.iter().take(room));
+            if chunk.len() > room {
+                return;
+            }
+        }
+    };
+    if bytes_max > limits::ANSWER_BYTES_MAX {
+        // The body is what matters; the request's own time-out ends this.
+        reading.await;
+    } else {
+        let _ = timeout(limits::REST_OF_ANSWER, reading).await;
+    }
+    said
+}

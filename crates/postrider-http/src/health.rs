@@ -1,0 +1,28 @@
+//! Whether the receiver is well, asked without sending an event.
+
+use postrider_core::Health;
+use reqwest::{Method, StatusCode};
+
+use crate::client::{Answer, Client};
+
+/// Asks the health path, where there is one. Else any answer shows that something is there, but not that it would take an event.
+pub(crate) async fn ask(client: &Client, health_path: Option<&str>) -> Health {
+    let method = if health_path.is_some() { Method::GET } else { Method::OPTIONS };
+    let url = match client.base.url(health_path.unwrap_or_default()) {
+        Ok(url) => url,
+        Err(error) => return Health::Down { error },
+    };
+    match client.look(method, url).await {
+        Answer::NotSent(error) | Answer::Lost(error) => Health::Down { error },
+        Answer::Said(said) if health_path.is_some() && said.status.is_success() => Health::Up,
+        Answer::Said(said) if health_path.is_some() || says_no(said.status) => {
+            Health::Down { error: client.describe(&said) }
+        }
+        Answer::Said(_) => Health::Unknown,
+    }
+}
+
+/// What no receiver in order answers, whatever it is asked: its gateway misses it, or it does not know us.
+fn says_no(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 401 | 403 | 407 | 429 | 502..=504)
+}

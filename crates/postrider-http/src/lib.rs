@@ -1,0 +1,53 @@
+//! HTTP sinks: batches by `POST`, and webhooks that are signed.
+//!
+//! ```
+//! use postrider_core::format::Destination;
+//! use postrider_http::{BatchConfig, Endpoint, HttpBatchSink, WebhookConfig, WebhookSink};
+//!
+//! // A JSON array of payloads, a path for each class of events.
+//! let paths = Destination::new("/events/batch")?.for_type("JobPlanned", "/dispatch/jobs/batch")?;
+//! let endpoint = Endpoint::new("https://flow.example/api").path(paths).token("a secret");
+//! let batches = HttpBatchSink::new(BatchConfig::new(endpoint))?;
+//!
+//! // One event a request, signed so that the receiver knows who sent it.
+//! let endpoint = Endpoint::new("https://hooks.example/in");
+//! let webhook = WebhookSink::new(WebhookConfig::new(endpoint).secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"))?;
+//! # let _ = (batches, webhook);
+//! # Ok::<(), postrider_core::ConfigError>(())
+//! ```
+//!
+//! # What a status means
+//!
+//! | status | outcome |
+//! | --- | --- |
+//! | 2xx | delivered |
+//! | 400, 413, 422 | a batch is split, in order; an event alone is rejected |
+//! | 401, 403, 404, 405, 407, 410, 415, 425, 429, 503, redirects | unavailable; redirects are not followed |
+//! | 408, and a request that was sent and not answered | unknown |
+//! | no connection | unavailable |
+//! | everything else | retry |
+//!
+//! `Retry-After` is obeyed, in seconds and as a date, for at most [`limits::RETRY_AFTER_MAX`]: until then nothing is sent to that
+//! path.
+//!
+//! # Layout
+//!
+//! * [`endpoint`]: where requests go and what they carry; [`config`]: what else the two sinks want to know
+//! * [`batch`]: many events a request; [`webhook`]: one event a request
+//! * `client`, `outcome`, `hold_off`, `health`: what both share
+//! * [`limits`]: every limit by name
+
+pub mod batch;
+mod client;
+pub mod config;
+pub mod endpoint;
+mod health;
+mod hold_off;
+pub mod limits;
+mod outcome;
+pub mod webhook;
+
+pub use batch::HttpBatchSink;
+pub use config::{Acknowledgement, BatchBody, BatchConfig, WebhookConfig};
+pub use endpoint::Endpoint;
+pub use webhook::WebhookSink;

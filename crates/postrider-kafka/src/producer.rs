@@ -1,0 +1,239 @@
+//! How a producer is made, when it is over, and what became of each record.
+//!
+//! A producer connects again by itself, but nobody can ask it whether it is connected: it says when all brokers are gone, and when a
+//! failure would break its promise. Either is its end here: what it holds is purged, and the next send has a new one.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+use postrider_net::Connect;
+use rdkafka::{
+    ClientConfig, ClientContext, Message,
+    config::{FromClientConfigAndContext, RDKafkaLogLevel},
+    error::KafkaError,
+    message::DeliveryResult,
+    producer::{BaseRecord, Producer as _, ProducerContext, PurgeConfig, ThreadedProducer},
+    types::RDKafkaErrorCode as Code,
+};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
+use tracing::debug;
+
+use crate::{
+    message::Outgoing,
+    outcome::{self, Fate},
+};
+
+/// How long librdkafka is asked at a time whether a broker has answered.
+const ASK_FOR: Duration = Duration::from_millis(50);
+
+/// The records of one send, and what is known of them.
+#[derive(Debug)]
+pub(crate) struct Reports {
+    fates: Mutex<Vec<Option<Fate>>>,
+    left: AtomicUsize,
+    all: Notify,
+}
+
+impl Reports {
+    pub(crate) fn new(records: usize) -> Arc<Self> {
+        Arc::new(Self { fates: Mutex::new(vec![None; records]), left: records.into(), all: Notify::new() })
+    }
+
+    /// What became of a record. Told once.
+    pub(crate) fn tell(&self, place: usize, fate: Fate) {
+        let mut fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(untold @ None) = fates.get_mut(place) else { return };
+        *untold = Some(fate);
+        if self.left.fetch_sub(1, SeqCst) == 1 {
+            self.all.notify_one();
+        }
+    }
+
+    /// Comes back when everything was told.
+    pub(crate) async fn all(&self) {
+        while self.left.load(SeqCst) > 0 {
+            self.all.notified().await;
+        }
+    }
+
+    /// What is known by now; the rest is lost.
+    pub(crate) fn take(&self) -> Vec<Fate> {
+        let mut fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
+        fates.iter_mut().map(|fate| fate.take().unwrap_or(Fate::Lost)).collect()
+    }
+}
+
+/// One record of a send, as librdkafka carries it about.
+pub struct Ticket {
+    reports: Arc<Reports>,
+    place: usize,
+}
+
+/// What a producer tells of.
+pub struct Told {
+    /// Why it is over, if it is.
+    over: watch::Sender<Option<String>>,
+    /// What went wrong last with a broker, for whoever asks why none can be reached.
+    last_error: Mutex<String>,
+}
+
+impl ClientContext for Told {
+    fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
+        debug!(facility, message, "librdkafka");
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        let mut last_error = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
+        match error.rdkafka_error_code() {
+            Some(Code::AllBrokersDown | Code::Fatal) => {
+                let why =
+                    if last_error.is_empty() { reason.to_owned() } else { format!("{reason}: {last_error}") };
+                self.over.send_if_modified(|over| over.is_none().then(|| *over = Some(why)).is_some());
+            }
+            _ => *last_error = reason.to_owned(),
+        }
+    }
+}
+
+impl ProducerContext for Told {
+    type DeliveryOpaque = Box<Ticket>;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, ticket: Box<Ticket>) {
+        let report = match result {
+            Ok(_) => Ok(()),
+            Err((error, record)) => {
+                Err(error.rdkafka_error_code().unwrap_or(Code::Unknown)).inspect_err(|code| {
+                    debug!(%code, topic = record.topic(), "a record was not delivered");
+                })
+            }
+        };
+        ticket.reports.tell(ticket.place, outcome::of_report(report));
+    }
+}
+
+/// What is known of the cluster.
+pub struct Connector {
+    config: ClientConfig,
+    brokers: String,
+    connect_timeout: Duration,
+}
+
+impl Connector {
+    pub(crate) fn new(config: ClientConfig, brokers: String, connect_timeout: Duration) -> Self {
+        Self { config, brokers, connect_timeout }
+    }
+}
+
+/// A producer; many can send through it at once. When nobody uses it any more, what it holds is purged.
+pub struct Producer {
+    inner: Option<Arc<ThreadedProducer<Told>>>,
+}
+
+impl Producer {
+    fn inner(&self) -> Option<&Arc<ThreadedProducer<Told>>> {
+        self.inner.as_ref()
+    }
+
+    /// Hands a record over. What becomes of it, also if it is not taken, is told to the reports.
+    pub(crate) fn produce(
+        &self,
+        key: Option<&str>,
+        record: &Outgoing<'_>,
+        reports: &Arc<Reports>,
+        place: usize,
+    ) {
+        let Some(inner) = self.inner() else { return reports.tell(place, Fate::Lost) };
+        let ticket = Box::new(Ticket { reports: Arc::clone(reports), place });
+        let outgoing: BaseRecord<'_, str, [u8], _> = BaseRecord {
+            topic: &record.topic,
+            partition: None,
+            payload: Some(record.body()),
+            key,
+            timestamp: None,
+            headers: Some(record.headers()),
+            delivery_opaque: ticket,
+        };
+        if let Err((error, _)) = inner.send(outgoing) {
+            let code = error.rdkafka_error_code().unwrap_or(Code::Unknown);
+            reports.tell(place, outcome::of_refusal(code));
+        }
+    }
+
+    /// Comes back once it is over, with the reason.
+    pub(crate) async fn over(&self) -> String {
+        let Some(inner) = self.inner() else { return String::new() };
+        let mut over = inner.context().over.subscribe();
+        let why = over.wait_for(Option::is_some).await;
+        why.ok().and_then(|why| why.clone()).unwrap_or_default()
+    }
+
+    /// Gives up everything that it holds: a report comes of each.
+    pub(crate) fn purge(&self) {
+        if let Some(inner) = self.inner() {
+            inner.purge(PurgeConfig::default().queue().inflight());
+        }
+    }
+
+    /// Whether a broker answers, asked anew. Blocks.
+    pub(crate) fn ask(&self, topic: Option<&str>, limit: Duration) -> Result<(), String> {
+        let Some(inner) = self.inner() else { return Err("the producer has ended".to_owned()) };
+        inner.client().fetch_metadata(topic, limit).map(|_| ()).map_err(|error| error.to_string())
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        // Ending it waits for its threads; nobody who sends should.
+        if let Some(inner) = self.inner.take() {
+            thread::spawn(move || drop(inner));
+        }
+    }
+}
+
+impl Connect for Connector {
+    type Connection = Producer;
+
+    /// A producer that a broker has answered.
+    async fn connect(&self) -> Result<Producer, String> {
+        let told = Told { over: watch::Sender::new(None), last_error: Mutex::default() };
+        let made = ThreadedProducer::from_config_and_context(&self.config, told);
+        let inner = Arc::new(made.map_err(|error| format!("no producer can be made: {error}"))?);
+        let producer = Producer { inner: Some(Arc::clone(&inner)) };
+        let deadline = Instant::now() + self.connect_timeout;
+        let asking = tokio::task::spawn_blocking(move || {
+            loop {
+                if inner.client().fetch_cluster_id(ASK_FOR).is_some() {
+                    return Ok(());
+                }
+                if let Some(why) = inner.context().over.borrow().clone() {
+                    return Err(why);
+                }
+                if Instant::now() >= deadline {
+                    let last =
+                        inner.context().last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    return Err(if last.is_empty() { "none answers".to_owned() } else { last });
+                }
+            }
+        });
+        let answered = asking.await.unwrap_or_else(|error| Err(error.to_string()));
+        answered.map_err(|why| format!("no broker of {} can be reached: {why}", self.brokers))?;
+        Ok(producer)
+    }
+
+    fn is_open(producer: &Producer) -> bool {
+        // It stops before it tells of it.
+        let works = |inner: &Arc<ThreadedProducer<Told>>| {
+            inner.context().over.borrow().is_none() && inner.client().fatal_error().is_none()
+        };
+        producer.inner().is_some_and(works)
+    }
+}

@@ -1,0 +1,89 @@
+//! An event as a message.
+
+use std::{borrow::Cow, str::FromStr};
+
+use async_nats::{
+    HeaderMap, HeaderName, HeaderValue, header::NATS_MESSAGE_ID, jetstream::message::PublishMessage,
+};
+use bytes::Bytes;
+use postrider_core::{Event, format::Header};
+
+use crate::NatsConfig;
+
+/// What stands before the name of an attribute of a CloudEvent.
+const ATTRIBUTE_PREFIX: &str = "ce-";
+const CONTENT_TYPE: &str = "content-type";
+/// What a header begins with that the server obeys.
+const COMMAND_PREFIX: &str = "nats-";
+
+/// Where an event goes and what goes there; or why it cannot.
+pub(crate) fn publish(config: &NatsConfig, event: &Event) -> Result<(String, PublishMessage), String> {
+    let subject = config.subject.resolve_with(event, |value| check_part(value).map(|()| value.into()))?;
+    check_subject(&subject)
+        .map_err(|reason| format!("the subject {subject:?} cannot be used: it must be {reason}"))?;
+    let message = config.format.message(event, ATTRIBUTE_PREFIX);
+    let mut headers = HeaderMap::new();
+    for header in &message.headers {
+        if !header.0.eq_ignore_ascii_case(CONTENT_TYPE) {
+            put(&mut headers, header)?;
+        }
+    }
+    put(&mut headers, &(CONTENT_TYPE.into(), message.content_type))?;
+    headers.insert(NATS_MESSAGE_ID, value(event.id().as_str())?);
+    let body = match message.body {
+        Cow::Borrowed(_) => Bytes::from_owner(Body(event.clone())),
+        Cow::Owned(bytes) => Bytes::from(bytes),
+    };
+    Ok((subject.into_owned(), PublishMessage::build().headers(headers).payload(body)))
+}
+
+/// The payload of an event, shared and not copied.
+struct Body(Event);
+
+impl AsRef<[u8]> for Body {
+    fn as_ref(&self) -> &[u8] {
+        self.0.payload().as_bytes()
+    }
+}
+
+fn put(headers: &mut HeaderMap, (name, said): &Header<'_>) -> Result<(), String> {
+    let begins = name.get(..COMMAND_PREFIX.len());
+    if begins.is_some_and(|begins| begins.eq_ignore_ascii_case(COMMAND_PREFIX)) {
+        return Err(format!(
+            "the header {name:?} would command the server: headers that begin with Nats- are not sent"
+        ));
+    }
+    let named = HeaderName::from_str(name);
+    let named = named.map_err(|_| {
+        format!("the header {name:?} cannot be named in NATS: use ASCII without spaces and colons")
+    })?;
+    let said = value(said).map_err(|reason| format!("the header {name:?} cannot be sent: {reason}"))?;
+    headers.insert(named, said);
+    Ok(())
+}
+
+fn value(text: &str) -> Result<HeaderValue, String> {
+    // Readers drop spaces at the ends, so these would not arrive.
+    if text != text.trim() {
+        return Err("it begins or ends with a space".to_owned());
+    }
+    HeaderValue::from_str(text).map_err(|_| "it has a line break".to_owned())
+}
+
+/// What an event says may be several parts of a subject, but no wildcard.
+fn check_part(value: &str) -> Result<(), String> {
+    let bad = value
+        .chars()
+        .find(|letter| letter.is_whitespace() || letter.is_control() || matches!(letter, '*' | '>'));
+    bad.map_or(Ok(()), |letter| Err(format!("a subject cannot have {letter:?}")))
+}
+
+/// What a subject must be, if it is not.
+pub(crate) fn check_subject(subject: &str) -> Result<(), String> {
+    let good = check_part(subject).is_ok() && subject.split('.').all(|part| !part.is_empty());
+    if good {
+        Ok(())
+    } else {
+        Err("made of parts with dots between them, without spaces and wildcards".to_owned())
+    }
+}

@@ -1,0 +1,5 @@
+//! The sink conformance suite on a real Redis.
+
+mod support;
+
+postrider_testkit::sink_conformance!(super::support::RedisHarness);

@@ -1,0 +1,231 @@
+//! `postrider dead`: dead letters, and what is to become of them.
+
+use clap::{Args as ClapArgs, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use postrider::{EventId, Store, store::DeadLetter};
+use serde_json::{Map, Value, json};
+
+use super::target::{Outbox, Target};
+use crate::{
+    Verdict,
+    failure::Failure,
+    terminal::{Terminal, table},
+};
+
+/// Most dead letters that are looked at or changed at once.
+const PAGE: usize = 500;
+
+/// Look at dead letters, try them again, or let them go.
+#[derive(ClapArgs)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+    #[command(flatten)]
+    target: Target,
+    /// One JSON object for programs
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// List them, the oldest first
+    List {
+        #[command(flatten)]
+        which: Which,
+        /// Most of them
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+    },
+    /// Say all that is known of one
+    Show {
+        /// Its id
+        id: String,
+    },
+    /// Try them again, with their attempts counted anew
+    Redrive(Chosen),
+    /// Let them go for good; their keys go on
+    Discard {
+        #[command(flatten)]
+        chosen: Chosen,
+        /// Do it; otherwise it is only said what would be done
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+#[derive(ClapArgs, Clone, Default)]
+struct Which {
+    /// Only those of this type
+    #[arg(long, value_name = "TYPE")]
+    event_type: Option<String>,
+    /// Only those of this key
+    #[arg(long)]
+    key: Option<String>,
+}
+
+impl Which {
+    fn fits(&self, letter: &DeadLetter) -> bool {
+        self.event_type.as_ref().is_none_or(|wanted| *wanted == letter.event_type)
+            && self.key.as_ref().is_none_or(|wanted| Some(wanted) == letter.key.as_ref())
+    }
+}
+
+#[derive(ClapArgs)]
+#[group(id = "chosen", required = true, multiple = true, args = ["ids", "all", "event_type", "key"])]
+struct Chosen {
+    /// These; can be given several times
+    #[arg(long = "id", value_name = "ID")]
+    ids: Vec<String>,
+    /// All of them
+    #[arg(long, conflicts_with = "ids")]
+    all: bool,
+    #[command(flatten)]
+    which: Which,
+}
+
+pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
+    let terminal = Terminal::new(args.json);
+    let outbox = args.target.one().await?;
+    match args.action {
+        Action::List { which, limit } => list(terminal, &outbox, &which, limit).await,
+        Action::Show { id } => show(terminal, &outbox, &id).await,
+        Action::Redrive(chosen) => change(terminal, &outbox, &chosen, Change::Redrive).await,
+        Action::Discard { chosen, yes: true } => change(terminal, &outbox, &chosen, Change::Discard).await,
+        Action::Discard { chosen, yes: false } => {
+            let letters = letters(&*outbox.store, &chosen, usize::MAX).await?;
+            terminal.say(format!(
+                "{} dead letters would be discarded for good; say --yes to do it",
+                letters.len()
+            ));
+            terminal.answer(answer("would_discard", letters.len() as u64));
+            Ok(Verdict::Good)
+        }
+    }
+}
+
+async fn list(terminal: Terminal, outbox: &Outbox, which: &Which, limit: usize) -> Result<Verdict, Failure> {
+    let chosen = Chosen { ids: Vec::new(), all: true, which: which.clone() };
+    let letters = letters(&*outbox.store, &chosen, limit).await?;
+    let mut rows = table(["id", "type", "key", "attempts", "blocks", "since", "error"], &[3]);
+    for letter in &letters {
+        rows.add_row([
+            letter.id.as_str(),
+            &letter.event_type,
+            letter.key.as_deref().unwrap_or("-"),
+            &letter.attempts.to_string(),
+            if letter.blocks { "its key" } else { "-" },
+            &letter.created_at.to_string(),
+            &cut(&letter.error),
+        ]);
+    }
+    terminal.say(rows);
+    let list = letters.iter().map(of).collect();
+    terminal.answer(Map::from_iter([("dead".to_owned(), Value::Array(list))]));
+    Ok(Verdict::Good)
+}
+
+async fn show(terminal: Terminal, outbox: &Outbox, id: &str) -> Result<Verdict, Failure> {
+    let chosen = Chosen { ids: vec![id.to_owned()], all: false, which: Which::default() };
+    let Some(letter) = letters(&*outbox.store, &chosen, 1).await?.into_iter().next() else {
+        return Err(Failure::bad(format!("{id} is not dead"))
+            .hint(format!("`postrider why --id {id}` says where it is")));
+    };
+    let mut rows = table(["", ""], &[]);
+    let Value::Object(fields) = of(&letter) else { return Ok(Verdict::Good) };
+    for (name, value) in &fields {
+        rows.add_row([name.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned)]);
+    }
+    terminal.say(rows);
+    terminal.answer(fields);
+    Ok(Verdict::Good)
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Redrive,
+    Discard,
+}
+
+async fn change(
+    terminal: Terminal,
+    outbox: &Outbox,
+    chosen: &Chosen,
+    change: Change,
+) -> Result<Verdict, Failure> {
+    let letters = letters(&*outbox.store, chosen, usize::MAX).await?;
+    let ids: Vec<EventId> = letters.into_iter().map(|letter| letter.id).collect();
+    let missing = chosen.ids.iter().filter(|id| !ids.iter().any(|found| found.as_str() == id.as_str()));
+    let missing: Vec<_> = missing.cloned().collect();
+    let progress = ProgressBar::new(ids.len() as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} {eta}") {
+        progress.set_style(style);
+    }
+    let mut changed = 0;
+    for ids in ids.chunks(PAGE) {
+        changed += match change {
+            Change::Redrive => outbox.store.redrive(ids).await?,
+            Change::Discard => outbox.store.discard(ids).await?,
+        };
+        progress.inc(ids.len() as u64);
+    }
+    progress.finish_and_clear();
+    outbox.store.announce();
+    let word = match change {
+        Change::Redrive => "redriven",
+        Change::Discard => "discarded",
+    };
+    terminal.say(format!("{changed} dead letters {word}"));
+    terminal.answer(answer(word, changed));
+    if !missing.is_empty() {
+        return Err(Failure::bad(format!("not dead: {}", missing.join(", "))));
+    }
+    Ok(Verdict::Good)
+}
+
+/// The dead letters that are meant, the oldest first.
+async fn letters(store: &dyn Store, chosen: &Chosen, limit: usize) -> Result<Vec<DeadLetter>, Failure> {
+    let wanted = |letter: &DeadLetter| {
+        chosen.which.fits(letter)
+            && (chosen.ids.is_empty() || chosen.ids.iter().any(|id| *id == letter.id.as_str()))
+    };
+    let (mut found, mut after) = (Vec::new(), 0);
+    loop {
+        let page = store.dead(after, PAGE).await?;
+        let Some(last) = page.last() else { return Ok(found) };
+        after = last.seq;
+        for letter in page.into_iter().filter(wanted) {
+            found.push(letter);
+            if found.len() >= limit {
+                return Ok(found);
+            }
+        }
+    }
+}
+
+fn of(letter: &DeadLetter) -> Value {
+    json!({
+        "id": letter.id.as_str(),
+        "event_type": letter.event_type,
+        "key": letter.key,
+        "attempts": letter.attempts,
+        "error": letter.error,
+        "blocks": letter.blocks,
+        "created_at": letter.created_at.to_string(),
+        "seq": letter.seq,
+    })
+}
+
+fn answer(word: &str, count: u64) -> Map<String, Value> {
+    Map::from_iter([(word.to_owned(), json!(count))])
+}
+
+/// The beginning of an error, for a table.
+fn cut(error: &str) -> String {
+    const CHARS_MAX: usize = 80;
+    let line = error.lines().next().unwrap_or_default();
+    match line.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
+        None => line.to_owned(),
+    }
+}

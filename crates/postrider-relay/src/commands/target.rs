@@ -1,0 +1,109 @@
+//! Which outbox a command is about.
+
+use std::{path::PathBuf, sync::Arc};
+
+use clap::Args as ClapArgs;
+use postrider::Store;
+
+use crate::{
+    config::{self, Config},
+    failure::Failure,
+    relay,
+};
+
+/// Which outbox: one that a configuration names, or one at a URL.
+#[derive(ClapArgs, Clone)]
+pub(crate) struct Target {
+    /// The configuration
+    #[arg(
+        short,
+        long,
+        global = true,
+        default_value = "postrider.yaml",
+        value_name = "FILE",
+        conflicts_with = "url"
+    )]
+    config: PathBuf,
+    /// The source, where the configuration has several
+    #[arg(short, long, global = true, value_name = "NAME", conflicts_with = "url")]
+    source: Option<String>,
+    /// The database, without a configuration; best by the variable, which no list of processes shows
+    #[arg(long, global = true, env = "POSTRIDER_URL", hide_env_values = true, value_name = "URL")]
+    url: Option<String>,
+}
+
+/// An outbox that was found.
+pub(crate) struct Outbox {
+    pub(crate) name: String,
+    pub(crate) store: Arc<dyn Store>,
+    /// Product and version.
+    pub(crate) what: String,
+}
+
+impl Target {
+    /// The outbox that is meant; an error if several could be.
+    pub(crate) async fn one(&self) -> Result<Outbox, Failure> {
+        let mut all = self.sources()?;
+        match (all.pop(), all.is_empty()) {
+            (Some(only), true) => only.connect().await,
+            (None, _) => Err(Failure::usage("the configuration has no source that is switched on")),
+            (Some(last), false) => {
+                let names: Vec<_> = all.iter().chain([&last]).map(|source| source.name.as_str()).collect();
+                Err(Failure::usage(format!("the configuration has several sources: {}", names.join(", ")))
+                    .hint("choose one with --source"))
+            }
+        }
+    }
+
+    /// All outboxes that are meant.
+    pub(crate) async fn all(&self) -> Result<Vec<Outbox>, Failure> {
+        let mut found = Vec::new();
+        for source in self.sources()? {
+            found.push(source.connect().await?);
+        }
+        Ok(found)
+    }
+
+    fn sources(&self) -> Result<Vec<Named>, Failure> {
+        if let Some(url) = &self.url {
+            let text = serde_json::json!({ "url": url, "routes": [] });
+            let source = serde_json::from_value(text)
+                .map_err(|error| Failure::unreachable("the URL cannot be used", &error))?;
+            return Ok(vec![Named { name: "outbox".to_owned(), source }]);
+        }
+        let config = config::load(&self.config).map_err(|problems| {
+            Failure::configuration(problems).hint_if_none("or name the database with --url or POSTRIDER_URL")
+        })?;
+        self.of(config)
+    }
+
+    fn of(&self, config: Config) -> Result<Vec<Named>, Failure> {
+        let known: Vec<_> = config.sources.keys().cloned().collect();
+        let wanted = |name: &String| self.source.as_ref().is_none_or(|wanted| wanted == name);
+        let named: Vec<_> = config
+            .sources
+            .into_iter()
+            .filter(|(name, source)| wanted(name) && (source.enabled || self.source.is_some()))
+            .map(|(name, source)| Named { name, source })
+            .collect();
+        match &self.source {
+            Some(wanted) if named.is_empty() => Err(Failure::usage(format!("there is no source {wanted:?}"))
+                .hint(format!("sources that there are: {}", known.join(", ")))),
+            _ => Ok(named),
+        }
+    }
+}
+
+struct Named {
+    name: String,
+    source: config::Source,
+}
+
+impl Named {
+    async fn connect(self) -> Result<Outbox, Failure> {
+        let found = relay::find(&self.source)
+            .await
+            .map_err(|error| Failure::from(error).of(&format!("the source `{}`", self.name)))?;
+        Ok(Outbox { name: self.name, store: found.store, what: found.what })
+    }
+}

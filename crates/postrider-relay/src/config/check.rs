@@ -1,0 +1,151 @@
+//! What is wrong with a configuration though it can be read. All of it is told at once.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Config, Overrides, Problem, Route, Sink, Source,
+    problem::{listed, nearest},
+    sink::KINDS,
+    source::{Column, Profile, System},
+};
+
+pub(super) fn check(config: &Config) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut say = |problem: Problem| problems.push(problem);
+    if config.sources.is_empty() {
+        say(Problem::new("there is no source").hint("name a database to deliver from under `sources`"));
+    }
+    for (name, sink) in &config.sinks {
+        check_sink(name, sink, &mut say);
+    }
+    for (name, source) in &config.sources {
+        check_source(config, name, source, &mut say);
+    }
+    check_overrides("`defaults`", &config.defaults, &mut say);
+    check_operations(config, &mut say);
+    problems
+}
+
+fn check_operations(config: &Config, say: &mut impl FnMut(Problem)) {
+    let operations = &config.operations;
+    if operations.enabled && operations.token.is_none() && !operations.listen.ip().is_loopback() {
+        let what = format!("`operations` would listen on {} without a token", operations.listen);
+        say(Problem::new(what).hint("give it a `token`, or let it listen on 127.0.0.1"));
+    }
+}
+
+fn check_sink(name: &str, sink: &Sink, say: &mut impl FnMut(Problem)) {
+    match sink.kinds().as_slice() {
+        [_] => {}
+        [] => say(Problem::new(format!("the sink `{name}` does not say what it is"))
+            .hint(format!("give it one of: {}", listed(KINDS)))),
+        several => {
+            let kinds = listed(several.iter().map(|kind| kind.name()));
+            say(Problem::new(format!("the sink `{name}` is several at once: {kinds}"))
+                .hint("give each a name of its own"));
+        }
+    }
+    for (setting, value) in [("batch", sink.batch), ("concurrent", sink.concurrent)] {
+        if value == Some(0) {
+            say(Problem::new(format!("`{setting}` of the sink `{name}` is 0")).hint("it must be at least 1"));
+        }
+    }
+    if sink.timeout.is_some_and(|timeout| timeout.0.is_zero()) {
+        say(Problem::new(format!("`timeout` of the sink `{name}` is 0s")).hint("it must be more"));
+    }
+}
+
+fn check_source(config: &Config, name: &str, source: &Source, say: &mut impl FnMut(Problem)) {
+    if source.routes.is_empty() {
+        say(Problem::new(format!("the source `{name}` has no routes"))
+            .hint("say where its events go: routes: [{ event_type: \"*\", sink: NAME }]"));
+    }
+    let mut seen = BTreeSet::new();
+    for route in &source.routes {
+        check_route(config, name, route, say);
+        let aggregate_type = route.aggregate_type.as_ref().map_or("*", |found| found.value.as_str());
+        if !seen.insert((route.event_type.value.as_str(), aggregate_type)) {
+            say(Problem::new(format!(
+                "the source `{name}` has two routes for the event type `{}` of the aggregate type `{aggregate_type}`",
+                route.event_type.value
+            ))
+            .at(&route.event_type)
+            .hint("an event has one sink: leave one of them out"));
+        }
+    }
+    check_overrides(&format!("`defaults` of the source `{name}`"), &source.defaults, say);
+    if let Some(profile) = &source.profile {
+        check_profile(name, source, profile, say);
+    }
+}
+
+fn check_route(config: &Config, source: &str, route: &Route, say: &mut impl FnMut(Problem)) {
+    let sink = &route.sink;
+    if !config.sinks.contains_key(&sink.value) {
+        let known = config.sinks.keys().map(String::as_str);
+        let hint = match nearest(&sink.value, known.clone()) {
+            Some(name) => format!("did you mean `{name}`?"),
+            None => format!("sinks that there are: {}", listed(known)),
+        };
+        say(Problem::new(format!("there is no sink `{}`", sink.value)).at(sink).hint(hint));
+    }
+    for (what, pattern) in
+        [("event_type", Some(&route.event_type)), ("aggregate_type", route.aggregate_type.as_ref())]
+    {
+        if let Some(pattern) = pattern.filter(|pattern| pattern.value.trim().is_empty()) {
+            say(Problem::new(format!("`{what}` of a route of `{source}` is empty"))
+                .at(pattern)
+                .hint("give it a name, or `*` for any"));
+        }
+    }
+    check_overrides(
+        &format!("the route of `{}` in the source `{source}`", route.event_type.value),
+        &route.overrides(),
+        say,
+    );
+}
+
+fn check_overrides(place: &str, overrides: &Overrides, say: &mut impl FnMut(Problem)) {
+    if overrides.batch == Some(0) {
+        say(Problem::new(format!("`batch` in {place} is 0")).hint("it must be at least 1"));
+    }
+    if overrides.attempts == Some(0) {
+        say(Problem::new(format!("`attempts` in {place} is 0"))
+            .hint("the first delivery is an attempt: it must be at least 1"));
+    }
+    let multiplier = overrides.backoff.as_ref().and_then(|backoff| backoff.multiplier);
+    if let Some(multiplier) = multiplier.filter(|multiplier| !(1.0..=1000.0).contains(multiplier)) {
+        say(Problem::new(format!("`multiplier` in {place} is {multiplier}"))
+            .hint("it must be from 1 to 1000"));
+    }
+}
+
+fn check_profile(name: &str, source: &Source, profile: &Profile, say: &mut impl FnMut(Problem)) {
+    if source.prefix.is_some() {
+        say(Problem::new(format!("the source `{name}` has a `profile` and a `prefix`"))
+            .hint("the prefix is for Postrider's own tables; what stands beside somebody else's is named by `profile.beside`"));
+    }
+    let custom = profile.system == System::Custom;
+    let missing = |column| custom && !profile.columns.contains_key(&column);
+    if custom && profile.table.is_none() {
+        say(Problem::new(format!("the profile of the source `{name}` is custom and names no `table`")));
+    }
+    for (column, called) in [(Column::Id, "id"), (Column::Payload, "payload")] {
+        if missing(column) {
+            say(Problem::new(format!(
+                "the profile of the source `{name}` is custom and names no column for `{called}`"
+            ))
+            .hint(format!("columns: {{ {called}: NAME }}")));
+        }
+    }
+    if profile.statuses.is_some() && !custom {
+        say(Problem::new(format!("the profile of the source `{name}` spells statuses of a known system"))
+            .hint("leave `statuses` out, or make it `system: custom`"));
+    }
+    if custom && profile.statuses.is_some() != profile.columns.contains_key(&Column::Status) {
+        say(Problem::new(format!(
+            "the profile of the source `{name}` has only one of `statuses` and a column for `status`"
+        ))
+        .hint("give both, or neither: then delivered rows are deleted"));
+    }
+}

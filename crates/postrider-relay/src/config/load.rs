@@ -1,0 +1,72 @@
+//! From a file to a checked configuration.
+
+use std::path::Path;
+
+use serde_saphyr::{Error, Options, options::PropertySyntax};
+
+use super::{
+    Config, Problem, Problems, check,
+    placed::place,
+    problem::{listed, nearest},
+    variables,
+};
+
+/// Reads and checks a file. `${VAR}`, `${VAR:-default}` and `${VAR:?message}` stand for what is in the environment, `$$` for a dollar.
+pub(crate) fn load(file: &Path) -> Result<Config, Problems> {
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        let what = format!("cannot read the configuration: {error}");
+        Problems::new(file, vec![Problem::new(what).hint("name the file with --config")])
+    })?;
+    parse(&text, std::env::vars().collect()).map_err(|list| Problems::new(file, list))
+}
+
+/// Reads and checks a text, with these variables.
+pub(super) fn parse(
+    text: &str,
+    variables: std::collections::HashMap<String, String>,
+) -> Result<Config, Vec<Problem>> {
+    let problems = variables::check(text, &variables);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let mut options = Options::default().with_properties(variables);
+    options.property_syntax = PropertySyntax::DockerCompose;
+    // What stands around a mistake may be a secret.
+    options.with_snippet = false;
+    let config: Config =
+        serde_saphyr::from_str_with_options(text, options).map_err(|error| vec![problem(&error)])?;
+    let problems = check::check(&config);
+    if problems.is_empty() { Ok(config) } else { Err(problems) }
+}
+
+fn problem(error: &Error) -> Problem {
+    let error = error.without_snippet();
+    let problem = match error {
+        Error::SerdeUnknownField { field, expected, .. } => {
+            let hint = match nearest(field, expected.iter().copied()) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => format!("what can stand here: {}", listed(expected.iter().copied())),
+            };
+            Problem::new(format!("there is no setting `{field}`")).hint(hint)
+        }
+        Error::SerdeUnknownVariant { variant, expected, .. } => {
+            let hint = format!("what can stand here: {}", listed(expected.iter().copied()));
+            Problem::new(format!("`{variant}` is not known")).hint(hint)
+        }
+        Error::SerdeMissingField { field, .. } => Problem::new(format!("the setting `{field}` is missing")),
+        Error::PropertyRequiredButUnset { name, message, .. } => {
+            Problem::new(format!("the variable {name} is not set: {message}"))
+        }
+        Error::PropertyRequiredButEmpty { name, message, .. } => {
+            Problem::new(format!("the variable {name} is empty: {message}"))
+        }
+        other => Problem::new(first_line(&other.to_string())),
+    };
+    Problem { at: error.location().and_then(place), ..problem }
+}
+
+/// The message without the place, which is told anyway.
+fn first_line(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    line.split(" at line ").next().unwrap_or(line).to_owned()
+}

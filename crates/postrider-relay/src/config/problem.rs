@@ -1,0 +1,74 @@
+//! What is wrong with a configuration: where, what, and what to do about it.
+
+use std::{fmt, path::Path};
+
+use super::Placed;
+
+/// One mistake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    /// Line and column, where it is known.
+    pub(crate) at: Option<(u64, u64)>,
+    pub(crate) what: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl Problem {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self { at: None, what: what.into(), hint: None }
+    }
+
+    pub(crate) fn at(mut self, placed: &Placed) -> Self {
+        self.at = placed.at;
+        self
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// All mistakes of a file.
+#[derive(Debug)]
+pub(crate) struct Problems {
+    pub(crate) file: String,
+    pub(crate) list: Vec<Problem>,
+}
+
+impl Problems {
+    pub(crate) fn new(file: &Path, list: Vec<Problem>) -> Self {
+        Self { file: file.display().to_string(), list }
+    }
+}
+
+impl fmt::Display for Problems {
+    /// `file:line:column: what`, then the hint. The line itself is not shown: a secret may stand in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, problem) in self.list.iter().enumerate() {
+            if number > 0 {
+                writeln!(f)?;
+            }
+            match problem.at {
+                Some((line, column)) => write!(f, "{}:{line}:{column}: {}", self.file, problem.what)?,
+                None => write!(f, "{}: {}", self.file, problem.what)?,
+            }
+            if let Some(hint) = &problem.hint {
+                write!(f, "\n  hint: {hint}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name among these that is most like the given one, if any is.
+pub(crate) fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let scored = known.into_iter().map(|name| (strsim::jaro_winkler(given, name), name));
+    let best = scored.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    (best.0 > 0.75).then_some(best.1)
+}
+
+/// Names in a row, for messages.
+pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    names.into_iter().collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,194 @@
+//! Values that must not be seen: they are read, used, and never printed.
+
+use std::{borrow::Cow, fmt};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// What is printed in the place of a secret.
+pub(crate) const HIDDEN: &str = "(hidden)";
+
+/// What stands before the path of a file that holds a secret.
+const IN_FILE: &str = "file:";
+
+/// A password, a token or a signing key: as text, best by `${VARIABLE}`, or as `file:/path`.
+#[derive(Clone)]
+pub(crate) struct Secret(SecretString);
+
+impl Secret {
+    pub(crate) fn expose(&self) -> &str {
+        self.0.expose_secret()
+    }
+}
+
+impl PartialEq for Secret {
+    /// For finding out what changed in a configuration, where nobody guesses.
+    fn eq(&self, other: &Self) -> bool {
+        self.expose() == other.expose()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(HIDDEN)
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(HIDDEN)
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::of(String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+impl Secret {
+    /// The secret itself, or the one in the file that is named.
+    fn of(text: String) -> Result<Self, String> {
+        let text = match text.strip_prefix(IN_FILE) {
+            // Editors and `echo` end a file with a line break, which belongs to no secret.
+            Some(file) => std::fs::read_to_string(file)
+                .map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
+                .map_err(|error| format!("cannot read the secret file {file}: {error}"))?,
+            None => text,
+        };
+        if text.is_empty() {
+            return Err(
+                "a secret is empty: is its variable set? Leave the setting out if there is none".to_owned()
+            );
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+impl JsonSchema for Secret {
+    fn schema_name() -> Cow<'static, str> {
+        "Secret".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "description": "best as `${VARIABLE}`, or `file:/path` for what stands in that file; never printed" })
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+}
+
+/// A URL that may hold a password: of what is printed, everything between the scheme and the host and all after a `?` is left out.
+#[derive(Clone, PartialEq)]
+pub(crate) struct SecretUrl(Secret);
+
+impl SecretUrl {
+    pub(crate) fn expose(&self) -> &str {
+        self.0.expose()
+    }
+
+    /// What may be shown of it.
+    pub(crate) fn shown(&self) -> String {
+        let url = self.expose();
+        let Some((scheme, rest)) = url.split_once("://") else {
+            // A path, or `sqlite:`: there is no place for a password but after a `?`, or in what is no URL at all.
+            return if url.contains('@') { HIDDEN.to_owned() } else { before_query(url).to_owned() };
+        };
+        // The last @ before the path: a password may hold one itself.
+        let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(authority_end);
+        // A password with a slash in it is no valid URL, and what follows it would be shown: then nothing is.
+        if path.contains('@') {
+            return format!("{scheme}://{HIDDEN}");
+        }
+        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        format!("{scheme}://{host}{}", before_query(path))
+    }
+}
+
+fn before_query(text: &str) -> &str {
+    text.split(['?', '#']).next().unwrap_or_default()
+}
+
+impl fmt::Debug for SecretUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown())
+    }
+}
+
+impl Serialize for SecretUrl {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.shown())
+    }
+}
+
+impl<'de> Deserialize<'de> for SecretUrl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Secret::deserialize(deserializer).map(Self)
+    }
+}
+
+impl JsonSchema for SecretUrl {
+    fn schema_name() -> Cow<'static, str> {
+        "Url".into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = Secret::json_schema(generator);
+        schema.insert(
+            "description".to_owned(),
+            "a URL, best as `${VARIABLE}`, or `file:/path` for one that stands in that file; printed without user, password and parameters".into(),
+        );
+        schema
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> SecretUrl {
+        SecretUrl(Secret(text.into()))
+    }
+
+    #[test]
+    fn of_a_url_only_what_is_no_secret_is_shown() {
+        for (given, shown) in [
+            (
+                "postgres://shop:canary@db.example:5432/shop?sslmode=require&password=canary",
+                "postgres://db.example:5432/shop",
+            ),
+            ("amqp://shop:can@ary@mq.example/vhost", "amqp://mq.example/vhost"),
+            ("redis://:canary@cache:6379/0", "redis://cache:6379/0"),
+            ("postgres://shop:canary/with@slash@db/shop", "postgres://(hidden)"),
+            ("shop.db", "shop.db"),
+            ("sqlite:shop.db?mode=rwc", "sqlite:shop.db"),
+            ("shop:canary@db", "(hidden)"),
+            ("https://canary@hooks.example", "https://hooks.example"),
+        ] {
+            assert_eq!(url(given).shown(), shown);
+            assert_eq!(format!("{:?}", url(given)), shown);
+        }
+    }
+
+    #[test]
+    fn a_secret_in_a_file_ends_before_its_line_break() {
+        let file = std::env::temp_dir().join(format!("postrider-secret-{}", std::process::id()));
+        std::fs::write(&file, "can ary\r\n").unwrap();
+        let secret = Secret::of(format!("file:{}", file.display()));
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(secret.unwrap().expose(), "can ary");
+        let missing = Secret::of(format!("file:{}", file.display())).unwrap_err();
+        assert!(missing.contains(&file.display().to_string()), "{missing}");
+        assert!(Secret::of(String::new()).is_err());
+    }
+
+    #[test]
+    fn a_secret_is_hidden_in_every_output() {
+        let secret = Secret("canary".into());
+        assert_eq!(format!("{secret:?}"), HIDDEN);
+        assert_eq!(serde_json::to_string(&secret).unwrap(), format!("{HIDDEN:?}"));
+    }
+}

@@ -1,0 +1,174 @@
+use std::collections::HashMap;
+
+use super::*;
+use crate::config::load::parse;
+
+const SHOP: &str = r#"
+defaults:
+  attempts: 4
+  backoff: { delay: 10s, multiplier: 3, max: none, jitter: false }
+sources:
+  shop:
+    url: postgres://shop:${PASSWORD}@localhost/shop
+    defaults: { batch: 50 }
+    routes:
+      - { event_type: OrderPlaced, sink: orders, attempts: 7, backoff: { delay: 1s } }
+      - { event_type: "*", sink: orders }
+sinks:
+  orders:
+    kafka: { brokers: "localhost:9092", topic: "{event_type}", properties: { sasl.password: "${PASSWORD}" } }
+"#;
+
+fn with(variables: &[(&str, &str)]) -> HashMap<String, String> {
+    variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn read(text: &str) -> Result<Config, Vec<Problem>> {
+    parse(text, with(&[("PASSWORD", "canary")]))
+}
+
+fn only_problem(text: &str) -> Problem {
+    let mut problems = read(text).expect_err("this should be refused");
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    problems.remove(0)
+}
+
+#[test]
+fn a_file_is_read_and_what_is_not_said_is_inherited_field_by_field() {
+    // S4-43
+    let config = read(SHOP).unwrap();
+    let source = &config.sources["shop"];
+    let [placed, other] = source.routes.as_slice() else { panic!("two routes") };
+    let placed = Effective::of(&config, source, placed, &Overrides::default());
+    assert_eq!((placed.attempts, placed.batch), (7, Some(50)));
+    assert_eq!(
+        serde_json::to_value(&placed.backoff).unwrap(),
+        serde_json::json!({
+            "enabled": true, "delay": "1s", "multiplier": 3.0, "max": "none", "jitter": false
+        })
+    );
+    let other = Effective::of(&config, source, other, &Overrides::default());
+    assert_eq!((other.attempts, other.backoff.delay.to_string()), (4, "10s".to_owned()));
+}
+
+#[test]
+fn the_effective_configuration_shows_no_secret() {
+    let config = read(SHOP).unwrap();
+    assert_eq!(config.sources["shop"].url.expose(), "postgres://shop:canary@localhost/shop");
+    for shown in [format!("{config:?}"), serde_json::to_string(&config).unwrap()] {
+        assert!(!shown.contains("canary"), "{shown}");
+    }
+}
+
+#[test]
+fn an_unknown_setting_is_named_with_its_line_and_the_one_that_was_meant() {
+    let problem = only_problem(&SHOP.replace("attempts: 4", "atempts: 4"));
+    assert_eq!(problem.at, Some((3, 3)));
+    assert_eq!(problem.what, "there is no setting `atempts`");
+    assert_eq!(problem.hint.as_deref(), Some("did you mean `attempts`?"));
+}
+
+#[test]
+fn a_missing_setting_a_wrong_value_and_a_missing_variable_are_named_with_their_line() {
+    let missing = only_problem(&SHOP.replace("topic: \"{event_type}\", ", ""));
+    assert!(missing.what.contains("`topic` is missing") && missing.at.is_some(), "{missing:?}");
+    let wrong = only_problem(&SHOP.replace("delay: 10s", "delay: 10"));
+    assert!(wrong.what.contains("500ms") && wrong.at.map(|at| at.0) == Some(4), "{wrong:?}");
+    let unset = parse(SHOP, HashMap::new()).unwrap_err().remove(0);
+    assert!(unset.what.contains("PASSWORD is not set") && unset.at.map(|at| at.0) == Some(7), "{unset:?}");
+}
+
+#[test]
+fn a_route_to_a_sink_that_is_not_there_is_named_with_its_line() {
+    let problem = only_problem(&SHOP.replace("OrderPlaced, sink: orders", "OrderPlaced, sink: order"));
+    assert_eq!(problem.what, "there is no sink `order`");
+    assert_eq!(
+        (problem.at.map(|at| at.0), problem.hint.as_deref()),
+        (Some(10), Some("did you mean `orders`?"))
+    );
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once() {
+    // S4-36
+    let text = "sources: { shop: { url: shop.db, routes: [] } }\nsinks: { a: {}, b: { stdout: {}, file: { path: x } } }\n";
+    let problems = read(text).unwrap_err();
+    let told = problems.iter().map(|problem| problem.what.as_str()).collect::<Vec<_>>();
+    assert_eq!(
+        told,
+        [
+            "the sink `a` does not say what it is",
+            "the sink `b` is several at once: file, stdout",
+            "the source `shop` has no routes",
+        ]
+    );
+}
+
+#[test]
+fn numbers_out_of_their_range_are_refused() {
+    for (setting, word) in
+        [("batch: 0", "batch"), ("attempts: 0", "attempts"), ("backoff: { multiplier: 0.5 }", "multiplier")]
+    {
+        let problem = only_problem(&SHOP.replace("attempts: 7, backoff: { delay: 1s }", setting));
+        assert!(problem.what.contains(&format!("`{word}`")), "{problem:?}");
+    }
+}
+
+#[test]
+fn an_endpoint_outside_of_loopback_needs_a_token() {
+    let open = format!("operations: {{ listen: \"0.0.0.0:9465\" }}\n{SHOP}");
+    assert!(only_problem(&open).what.contains("without a token"));
+    assert!(read(&open.replace(":9465\" }", ":9465\", token: x }")).is_ok());
+    assert!(read(&format!("operations: {{ listen: \"[::1]:9465\" }}\n{SHOP}")).is_ok());
+}
+
+#[test]
+fn the_smallest_file_is_enough() {
+    // S4-51
+    let config = read(
+        "sources: { shop: { url: shop.db, routes: [{ event_type: \"*\", sink: out }] } }\nsinks: { out: { stdout: {} } }",
+    );
+    let config = config.unwrap();
+    assert!(config.operations.listen.ip().is_loopback());
+    assert!(config.sources["shop"].enabled && config.sinks["out"].enabled);
+}
+
+#[test]
+fn a_profile_that_contradicts_itself_is_refused() {
+    let with =
+        |profile: &str| SHOP.replace("    defaults: { batch: 50 }\n", &format!("    profile: {profile}\n"));
+    assert!(read(&with("{ system: flowcatalyst }")).is_ok());
+    assert!(read(&with("{ system: custom, table: t, columns: { id: a, payload: b } }")).is_ok());
+    for (profile, word) in [
+        ("{ system: custom, columns: { id: a, payload: b } }", "`table`"),
+        ("{ system: custom, table: t, columns: { id: a } }", "`payload`"),
+        ("{ system: debezium, statuses: { fresh: a, done: b, dead: c } }", "statuses"),
+        ("{ system: custom, table: t, columns: { id: a, payload: b, status: s } }", "`statuses`"),
+    ] {
+        assert!(only_problem(&with(profile)).what.contains(word), "{profile}");
+    }
+    assert!(only_problem(&with("{ system: flowcatalist }")).hint.unwrap().contains("flowcatalyst"));
+}
+
+/// A file of the documentation.
+fn document(name: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/relay").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn the_example_in_the_documentation_is_good_without_any_variable() {
+    let config = parse(&document("postrider.example.yaml"), HashMap::new());
+    let config = config.unwrap_or_else(|problems| panic!("{problems:?}"));
+    assert_eq!(config.sources.keys().collect::<Vec<_>>(), ["flow", "shop"]);
+    assert!(config.sinks.values().all(|sink| sink.kinds().len() == 1));
+}
+
+#[test]
+fn the_reference_in_the_documentation_is_that_of_these_types() {
+    let (written, made) = (document("configuration.md"), reference());
+    assert!(
+        written.ends_with(&made),
+        "docs/relay/configuration.md is not what `postrider check --reference` prints; below its introduction it should be:\n{made}"
+    );
+}

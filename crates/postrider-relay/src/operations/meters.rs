@@ -1,0 +1,191 @@
+//! Measurements of all sources, as Prometheus reads them.
+
+use std::{sync::Arc, time::Duration};
+
+use metrics::{Counter, Gauge, Histogram, Label};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use postrider::Metrics;
+
+use crate::failure::Failure;
+
+/// Seconds that claims and settles are sorted into.
+const BUCKETS_S: [f64; 11] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
+
+/// Where measurements are kept. Cloning it copies a pointer.
+#[derive(Clone)]
+pub(crate) struct Meters {
+    recorder: Arc<PrometheusRecorder>,
+    handle: PrometheusHandle,
+}
+
+impl Meters {
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let builder = PrometheusBuilder::new()
+            .set_buckets(&BUCKETS_S)
+            .map_err(|error| Failure::unreachable("cannot keep measurements", &error))?;
+        let recorder = builder.build_recorder();
+        let handle = recorder.handle();
+        Ok(Self { recorder: Arc::new(recorder), handle })
+    }
+
+    /// What a scrape reads.
+    pub(crate) fn render(&self) -> String {
+        self.handle.render()
+    }
+
+    /// Where the engine of a source puts its measurements.
+    pub(crate) fn of_source(&self, source: &str) -> Arc<dyn Metrics> {
+        metrics::with_local_recorder(&*self.recorder, || Arc::new(SourceMeters::new(source)))
+    }
+}
+
+/// The measurements of one source, looked up once.
+struct SourceMeters {
+    hot_enqueued: Counter,
+    hot_dropped: Counter,
+    cold_enqueued: Counter,
+    delivered: Counter,
+    failed: Counter,
+    dead: Counter,
+    deferred: Counter,
+    fenced: Counter,
+    given_back: Counter,
+    purged: Counter,
+    hot_depth: Gauge,
+    cold_depth: Gauge,
+    oldest_lag_ms: Gauge,
+    lanes: Gauge,
+    breakers_open: Gauge,
+    claim_seconds: Histogram,
+    settle_seconds: Histogram,
+}
+
+impl SourceMeters {
+    fn new(source: &str) -> Self {
+        let labels = vec![Label::new("source", source.to_owned())];
+        let counter = |name: &'static str, about: &'static str| {
+            metrics::describe_counter!(name, about);
+            metrics::counter!(name, labels.clone())
+        };
+        let gauge = |name: &'static str, about: &'static str| {
+            metrics::describe_gauge!(name, about);
+            metrics::gauge!(name, labels.clone())
+        };
+        let histogram = |name: &'static str, about: &'static str| {
+            metrics::describe_histogram!(name, metrics::Unit::Seconds, about);
+            metrics::histogram!(name, labels.clone())
+        };
+        let depth = |queue: &'static str| {
+            metrics::describe_gauge!(
+                "outbox_queue_depth",
+                "events in memory, by the queue that they came through"
+            );
+            let labels = [labels.as_slice(), &[Label::new("queue", queue)]].concat();
+            metrics::gauge!("outbox_queue_depth", labels)
+        };
+        Self {
+            hot_enqueued: counter(
+                "outbox_hot_enqueued_total",
+                "events handed over in memory after their commit",
+            ),
+            hot_dropped: counter("outbox_hot_dropped_total", "events that found the hot queue full"),
+            cold_enqueued: counter("outbox_cold_enqueued_total", "events read from the table"),
+            delivered: counter("outbox_dispatch_success_total", "events delivered"),
+            failed: counter("outbox_dispatch_failure_total", "attempts that failed and will be repeated"),
+            dead: counter("outbox_dispatch_dead_total", "events that went dead"),
+            deferred: counter("postrider_deferred_total", "events put off without an attempt being counted"),
+            fenced: counter("postrider_fenced_settles_total", "outcomes refused because the lease was lost"),
+            given_back: counter("postrider_given_back_total", "events given back unsent at shutdown"),
+            purged: counter("postrider_purged_total", "delivered events deleted after their retention"),
+            hot_depth: depth("hot"),
+            cold_depth: depth("cold"),
+            oldest_lag_ms: gauge("outbox_oldest_lag_ms", "age of the oldest event of the last claim"),
+            lanes: gauge("postrider_lanes", "lanes that this instance holds"),
+            breakers_open: gauge("postrider_breakers_open", "sinks that are taken to be down"),
+            claim_seconds: histogram("postrider_claim_seconds", "time of a claim"),
+            settle_seconds: histogram("postrider_settle_seconds", "time of a settle"),
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a gauge is a float, and nobody counts to 2^53 here")]
+fn gauge_of(value: u64) -> f64 {
+    value as f64
+}
+
+impl Metrics for SourceMeters {
+    fn hot_enqueued(&self) {
+        self.hot_enqueued.increment(1);
+    }
+    fn hot_dropped(&self) {
+        self.hot_dropped.increment(1);
+    }
+    fn cold_enqueued(&self, count: u64) {
+        self.cold_enqueued.increment(count);
+    }
+    fn delivered(&self) {
+        self.delivered.increment(1);
+    }
+    fn failed(&self) {
+        self.failed.increment(1);
+    }
+    fn dead(&self) {
+        self.dead.increment(1);
+    }
+    fn queue_depths(&self, hot: u64, cold: u64) {
+        self.hot_depth.set(gauge_of(hot));
+        self.cold_depth.set(gauge_of(cold));
+    }
+    fn oldest_lag(&self, lag: Duration) {
+        self.oldest_lag_ms.set(lag.as_secs_f64() * 1000.0);
+    }
+    fn deferred(&self) {
+        self.deferred.increment(1);
+    }
+    fn claimed(&self, _events: u64, took: Duration) {
+        self.claim_seconds.record(took);
+    }
+    fn settled(&self, _events: u64, took: Duration) {
+        self.settle_seconds.record(took);
+    }
+    fn fenced(&self, events: u64) {
+        self.fenced.increment(events);
+    }
+    fn lanes_owned(&self, lanes: u64) {
+        self.lanes.set(gauge_of(lanes));
+    }
+    fn given_back(&self, events: u64) {
+        self.given_back.increment(events);
+    }
+    fn purged(&self, rows: u64) {
+        self.purged.increment(rows);
+    }
+    fn breaker(&self, open: bool) {
+        self.breakers_open.increment(if open { 1.0 } else { -1.0 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_measured_can_be_scraped_by_source() {
+        // S3-16.3
+        let meters = Meters::new().unwrap();
+        let (shop, other) = (meters.of_source("shop"), meters.of_source("other"));
+        shop.delivered();
+        shop.cold_enqueued(5);
+        other.queue_depths(1, 2);
+        shop.claimed(5, Duration::from_millis(2));
+        let text = meters.render();
+        for line in [
+            "outbox_dispatch_success_total{source=\"shop\"} 1",
+            "outbox_cold_enqueued_total{source=\"shop\"} 5",
+            "outbox_queue_depth{source=\"other\",queue=\"cold\"} 2",
+            "postrider_claim_seconds_count{source=\"shop\"} 1",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The operators' endpoint: `/health/live`, `/health/ready`, `/metrics`.
+
+use std::sync::Arc;
+
+use axum::{
+    Json, Router,
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode, header::AUTHORIZATION},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use serde_json::json;
+use subtle::ConstantTimeEq;
+use tokio::{net::TcpListener, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use super::Meters;
+use crate::{
+    config::{Operations, Secret},
+    failure::Failure,
+    relay::States,
+};
+
+/// The endpoint, until it is stopped.
+pub(crate) struct Server {
+    stop: CancellationToken,
+    task: Option<JoinHandle<()>>,
+}
+
+struct Seen {
+    states: States,
+    meters: Meters,
+    token: Option<Secret>,
+}
+
+impl Server {
+    /// Begins to listen, if that is wanted.
+    pub(crate) async fn start(
+        operations: &Operations,
+        states: States,
+        meters: Meters,
+    ) -> Result<Self, Failure> {
+        let stop = CancellationToken::new();
+        if !operations.enabled {
+            return Ok(Self { stop, task: None });
+        }
+        let cannot = |error: &std::io::Error| {
+            Failure::unreachable(format!("`operations` cannot listen on {}", operations.listen), error)
+                .hint("choose another port with `operations.listen`, or switch it off with `operations.enabled: false`")
+        };
+        let listener = TcpListener::bind(operations.listen).await.map_err(|error| cannot(&error))?;
+        let listens = listener.local_addr().map_err(|error| cannot(&error))?;
+        info!(address = %listens, "health and metrics");
+        let seen = Arc::new(Seen { states, meters, token: operations.token.clone() });
+        let stopped = stop.clone().cancelled_owned();
+        let serving = axum::serve(listener, router(seen)).with_graceful_shutdown(stopped);
+        let task = tokio::spawn(async move {
+            if let Err(error) = serving.await {
+                error!(%error, "the operators' endpoint has ended");
+            }
+        });
+        Ok(Self { stop, task: Some(task) })
+    }
+
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        if let Some(task) = self.task {
+            _ = task.await;
+        }
+    }
+}
+
+fn router(seen: Arc<Seen>) -> Router {
+    let guarded = Router::new()
+        .route("/metrics", get(metrics))
+        .route_layer(middleware::from_fn_with_state(seen.clone(), authorised));
+    Router::new()
+        .route("/health/live", get(async || Json(json!({ "status": "alive" }))))
+        .route("/health/ready", get(ready))
+        .merge(guarded)
+        .with_state(seen)
+}
+
+/// Ready, or 503 with the reasons. Somebody without the token learns which sources are not ready, and not why: an error may name hosts.
+async fn ready(State(seen): State<Arc<Seen>>, headers: HeaderMap) -> Response {
+    let reasons = seen.states.reasons();
+    if reasons.is_empty() {
+        return Json(json!({ "status": "ready", "sources": seen.states.all().keys().collect::<Vec<_>>() }))
+            .into_response();
+    }
+    let told = match seen.admits(&headers) {
+        true => json!(reasons),
+        false => json!(reasons.keys().collect::<Vec<_>>()),
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": "not ready", "reasons": told }))).into_response()
+}
+
+async fn metrics(State(seen): State<Arc<Seen>>) -> Response {
+    ([("content-type", "text/plain; version=0.0.4; charset=utf-8")], seen.meters.render()).into_response()
+}
+
+async fn authorised(State(seen): State<Arc<Seen>>, request: Request, next: Next) -> Response {
+    if seen.admits(request.headers()) {
+        next.run(request).await
+    } else {
+        (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")], "a bearer token is needed\n")
+            .into_response()
+    }
+}
+
+impl Seen {
+    /// Whether a request carries the token, where one is needed.
+    fn admits(&self, headers: &HeaderMap) -> bool {
+        let Some(token) = &self.token else { return true };
+        let given = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+        given.is_some_and(|given| given.ct_eq(token.expose().as_bytes()).into())
+    }
+}

@@ -1,0 +1,86 @@
+//! `postrider run`: delivers from the sources of a configuration to its sinks, until it is asked to end.
+//!
+//! # Layout
+//!
+//! * [`build`]: from the configuration to an outbox for each source
+//! * `store`, `sinks`, `routes`: its parts
+//! * [`source`]: one source from its first connection to its end
+//! * [`state`]: what all of them are doing
+//! * `reload`: what changes on SIGHUP
+//! * [`crate::operations`]: health and metrics for those who ask
+
+mod build;
+mod reload;
+mod routes;
+mod sinks;
+mod source;
+mod state;
+mod store;
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use tracing::info;
+
+use self::source::Running;
+pub(crate) use self::{build::plans, state::States, store::find};
+use crate::{
+    Verdict,
+    config::{self, Config},
+    failure::Failure,
+    operations,
+    signal::Signals,
+};
+
+/// Deliver from the sources of a configuration to its sinks.
+#[derive(ClapArgs)]
+pub(crate) struct Args {
+    /// The configuration
+    #[arg(short, long, default_value = "postrider.yaml", value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Deliver what is due now, and end
+    #[arg(long)]
+    once: bool,
+}
+
+/// Runs until it is asked to end.
+pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
+    let config = config::load(&args.config).map_err(Failure::configuration)?;
+    operations::log::start(&config.log)?;
+    if args.once {
+        return once(config).await;
+    }
+    let mut signals = Signals::listen()?;
+    let mut relay = reload::Relay::new(args.config)?;
+    let server =
+        operations::Server::start(&config.operations, relay.states.clone(), relay.meters.clone()).await?;
+    relay.apply(config).await?;
+    loop {
+        match signals.next().await {
+            crate::signal::Asked::ToEnd => break,
+            crate::signal::Asked::ToReload => relay.reload().await,
+        }
+    }
+    info!("asked to end: draining");
+    relay.stop().await;
+    server.stop().await;
+    Ok(Verdict::Good)
+}
+
+/// Delivers what is due now, from one source after the other.
+async fn once(config: Config) -> Result<Verdict, Failure> {
+    let meters = operations::Meters::new()?;
+    let mut verdict = Verdict::Good;
+    for plan in build::plans(config, &meters)? {
+        let (outbox, database) = source::start(&plan).await?;
+        info!(source = %plan.name, %database, "delivering what is due");
+        outbox.drain().await?;
+        let left = outbox.stats().await?;
+        outbox.shutdown().await;
+        info!(source = %plan.name, waiting = left.waiting, parked = left.parked, dead = left.dead, "drained");
+        if left.dead > 0 {
+            verdict = Verdict::Bad;
+        }
+    }
+    Ok(verdict)
+}

@@ -1,0 +1,85 @@
+//! From the routes of a source to those of its engine.
+
+use std::sync::Arc;
+
+use postrider::{Backoff, DeadHeads, RetryPolicy, Route, RouteSettings, Routes};
+
+use super::build::Plan;
+use crate::config::{self, Effective, Longest, Overrides};
+
+pub(super) fn of(plan: &Plan) -> Routes {
+    let Plan { config, source, sinks, .. } = plan;
+    let built_in = Overrides::default();
+    let mut routes = Routes::new();
+    for route in &source.routes {
+        let effective = Effective::of(config, source, route, &built_in);
+        // What is switched off has a route all the same, to nowhere: its events wait in the table, and are not dead for want of one.
+        let sink = sinks.of_route(route);
+        let aggregate_type = route.aggregate_type.as_ref().map_or("*", |pattern| pattern.value.as_str());
+        routes = routes.route(
+            Route::new(&*route.event_type.value, sink)
+                .aggregate_type(aggregate_type)
+                .settings(settings(&effective)),
+        );
+    }
+    routes
+}
+
+fn settings(effective: &Effective) -> RouteSettings {
+    let retry: Arc<dyn RetryPolicy> = Arc::new(backoff(&effective.backoff));
+    RouteSettings {
+        retry: Some(retry),
+        max_attempts: Some(effective.attempts),
+        dead_heads: Some(match effective.dead_heads {
+            config::DeadHeads::Block => DeadHeads::Block,
+            config::DeadHeads::Skip => DeadHeads::Skip,
+        }),
+        batch_max: effective.batch,
+        pace: effective.pace.map(|span| span.0),
+    }
+}
+
+fn backoff(effective: &config::EffectiveBackoff) -> Backoff {
+    let backoff = match effective.enabled {
+        true => Backoff::new(effective.delay.0).multiplier(effective.multiplier),
+        false => return Backoff::fixed(effective.delay.0),
+    };
+    let backoff = match effective.max {
+        Longest::None => backoff.without_cap(),
+        Longest::Wait(span) => backoff.max(span.0),
+    };
+    if effective.jitter { backoff } else { backoff.without_jitter() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use postrider::rng::Rng;
+
+    use super::*;
+    use crate::config::{EffectiveBackoff, Span};
+
+    fn delays(effective: &EffectiveBackoff) -> Vec<u64> {
+        (1..=4).map(|attempt| backoff(effective).delay(attempt, "", &mut Rng::seeded(1)).as_secs()).collect()
+    }
+
+    #[test]
+    fn waits_are_exactly_those_of_the_configuration() {
+        // S4-12, S4-42
+        let span = |secs| Span(Duration::from_secs(secs));
+        let spring = EffectiveBackoff {
+            enabled: true,
+            delay: span(10),
+            multiplier: 3.0,
+            max: Longest::None,
+            jitter: false,
+        };
+        assert_eq!(delays(&spring), [10, 30, 90, 270]);
+        assert_eq!(
+            delays(&EffectiveBackoff { max: Longest::Wait(span(60)), ..spring.clone() }),
+            [10, 30, 60, 60]
+        );
+        assert_eq!(delays(&EffectiveBackoff { enabled: false, ..spring }), [10, 10, 10, 10]);
+    }
+}

@@ -1,0 +1,84 @@
+//! HTTP sinks.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use postrider::ConfigError;
+use postrider_http::{BatchConfig, Endpoint, HttpBatchSink, WebhookConfig, WebhookSink};
+
+use super::{cloud_events, destination, format, tls};
+use crate::config::{FormatName, Http, Route, Secret, SecretUrl, Sink, Span, Tls, Webhook};
+
+pub(super) fn batch(sink: &Sink, config: &Http, routes: &[&Route]) -> Result<HttpBatchSink, ConfigError> {
+    let place = Place {
+        url: &config.url,
+        path: config.path.as_deref(),
+        paths: &config.paths,
+        headers: &config.headers,
+        connect_timeout: config.connect_timeout,
+        tls: &config.tls,
+    };
+    let mut endpoint = place.endpoint(sink, routes)?;
+    if let Some(token) = &config.token {
+        endpoint = endpoint.token(token.expose());
+    }
+    let mut batch = BatchConfig::new(endpoint);
+    if sink.format != FormatName::Raw {
+        batch = batch.cloud_events(cloud_events(sink));
+    }
+    if config.item_results {
+        batch = batch.item_results();
+    }
+    if let Some(events) = sink.batch {
+        batch = batch.batch_max(events);
+    }
+    HttpBatchSink::new(batch)
+}
+
+pub(super) fn webhook(sink: &Sink, config: &Webhook, routes: &[&Route]) -> Result<WebhookSink, ConfigError> {
+    let place = Place {
+        url: &config.url,
+        path: config.path.as_deref(),
+        paths: &config.paths,
+        headers: &config.headers,
+        connect_timeout: config.connect_timeout,
+        tls: &config.tls,
+    };
+    let mut webhook = WebhookConfig::new(place.endpoint(sink, routes)?).format(format(sink));
+    for secret in &config.secrets {
+        webhook = webhook.secret(secret.expose());
+    }
+    if config.secrets.is_empty() {
+        webhook = webhook.unsigned();
+    }
+    if let Some(events) = sink.batch {
+        webhook = webhook.batch_max(events);
+    }
+    WebhookSink::new(webhook)
+}
+
+/// What the two have in common.
+struct Place<'a> {
+    url: &'a SecretUrl,
+    path: Option<&'a str>,
+    paths: &'a BTreeMap<String, String>,
+    headers: &'a BTreeMap<String, Secret>,
+    connect_timeout: Option<Span>,
+    tls: &'a Tls,
+}
+
+impl Place<'_> {
+    fn endpoint(&self, sink: &Sink, routes: &[&Route]) -> Result<Endpoint, ConfigError> {
+        let mut endpoint = Endpoint::new(self.url.expose()).tls(tls(self.tls));
+        let by_route = routes.iter().any(|route| route.topic.is_some());
+        if self.path.is_some() || !self.paths.is_empty() || by_route {
+            endpoint = endpoint.path(destination(self.path.unwrap_or_default(), self.paths, routes)?);
+        }
+        for (name, value) in self.headers {
+            endpoint = endpoint.header(name, value.expose());
+        }
+        let connect = self.connect_timeout.map_or(endpoint.connect_timeout, |span| span.0);
+        let request =
+            sink.timeout.map_or(endpoint.request_timeout, |span| span.0.max(Duration::from_millis(1)));
+        Ok(endpoint.timeouts(connect, request))
+    }
+}

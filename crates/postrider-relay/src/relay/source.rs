@@ -1,0 +1,119 @@
+//! One source: it is reached, however long that takes, delivered from, looked at, and shut down.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use postrider::{EventId, Outbox, Store};
+use tokio::{task::JoinHandle, time::Instant};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, error, info, info_span, warn};
+
+use super::{
+    build::{Plan, outbox_of},
+    state::{SourceState, States},
+    store,
+};
+
+/// The first pause before a source that could not be reached is tried again, and the longest; doubled each time.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// How often a source that is delivered from is looked at, and how long an answer may take.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A source that is being delivered from, in a task of its own.
+pub(crate) struct Running {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    /// Starts to deliver from a source. What can go wrong with its configuration has been looked at.
+    pub(crate) fn start(plan: Plan, states: States) -> Self {
+        let stop = CancellationToken::new();
+        let span = info_span!("source", name = %plan.name);
+        let task = tokio::spawn(run(Arc::new(plan), states, stop.clone()).instrument(span));
+        Self { stop, task }
+    }
+
+    /// Asks it to drain and end.
+    pub(crate) fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Waits until it has ended.
+    pub(crate) async fn ended(self) {
+        if let Err(error) = self.task.await {
+            error!(%error, "a source ended by a panic");
+        }
+    }
+}
+
+async fn run(plan: Arc<Plan>, states: States, stop: CancellationToken) {
+    let mut pause = PAUSE_MIN;
+    let outbox = loop {
+        let starting = pin!(start(&plan));
+        let started = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            started = starting => started,
+        };
+        match started {
+            Ok((outbox, what)) => {
+                info!(database = %what, "delivering");
+                states.set(&plan.name, SourceState::Delivering { database: what.clone() });
+                break (outbox, what);
+            }
+            Err(error) => {
+                let reason = postrider::sink::error_chain(&error);
+                warn!(%reason, again_in = ?pause, "the source cannot be used");
+                states.set(&plan.name, SourceState::Unreachable { reason });
+            }
+        }
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        pause = (pause * 2).min(PAUSE_MAX);
+    };
+    let (outbox, what) = outbox;
+    watch(&plan, outbox.store(), &what, &states, &stop).await;
+    let began = Instant::now();
+    let report = outbox.shutdown().await;
+    states.set(&plan.name, SourceState::Stopped);
+    info!(took = ?began.elapsed(), given_back = report.given_back, "the source has been shut down");
+}
+
+/// Reaches the database and starts to deliver. Says what it is.
+pub(crate) async fn start(plan: &Plan) -> postrider::Result<(Outbox, String)> {
+    let found = store::find(&plan.source).await?;
+    if let Some(promises) = &found.promises {
+        info!(%promises, "what holds on this table");
+    }
+    let outbox = outbox_of(plan, found.store).start().await?;
+    Ok((outbox, found.what))
+}
+
+/// Looks at the database until the relay ends. The engine goes on by itself when it is back; this is for those who ask.
+async fn watch(plan: &Plan, store: &Arc<dyn Store>, what: &str, states: &States, stop: &CancellationToken) {
+    let nobody = EventId::from("postrider-health-check");
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+        let state = match tokio::time::timeout(LOOK_TIMEOUT, store.status(&nobody)).await {
+            Ok(Ok(_)) => SourceState::Delivering { database: what.to_owned() },
+            Ok(Err(error)) => SourceState::Unreachable { reason: postrider::sink::error_chain(&error) },
+            Err(_) => SourceState::Unreachable { reason: format!("no answer in {LOOK_TIMEOUT:?}") },
+        };
+        if states.set(&plan.name, state.clone()) {
+            match state {
+                SourceState::Unreachable { reason } => warn!(%reason, "the source cannot be reached"),
+                _ => info!("the source is reached again"),
+            }
+        }
+    }
+}

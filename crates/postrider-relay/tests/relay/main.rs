@@ -1,0 +1,11 @@
+//! The relay as an operator runs it: the program itself, a configuration, a database, a receiver.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "what is not as it should be fails the test"
+)]
+
+mod checking;
+mod place;
+mod running;

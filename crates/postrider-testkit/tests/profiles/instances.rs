@@ -1,0 +1,204 @@
+//! Several instances on one table: who lost the lane writes nothing, and who stands by takes over.
+
+use std::{sync::Arc, time::Duration};
+
+use postrider_core::{
+    Store,
+    store::{Change, ClaimedEvent},
+};
+use postrider_sqlx::profile::{Profile, ProfileStore};
+use postrider_testkit::{
+    conformance::{
+        Checked, Failure, Owner,
+        scene::{RETENTION, claimed_ids, dead, retry, settlement},
+    },
+    proxy::Proxy,
+};
+
+use super::{
+    flowcatalyst,
+    server::{BOTH, Came, Database, Kind, deliver, hang},
+    systems::{System, everywhere},
+};
+
+const BYTES: usize = 1 << 20;
+
+async fn instance(database: &Database, system: &System) -> Result<Arc<dyn Store>, Failure> {
+    let store = ProfileStore::connect(&database.url, system.profile()?).await?;
+    store.migrate().await?;
+    Ok(Arc::new(store))
+}
+
+async fn end_leases(database: &Database) -> Checked {
+    let by = if database.kind == Kind::Postgres { "interval '2 hours'" } else { "INTERVAL 2 HOUR" };
+    database.run(&format!("UPDATE postrider_profile_lane SET leased_until = leased_until - {by}")).await
+}
+
+/// Nothing that this owner says about these events is written.
+async fn assert_fenced(
+    owner: &Owner,
+    store: &Arc<dyn Store>,
+    events: &[ClaimedEvent],
+    rows: impl AsyncFn() -> Result<Vec<String>, Failure>,
+) -> Checked {
+    let before = rows().await?;
+    for change in [Change::Done, retry(1), dead(false), Change::Attempt { attempts: 1 }] {
+        let settlements: Vec<_> = events.iter().map(|event| settlement(event, change.clone())).collect();
+        let settled = owner.settle(store, &settlements, RETENTION).await?;
+        assert_eq!((settled.applied, settled.lost.as_slice()), (0, [0].as_slice()));
+        assert_eq!(rows().await?, before);
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_lost_the_lane_settles_nothing_in_any_table() -> Checked {
+    for (system, kind) in everywhere() {
+        let database = system.database(kind).await?;
+        let rows = async || database.lines(&format!("SELECT * FROM {} ORDER BY 1", system.table)).await;
+        let [zombie_store, store] = [instance(&database, system).await?, instance(&database, system).await?];
+        let mut zombie = Owner::lease(&zombie_store, "zombie").await?;
+        let events = zombie.claim(&zombie_store, 5, BYTES, &[]).await?.events;
+        assert_eq!(events.len(), 5, "{} on {kind:?}", system.name);
+        end_leases(&database).await?;
+        let mut owner = Owner::lease(&store, "owner").await?;
+        assert_eq!(owner.leases().len(), 1, "{} on {kind:?}", system.name);
+        assert_fenced(&zombie, &zombie_store, &events, &rows).await?;
+
+        // Nor once the same rows are claimed by the one who has the lane, and its claims and its renewals see that they are nobody's.
+        let taken = owner.claim(&store, 5, BYTES, &[]).await?.events;
+        assert_eq!(claimed_ids(&taken), claimed_ids(&events), "{} on {kind:?}", system.name);
+        assert!(taken.iter().all(|event| event.attempts == 0), "a take-over counts no attempt");
+        assert_fenced(&zombie, &zombie_store, &events, &rows).await?;
+        assert_eq!(zombie.claim(&zombie_store, 5, BYTES, &[]).await?.lost, [0]);
+        assert!(zombie_store.renew(zombie.leases(), Duration::from_secs(60)).await?.is_empty());
+        let done: Vec<_> = taken.iter().map(|event| settlement(event, Change::Done)).collect();
+        assert_eq!(owner.settle(&store, &done, RETENTION).await?.applied, 5, "{} on {kind:?}", system.name);
+        database.drop().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outcome_is_not_written_over_a_row_that_another_program_has_claimed() -> Checked {
+    let changes = [
+        (
+            "flowcatalyst",
+            "UPDATE outbox_events SET processed_at = '2026-01-01 09:00:00' WHERE status = 'PROCESSING'",
+        ),
+        ("outbox-java", "UPDATE outbox_event SET locked_by = 'java' WHERE locked_by IS NOT NULL"),
+        ("spring-outbox", "UPDATE outbox_events SET status = 'PENDING' WHERE status = 'IN_PROCESS'"),
+    ];
+    for (system, kind) in everywhere() {
+        let Some((_, change)) = changes.iter().find(|(name, _)| *name == system.name) else { continue };
+        let database = system.database(kind).await?;
+        let rows = async || database.lines(&format!("SELECT * FROM {} ORDER BY 1", system.table)).await;
+        let store = instance(&database, system).await?;
+        let mut owner = Owner::lease(&store, "owner").await?;
+        let events = owner.claim(&store, 3, BYTES, &[]).await?.events;
+        database.run(change).await?;
+        let before = rows().await?;
+        let done: Vec<_> = events.iter().map(|event| settlement(event, Change::Done)).collect();
+        let settled = owner.settle(&store, &done, RETENTION).await?;
+        assert_eq!(
+            (events.len(), settled.applied, settled.lost.len()),
+            (3, 0, 0),
+            "{} on {kind:?}",
+            system.name
+        );
+        assert_eq!(rows().await?, before, "{} on {kind:?}", system.name);
+        database.drop().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_stands_by_delivers_nothing_until_the_active_one_is_gone() -> Checked {
+    for kind in BOTH {
+        let database =
+            Database::new(kind, &(flowcatalyst::DDL.to_owned() + &flowcatalyst::items("outbox_events")))
+                .await?;
+        let active = hang(&database.url, Profile::flowcatalyst_events()).await?;
+        let claimed =
+            "SELECT CASE WHEN COUNT(*) > 0 THEN 'some' END FROM outbox_events WHERE status = 'PROCESSING'";
+        database.until(claimed, &["some"]).await?;
+        let came = Came::default();
+        let (store, standby) = deliver(&database.url, Profile::flowcatalyst_events(), 4, &came).await?;
+        // Longer than the lease of two seconds, which the active one renews.
+        let epoch = "SELECT CONCAT(epoch, '') FROM postrider_profile_lane";
+        let renewed = format!(
+            "SELECT CASE WHEN leased_until > '{}' THEN 'later' ELSE 'not yet' END FROM postrider_profile_lane",
+            later(&database, "3 SECOND").await?
+        );
+        database.until(&renewed, &["later"]).await?;
+        assert_eq!(database.lines(epoch).await?, ["1"], "{kind:?}: nobody else took the lane");
+        assert!(came.lock().unwrap().is_empty(), "{kind:?}");
+        drop(active); // without a shutdown
+        let count = "SELECT CONCAT(status, ' ', COUNT(*)) FROM outbox_events GROUP BY status ORDER BY status";
+        database.until(count, &["COMPLETED 57", "FAILED 3"]).await?;
+        assert_eq!(database.lines(epoch).await?, ["2"], "{kind:?}: the one who stood by took it");
+        assert!(standby.shutdown().await.released);
+        store.close().await;
+        database.drop().await?;
+    }
+    Ok(())
+}
+
+/// When the present lease ends, and so much later.
+async fn later(database: &Database, by: &str) -> Result<String, Failure> {
+    let by =
+        if database.kind == Kind::Postgres { format!("interval '{by}'") } else { format!("INTERVAL {by}") };
+    let lines = database.lines(&format!("SELECT leased_until + {by} FROM postrider_profile_lane")).await?;
+    lines.into_iter().next().ok_or_else(|| "there is a lane".into())
+}
+
+/// The commit of a claim is held up by a lock until its connection is cut: it succeeds, and nobody hears of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_whose_commit_was_not_answered_costs_no_order() -> Checked {
+    let lock = u64::from(std::process::id()) << 20;
+    let hold_commits = format!(
+        "CREATE FUNCTION hold_commit() RETURNS trigger AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared({lock}); RETURN NULL; END $$
+           LANGUAGE plpgsql;
+         CREATE CONSTRAINT TRIGGER hold_commit AFTER UPDATE ON outbox_events DEFERRABLE INITIALLY DEFERRED
+           FOR EACH ROW EXECUTE FUNCTION hold_commit();"
+    );
+    let sql = flowcatalyst::DDL.to_owned() + &hold_commits + &flowcatalyst::items("outbox_events");
+    let database = Database::new(Kind::Postgres, &sql).await?;
+    let (_, at) = database.url.split_once('@').ok_or("a URL names a host")?;
+    let (server, _) = at.split_once('/').ok_or("a URL names a database")?;
+    let proxy = Proxy::start(server).await?;
+    let url = database.url.replace(server, &proxy.address().to_string());
+    let store = ProfileStore::connect(&url, Profile::flowcatalyst_events()).await?;
+    store.migrate().await?;
+    let store: Arc<dyn Store> = Arc::new(store);
+    let mut owner = Owner::lease(&store, "owner").await?;
+    database.run(&format!("SELECT pg_advisory_lock({lock})")).await?;
+    let claim =
+        tokio::spawn(
+            async move { (owner.claim(&store, 3, BYTES, &[]).await.map_err(|e| e.to_string()), store) },
+        );
+    let waiting = format!(
+        "SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = {}",
+        lock as u32
+    );
+    database.until(&waiting, &["1"]).await?;
+    proxy.cut();
+    database.run(&format!("SELECT pg_advisory_unlock({lock})")).await?;
+    let (claimed, store) = claim.await?;
+    let ids: Vec<String> = claimed?
+        .events
+        .iter()
+        .filter_map(|event| event.event.as_ref().ok())
+        .map(|event| event.id().to_string())
+        .collect();
+    let mut first: Vec<String> = ['A', 'B', 'N'].iter().map(|group| format!("{group}000000000050")).collect();
+    first.sort();
+    let mut sorted = ids.clone();
+    sorted.sort();
+    assert_eq!(sorted, first, "the first of each group, and not those behind them");
+    let marked =
+        database.lines("SELECT id FROM outbox_events WHERE status = 'PROCESSING' ORDER BY id").await?;
+    assert_eq!(marked, first, "what nobody heard of is claimed once");
+    drop(store);
+    database.drop().await
+}

@@ -1,0 +1,85 @@
+//! A receiver that is down while another is up, on a table of somebody else's.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use postrider::{Delivery, Outbox, Outcome};
+use postrider_sqlx::profile::{Profile, ProfileStore};
+use postrider_testkit::conformance::Checked;
+
+use super::{
+    flowcatalyst,
+    server::{BOTH, Database},
+};
+
+/// Two groups: one has items for both receivers in turn, the other for the one that is up.
+fn items() -> String {
+    let mut sql = String::new();
+    for n in 0..60 {
+        let (group, of) =
+            if n < 40 { ("both", if n % 2 == 0 { "DOWN" } else { "UP" }) } else { ("up", "UP") };
+        sql += &format!(
+            "INSERT INTO outbox_events (id, type, message_group, payload, status, created_at) VALUES \
+             ('I{n:02}', '{of}', '{group}', '{{}}', 'PENDING', '2026-01-01 10:00:{n:02}');"
+        );
+    }
+    sql
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_that_is_down_holds_up_its_own_keys_only_costs_no_attempt_and_no_order() -> Checked {
+    for kind in BOTH {
+        let database = Database::new(kind, &(flowcatalyst::DDL.to_owned() + &items())).await?;
+        let store = ProfileStore::connect(&database.url, Profile::flowcatalyst_events()).await?;
+        let came: Arc<Mutex<Vec<String>>> = Arc::default();
+        let is_up = Arc::new(AtomicBool::new(false));
+        let note = {
+            let came = Arc::clone(&came);
+            move |delivery: &Delivery| {
+                if delivery.key() == Some("both") {
+                    came.lock().unwrap_or_else(PoisonError::into_inner).push(delivery.id().to_string());
+                }
+            }
+        };
+        let (note_down, up) = (note.clone(), Arc::clone(&is_up));
+        let outbox = Outbox::builder()
+            .store(store.clone())
+            .poll(Duration::from_millis(10), Duration::from_millis(100))
+            .on("UP", move |delivery: Delivery| {
+                note(&delivery);
+                async {}
+            })
+            .on("DOWN", move |delivery: Delivery| {
+                let is_up = up.load(Relaxed);
+                if is_up {
+                    note_down(&delivery);
+                }
+                async move { if is_up { Outcome::Delivered } else { Outcome::unavailable("it is down") } }
+            })
+            .start()
+            .await?;
+        let done = |group: &str| {
+            format!(
+                "SELECT CONCAT(COUNT(*), ' ', SUM(retry_count)) FROM outbox_events WHERE status = 'COMPLETED' AND message_group = '{group}'"
+            )
+        };
+        database.until(&done("up"), &["20 0"]).await?;
+        assert!(
+            came.lock().unwrap_or_else(PoisonError::into_inner).is_empty(),
+            "{kind:?}: the head is for the one that is down"
+        );
+        is_up.store(true, Relaxed);
+        database.until(&done("both"), &["40 0"]).await?;
+        outbox.shutdown().await;
+        let expected: Vec<String> = (0..40).map(|n| format!("I{n:02}")).collect();
+        assert_eq!(*came.lock().unwrap_or_else(PoisonError::into_inner), expected, "{kind:?}");
+        store.close().await;
+        database.drop().await?;
+    }
+    Ok(())
+}
