@@ -74,13 +74,13 @@ async fn nothing_of_a_key_is_applied_behind_a_record_that_the_broker_refuses() -
 async fn events_of_a_key_that_go_to_different_topics_wait_for_each_other() -> Checked {
     let (one, two) = (Topic::new(&[]).await?, Topic::new(&[]).await?);
     let mut config = config(&one.name)?;
-    config.topic = config.topic.for_type("Second", &two.name)?.for_type("Nowhere", "not..a/topic")?;
+    config.topic = config.topic.for_type("Second", &two.name)?.for_type("Nowhere", "no-{tenant_id}")?;
     let sink = KafkaSink::new(config)?;
     let batch = [
         delivery(event("First").key("a"))?,
         delivery(event("Second").key("a"))?,
         delivery(event("First").key("a"))?,
-        delivery(event("Nowhere").key("b"))?,
+        delivery(event("Nowhere").key("b").tenant("a/b"))?,
         delivery(event("First").key("b"))?,
         delivery(event("First"))?,
     ];
