@@ -15,28 +15,18 @@ use crate::message;
 pub const BATCH_MAX: RangeInclusive<usize> = 1..=1_000;
 
 /// What the promises of this sink rest on; these properties cannot be set.
-const FIXED: [(&str, &str); 6] = [
+const FIXED: [(&str, &str); 4] = [
     ("acks", "all"),
     ("enable.idempotence", "true"),
-    ("enable.gapless.guarantee", "true"),
-    // With more of them the guarantee does not hold: when the first request of a producer to a partition is refused, the broker knows
-    // nothing of that producer yet, and takes the requests that are on their way behind it (seen with librdkafka 2.12 on Kafka 4.1).
-    ("max.in.flight.requests.per.connection", "1"),
-    // A record that runs out of time would leave a gap behind it that the guarantee does not cover. How long a send may take is
-    // `send_timeout`, and what it gives up goes with its producer.
+    // How long a send may take is `send_timeout`, and what it gives up goes with its producer.
     ("message.timeout.ms", "0"),
     // The client's own log says the name of a property and at times its value.
     ("log.queue", "false"),
 ];
 
 /// Other names of the same properties, and what would make another kind of producer.
-const FIXED_TOO: [&str; 5] = [
-    "request.required.acks",
-    "delivery.timeout.ms",
-    "max.in.flight",
-    "transactional.id",
-    "bootstrap.servers",
-];
+const FIXED_TOO: [&str; 4] =
+    ["request.required.acks", "delivery.timeout.ms", "transactional.id", "bootstrap.servers"];
 
 /// What is set unless a property says otherwise.
 const DEFAULTS: [(&str, &str); 4] = [

@@ -23,9 +23,9 @@
 //!
 //! The key of a record is the event's key, so that the events of a key lie in one partition, in order. The order inside a batch is
 //! [prefix](postrider_core::BatchOrder::Prefix): once an event of a key was not delivered, no later event of that key in the batch was
-//! applied. Inside a topic the producer sees to it (`enable.gapless.guarantee` with one request in flight: when a record fails for good
-//! it stops, and a new one is made); events of one key that go to different topics are sent one after the other. Keys are spread over partitions as Java's client
-//! does it (`murmur2_random`), unless the property `partitioner` says otherwise.
+//! applied. The sink sees to it by itself: of each key one event is sent at a time, whatever topics they go to, and everything else
+//! at once ([`wave`] says why it does not leave that to the producer). Keys are spread over partitions as Java's client does it
+//! (`murmur2_random`), unless the property `partitioner` says otherwise.
 //!
 //! # What a record holds
 //!

@@ -23,7 +23,6 @@ pub(crate) fn of_report(report: Result<(), Code>) -> Fate {
         Code::PurgeQueue
         | Code::PurgeInflight
         | Code::Fatal
-        | Code::GaplessGuarantee
         | Code::OutOfOrderSequenceNumber
         | Code::UnknownProducerId
         | Code::InvalidProducerEpoch

@@ -1,7 +1,7 @@
 //! How a producer is made, when it is over, and what became of each record.
 //!
-//! A producer connects again by itself, but nobody can ask it whether it is connected: it says when all brokers are gone, and when a
-//! failure would break its promise. Either is its end here: what it holds is purged, and the next send has a new one.
+//! A producer connects again by itself, but nobody can ask it whether it is connected: it says when all brokers are gone, and when it
+//! can no longer tell what it has sent. Either is its end here: what it holds is purged, and the next send has a new one.
 
 use std::{
     sync::{

@@ -35,8 +35,8 @@ impl fmt::Debug for KafkaSink {
 enum Went {
     /// Everything in it has its outcome.
     Well,
-    /// A record was refused for good, and the producer stopped over it: what has no outcome is to be sent alone.
-    Stopped,
+    /// A request was refused for what is in it: what has no outcome is to be sent alone.
+    Refused,
     /// The brokers were lost.
     Lost(Outcome),
 }
@@ -67,7 +67,7 @@ impl KafkaSink {
             }
             match self.send_wave(&mut batch, &wave).await {
                 Went::Well => {}
-                Went::Stopped => {
+                Went::Refused => {
                     if let Err(lost) = self.send_alone(&mut batch, wave).await {
                         otherwise = lost;
                         break;
@@ -82,13 +82,11 @@ impl KafkaSink {
         batch.outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| otherwise.clone())).collect()
     }
 
-    /// Each of a wave on its own and in order, so that the one that stops the producer is known, and nothing goes behind it.
+    /// Each of a wave on its own, so that the one that is refused is known.
     async fn send_alone(&self, batch: &mut Batch<'_>, wave: Vec<usize>) -> Result<(), Outcome> {
         for place in wave {
-            // What stands behind a failure is told so, and is no part of any wave any more.
-            if batch.next_wave().contains(&place)
-                && let Went::Lost(outcome) = self.send_wave(batch, &[place]).await
-            {
+            let untold = batch.outcomes.get(place).is_some_and(Option::is_none);
+            if untold && let Went::Lost(outcome) = self.send_wave(batch, &[place]).await {
                 return Err(outcome);
             }
         }
@@ -135,9 +133,9 @@ impl KafkaSink {
             drop(watch);
             return Went::Lost(self.lost(&over.unwrap_or_default()).await);
         }
-        // A producer that has stopped over a record is not used again: the link finds that out.
+        // A producer that has stopped meanwhile is not used again: the link finds that out.
         watch.answered();
-        if suspected { Went::Stopped } else { Went::Well }
+        if suspected { Went::Refused } else { Went::Well }
     }
 
     /// The brokers were lost under what was sent. If one is there, nobody knows what was taken; if none is, they are down.

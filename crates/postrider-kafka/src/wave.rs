@@ -1,9 +1,11 @@
-//! Which events of a batch can be sent at once.
+//! Which events of a batch can be sent at once: one of each key.
 //!
-//! Inside a partition the producer keeps the order, and stops at a failure. Between two topics nobody does: so events of one key that go
-//! to different topics are sent in waves, each after the one before was answered.
+//! librdkafka offers to keep the order behind a failure itself (`enable.gapless.guarantee`), and does not: when the first request of a
+//! producer to a partition is refused, the broker knows nothing of that producer yet and takes the requests that are on their way behind
+//! it, whatever their sequence numbers are (seen with librdkafka 2.12 on Kafka 4.1). So nothing of a key is sent before what stands in front of it
+//! was answered, to whatever topic it goes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{collections::BTreeSet, time::Duration};
 
 use postrider_core::{Delivery, Outcome};
 
@@ -43,21 +45,18 @@ impl<'a> Batch<'a> {
     /// The places of what can be sent now, in order. What stands behind a failure of its key gets its outcome.
     pub(crate) fn next_wave(&mut self) -> Vec<usize> {
         let failed = self.failed();
-        let mut topics: BTreeMap<&str, Option<&str>> = BTreeMap::new();
+        let mut sent = BTreeSet::new();
         let mut wave = Vec::new();
         let places = self.deliveries.iter().zip(&self.records).zip(&mut self.outcomes).enumerate();
         for (place, ((delivery, record), outcome)) in places {
-            let (Some(record), None) = (record, &*outcome) else { continue };
+            let (Some(_), None) = (record, &*outcome) else { continue };
             if let Some(key) = delivery.event.key() {
                 if failed.contains(key) {
                     // It is tried again behind what it stands behind; it has done nothing wrong itself.
-                    *outcome = Some(Outcome::deferred(std::time::Duration::ZERO));
+                    *outcome = Some(Outcome::deferred(Duration::ZERO));
                     continue;
                 }
-                let topic = topics.entry(key).or_insert(Some(&record.topic));
-                if *topic != Some(&record.topic) {
-                    // Nothing of this key goes any more in this wave.
-                    *topic = None;
+                if !sent.insert(key) {
                     continue;
                 }
             }

@@ -42,7 +42,8 @@
 //!   name of the database (`sslmode=verify-full`, `ssl-mode=VERIFY_IDENTITY`)
 //! * `drivers`: what is known of drivers other than sqlx. Each is a feature (`tokio-postgres`, `deadpool-postgres`, `diesel-async`,
 //!   `sea-orm`, `rusqlite`), and its transactions are passed to [`Outbox::write`] like any other
-//! * `file`, `http`, `nats`, `rabbitmq` and `redis`, each a feature: the sinks that events go to; [`format`](mod@format): how they look there
+//! * `file`, `http`, `kafka`, `nats`, `rabbitmq` and `redis`, each a feature: the sinks that events go to; [`format`](mod@format): how
+//!   they look there
 //! * [`store`]: the verbs behind them, for those who write a store of their own
 
 mod connect;
@@ -148,6 +149,12 @@ pub mod file {
 #[cfg(feature = "http")]
 pub mod http {
     pub use postrider_http::*;
+}
+
+/// Kafka as a sink.
+#[cfg(feature = "kafka")]
+pub mod kafka {
+    pub use postrider_kafka::*;
 }
 
 /// NATS JetStream as a sink.
