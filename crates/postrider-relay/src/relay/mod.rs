@@ -23,7 +23,11 @@ use clap::Args as ClapArgs;
 use tracing::info;
 
 use self::source::Running;
-pub(crate) use self::{build::plans, state::States, store::find};
+pub(crate) use self::{
+    build::{outbox_of, plans},
+    state::States,
+    store::find,
+};
 use crate::{
     Verdict,
     config::{self, Config},
