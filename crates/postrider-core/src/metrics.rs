@@ -68,6 +68,10 @@ pub trait Metrics: Send + Sync + 'static {
     fn purged(&self, rows: u64) {
         let _ = rows;
     }
+    /// Events were made due again because whoever had claimed them is gone. Only tables in which a claim is marked have such.
+    fn recovered(&self, events: u64) {
+        let _ = events;
+    }
     /// A sink's breaker opened or closed.
     fn breaker(&self, open: bool) {
         let _ = open;

@@ -169,12 +169,17 @@ impl Engine {
             if lock(&self.shared.buffer).lanes_owned() == 0 && self.left_to_others().await? {
                 return Ok(());
             }
+            // A claim that ran beside a settle says nothing of what that made due: memory must have been empty before it too.
+            let idle = self.is_idle();
             let brought = {
                 let mut pace = self.shared.claim_turn.lock().await;
                 claim::once(&self.shared, &mut pace).await?
             };
-            if !brought.more && self.is_idle() {
+            if idle && !brought.more && self.is_idle() {
                 return Ok(());
+            }
+            if !idle && self.is_idle() {
+                continue;
             }
             // A breaker that opens, or a lane that is lost, is no progress that somebody tells of.
             let _ = tokio::time::timeout(self.shared.settings.poll_min, progress).await;

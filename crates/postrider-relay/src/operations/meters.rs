@@ -73,6 +73,7 @@ struct SourceMeters {
     claim_seconds: Histogram,
     settle_seconds: Histogram,
     cleaned: Counter,
+    recovered: Counter,
     types: Arc<ByType>,
 }
 
@@ -99,6 +100,14 @@ impl SourceMeters {
             let labels = [labels.as_slice(), &[Label::new("queue", queue)]].concat();
             metrics::gauge!("outbox_queue_depth", labels)
         };
+        let work = |kind: &'static str| {
+            metrics::describe_counter!(
+                "outbox_events_by_type_rate_total",
+                "what was done to events, by kind of work"
+            );
+            let labels = [labels.as_slice(), &[Label::new("type", kind)]].concat();
+            metrics::counter!("outbox_events_by_type_rate_total", labels)
+        };
         Self {
             hot_enqueued: counter(
                 "outbox_hot_enqueued_total",
@@ -120,14 +129,8 @@ impl SourceMeters {
             breakers_open: gauge("postrider_breakers_open", "sinks that are taken to be down"),
             claim_seconds: histogram("postrider_claim_seconds", "time of a claim"),
             settle_seconds: histogram("postrider_settle_seconds", "time of a settle"),
-            cleaned: {
-                metrics::describe_counter!(
-                    "outbox_events_by_type_rate_total",
-                    "what was done to events, by kind of work"
-                );
-                let labels = [labels.as_slice(), &[Label::new("type", "cleaned")]].concat();
-                metrics::counter!("outbox_events_by_type_rate_total", labels)
-            },
+            cleaned: work("cleaned"),
+            recovered: work("recovered"),
             types,
         }
     }
@@ -185,6 +188,9 @@ impl Metrics for SourceMeters {
     fn died(&self, event_type: Option<&str>) {
         self.types.died(event_type);
     }
+    fn recovered(&self, events: u64) {
+        self.recovered.increment(events);
+    }
     fn purged(&self, rows: u64) {
         self.cleaned.increment(rows);
         self.purged.increment(rows);
@@ -209,6 +215,7 @@ mod tests {
         other.queue_depths(1, 2);
         shop.claimed(5, Duration::from_millis(2));
         shop.purged(3);
+        shop.recovered(2);
         shop.died(Some("OrderPlaced"));
         let text = meters.render();
         for line in [
@@ -217,6 +224,7 @@ mod tests {
             "outbox_queue_depth{source=\"other\",queue=\"cold\"} 2",
             "postrider_claim_seconds_count{source=\"shop\"} 1",
             "outbox_events_by_type_rate_total{source=\"shop\",type=\"cleaned\"} 3",
+            "outbox_events_by_type_rate_total{source=\"shop\",type=\"recovered\"} 2",
             "outbox_events_rate_total{source=\"shop\",event_type=\"OrderPlaced\",status=\"failed\"} 1",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");

@@ -24,7 +24,7 @@ use tracing::info;
 
 use self::source::Running;
 pub(crate) use self::{
-    build::{Instruments, Plan, plans, settings},
+    build::{Instruments, Plan, outbox_of, plans, settings},
     state::States,
     store::{built_in, find, grants_sql, schema_sql, times},
 };

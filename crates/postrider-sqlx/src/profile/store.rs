@@ -125,7 +125,10 @@ impl Store for ProfileStore {
             let every = shape.profile.recover_every;
             if mind.recovered_at.is_none_or(|at| at.elapsed() >= every) {
                 let after = shape.profile.recover_after;
-                run!(self, "recover events", |tx| recover::recover(shape, tx, &mut mind, lane.lease, after))?;
+                let recovered = run!(self, "recover events", |tx| recover::recover(
+                    shape, tx, &mut mind, lane.lease, after
+                ))?;
+                mind.recovered += recovered;
                 mind.recovered_at = Some(Instant::now());
             }
             let mut looked = None;
