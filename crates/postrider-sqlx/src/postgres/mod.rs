@@ -12,7 +12,7 @@
 //! * `lease`: who may deliver
 //! * `claim/`: what is due, and what may still commit; `row` decodes it
 //! * `settle`: what became of it
-//! * `operate`: what operators see and do
+//! * `operate`, `list`: what operators see and do
 //! * `announce`: waking up other processes
 //! * `error`: what PostgreSQL's states mean, and which of them are worth another try
 
@@ -21,6 +21,7 @@ mod claim;
 pub(crate) mod connect;
 pub(crate) mod error;
 mod lease;
+mod list;
 mod operate;
 #[cfg(test)]
 mod plans;
@@ -46,6 +47,8 @@ use std::{
 use postrider_core::{BoxFuture, ConfigError, Result, Target, tx::Prefix};
 use sqlx::{PgPool, Row as _, postgres::PgConnectOptions};
 
+#[cfg(feature = "profiles")]
+pub(crate) use self::schema::role;
 pub use self::write::PgTx;
 use self::{
     announce::Bell,
