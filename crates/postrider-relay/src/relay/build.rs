@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use postrider::{KeyOrder, Metrics, Outbox, OutboxBuilder, Settings, Store};
+use postrider::{DeadHeads, KeyOrder, Metrics, Outbox, OutboxBuilder, Settings, Store};
 
 use super::{routes, sinks::Sinks};
 use crate::{
@@ -74,6 +74,10 @@ fn settings(plan: &Plan) -> Settings {
     count(&mut settings.queue_bytes, source.queue.bytes.map(|size| size.0));
     if source.order == Some(Order::Ignored) {
         settings.key_order = KeyOrder::Ignored;
+    }
+    // In somebody else's table no key can wait behind a dead event.
+    if source.profile.is_some() {
+        settings.dead_heads = DeadHeads::Skip;
     }
     if let Some(instance) = &config.instance {
         settings.instance.clone_from(instance);
