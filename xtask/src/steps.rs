@@ -62,7 +62,7 @@ fn deny(place: &Place) -> Result<String, String> {
 
 fn services(place: &Place) -> Result<String, String> {
     let variables = place.services.start(place)?;
-    Ok(format!("{} servers", variables.len()))
+    Ok(format!("{} variables name them", variables.len()))
 }
 
 fn tests(place: &Place) -> Result<String, String> {

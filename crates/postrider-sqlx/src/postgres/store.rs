@@ -161,7 +161,7 @@ impl Store for PgStore {
     }
 
     fn announce(&self) {
-        self.0.bell.ring(&self.0.pool);
+        self.0.bell.ring(&self.0.verbs);
     }
 
     fn announced(&self) -> BoxFuture<'_, Result<()>> {

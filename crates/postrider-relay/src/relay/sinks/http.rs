@@ -14,6 +14,7 @@ pub(super) fn batch(sink: &Sink, config: &Http, routes: &[&Route]) -> Result<Htt
         path: config.path.as_deref(),
         paths: &config.paths,
         headers: &config.headers,
+        health_path: config.health_path.as_deref(),
         connect_timeout: config.connect_timeout,
         tls: &config.tls,
     };
@@ -40,6 +41,7 @@ pub(super) fn webhook(sink: &Sink, config: &Webhook, routes: &[&Route]) -> Resul
         path: config.path.as_deref(),
         paths: &config.paths,
         headers: &config.headers,
+        health_path: config.health_path.as_deref(),
         connect_timeout: config.connect_timeout,
         tls: &config.tls,
     };
@@ -62,6 +64,7 @@ struct Place<'a> {
     path: Option<&'a str>,
     paths: &'a BTreeMap<String, String>,
     headers: &'a BTreeMap<String, Secret>,
+    health_path: Option<&'a str>,
     connect_timeout: Option<Span>,
     tls: &'a Tls,
 }
@@ -75,6 +78,9 @@ impl Place<'_> {
         }
         for (name, value) in self.headers {
             endpoint = endpoint.header(name, value.expose());
+        }
+        if let Some(path) = self.health_path {
+            endpoint = endpoint.health_path(path);
         }
         let connect = self.connect_timeout.map_or(endpoint.connect_timeout, |span| span.0);
         let request =
