@@ -68,9 +68,10 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
+        let ended = self.child.try_wait().is_ok_and(|status| status.is_some());
         _ = self.child.kill();
         _ = self.child.wait();
-        if std::thread::panicking() {
+        if std::thread::panicking() && !ended {
             let printed = self.printed();
             let lines: Vec<_> =
                 printed.lines().rev().take(12).map(|line| line.get(..400).unwrap_or(line)).collect();
