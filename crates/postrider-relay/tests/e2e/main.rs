@@ -23,6 +23,7 @@ mod outages;
 mod place;
 mod readme;
 mod relay;
+mod secrets;
 mod server;
 mod spring_outbox;
 mod time;

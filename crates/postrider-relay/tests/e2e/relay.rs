@@ -47,6 +47,12 @@ impl Relay {
         eventually(&format!("{message:?} is logged"), found).await
     }
 
+    /// The address of health and metrics.
+    pub(crate) async fn operations(&self) -> String {
+        let fields = self.until_logged("health and metrics").await;
+        fields["address"].as_str().unwrap().to_owned()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
