@@ -102,8 +102,8 @@ impl Engine {
     /// Checks the parts, takes the lanes that are free, and starts to deliver.
     pub async fn start(parts: Parts) -> Result<Self> {
         parts.settings.check()?;
-        check_dead_heads(&parts)?;
         let routes = Arc::new(parts.routes.build()?);
+        check_dead_heads(&parts.settings, &*parts.store, &routes)?;
         let mut rng = Rng::seeded(parts.settings.seed);
         let lease_rng = rng.fork();
         let shared = Arc::new(Shared {
@@ -419,10 +419,10 @@ async fn until(stop: CancellationToken, task: impl Future<Output = ()>) {
     }
 }
 
-/// For builders: an engine without a store has nothing to do.
 /// A key cannot wait behind a dead event where the store has no room to say so.
-fn check_dead_heads(parts: &Parts) -> Result<(), ConfigError> {
-    if parts.settings.dead_heads == DeadHeads::Skip || parts.store.features().keeps.dead_heads {
+fn check_dead_heads(settings: &Settings, store: &dyn Store, routes: &RouteTable) -> Result<(), ConfigError> {
+    let blocks = settings.dead_heads == DeadHeads::Block || routes.any_blocks();
+    if !blocks || store.features().keeps.dead_heads {
         return Ok(());
     }
     Err(ConfigError::OutOfRange {
@@ -432,6 +432,7 @@ fn check_dead_heads(parts: &Parts) -> Result<(), ConfigError> {
     })
 }
 
+/// For builders: an engine without a store has nothing to do.
 pub(crate) fn missing_store() -> ConfigError {
     ConfigError::Missing { what: "store", hint: "give the builder one with store(...)" }
 }

@@ -6,11 +6,11 @@ use postrider_core::{
     BoxFuture, EventId, Result, Store, Target,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        Seq, Settled, Settlement, Stats,
+        ListedEvent, Listing, Seq, Settled, Settlement, Stats, TypeCount,
     },
 };
 
-use super::{Inner, PgStore, claim, error, lease, operate, schema, session::Session, settle};
+use super::{Inner, PgStore, claim, error, lease, list, operate, schema, session::Session, settle};
 
 /// A verb of one statement: runs it on the session and ends that.
 macro_rules! verb {
@@ -144,6 +144,14 @@ impl Store for PgStore {
         verb!(self.run, "count events", operate, |session| operate::stats(operate, &mut session))
     }
 
+    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {
+        verb!(self.run, "list events", shape, |session| list::list(shape, &mut session, listing))
+    }
+
+    fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>> {
+        verb!(self.run, "count events", shape, |session| list::count_by_type(shape, &mut session, types))
+    }
+
     fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {
         verb!(self.run, "look for an event", operate, |session| operate::status(operate, &mut session, id))
     }
@@ -153,7 +161,7 @@ impl Store for PgStore {
     }
 
     fn announce(&self) {
-        self.0.bell.ring(&self.0.pool);
+        self.0.bell.ring(&self.0.verbs);
     }
 
     fn announced(&self) -> BoxFuture<'_, Result<()>> {

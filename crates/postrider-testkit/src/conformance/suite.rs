@@ -156,6 +156,11 @@ macro_rules! delivery_conformance {
                 status_names_each_state_on_the_way
                 a_purge_takes_old_delivered_events_in_batches
             }
+            listing {
+                events_are_listed_in_pages_both_ways
+                a_list_tells_shelves_keys_and_types_apart
+                events_are_counted_by_type
+            }
         }
     };
 }

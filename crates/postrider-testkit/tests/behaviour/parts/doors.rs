@@ -11,8 +11,8 @@ use std::{
 use postrider::{
     BoxFuture, EventId, Result, Store, StoreError, StoreErrorKind, Target,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Seq,
-        Settled, Settlement, Stats,
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
+        ListedEvent, Listing, Seq, Settled, Settlement, Stats, TypeCount,
     },
 };
 
@@ -154,6 +154,14 @@ impl Store for Doors {
 
     fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
         self.inner.dead(after, limit)
+    }
+
+    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {
+        self.inner.list(listing)
+    }
+
+    fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>> {
+        self.inner.count_by_type(types)
     }
 
     fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {

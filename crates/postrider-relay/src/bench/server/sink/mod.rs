@@ -42,7 +42,6 @@ use crate::{
     config::{self, Config},
     failure::Failure,
     folder::TemporaryFolder,
-    operations::Meters,
     relay,
 };
 
@@ -125,7 +124,7 @@ pub(super) async fn measure(
 async fn ours(database: &Database, config: &Config, count: u64) -> Result<f64, Failure> {
     let settled = Settled::all_of(count);
     let started = Instant::now();
-    let plans = relay::plans(config.clone(), &Meters::new()?)?;
+    let plans = relay::plans(config.clone(), &relay::Instruments::idle()?)?;
     let mut plan = plans.into_iter().next().ok_or_else(|| Failure::usage("no source is switched on"))?;
     plan.metrics = settled.clone();
     let outbox = relay::outbox_of(&plan, database.store()).start().await?;
