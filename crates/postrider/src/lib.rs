@@ -54,7 +54,7 @@ pub use postrider_core::{
     Event, EventBuilder, EventError, EventId, EventType, Fate, GLOBAL_AGGREGATE, Health, Interceptor,
     IntoEvent, IntoOutcome, Metrics, Outcome, OwnedTx, Pattern, Payload, Result, RetryPolicy, SchemaError,
     Sink, SinkTraits, Source, Store, StoreError, StoreErrorKind, Target, Timestamp, TraceContext, TxSource,
-    WriteHook, event, format, handler, id, interceptor, metrics, rng, sink, store,
+    WriteHook, event, format, handler, id, interceptor, metrics, named, rng, sink, store,
 };
 pub use postrider_engine::{
     DeadHeads, Engine, KeyOrder, Outbox, OutboxBuilder, Parts, Receipt, Receipts, Route, RouteSettings,

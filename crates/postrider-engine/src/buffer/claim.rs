@@ -17,11 +17,20 @@ impl Buffer {
     ) -> Option<Plan> {
         // Settles that commit from here on may name an earlier moment than the claim will.
         self.due_at = None;
+        self.forget_pauses();
+        if self.pauses.stop() {
+            // Nobody waits for room: there will be a wake-up when it is over.
+            self.starved_since = None;
+            return None;
+        }
         let room = self.room(settings, now)?;
         // What was let go comes first: it may stand before what lies in a backlog.
         let main = from_bottom || self.main_turn || self.has_again();
         let backlog = if main { None } else { self.next_backlog(settings) };
         self.main_turn = backlog.is_some();
+        if backlog.is_none() {
+            self.go_round_before_passing();
+        }
         let lanes = match backlog {
             Some(slot) => self.backlog_lanes(slot, now),
             None => self.main_lanes(settings, now, from_bottom),
@@ -157,6 +166,17 @@ impl Buffer {
         count
     }
 
+    /// A claim that passes nothing over may leave a due event that is in memory where it is: the next round meets it. Claims that pass rows over go
+    /// no further rounds, so the first of them begins one.
+    fn go_round_before_passing(&mut self) {
+        let passes = self.has_exceptions();
+        if passes && !self.passes {
+            let lanes: Vec<Lane> = self.lanes.keys().copied().collect();
+            lanes.into_iter().for_each(|lane| self.wait_from_start(lane));
+        }
+        self.passes = passes;
+    }
+
     /// Looks at all waiting events of a lane again, those included that were passed over.
     pub(super) fn wait_from_start(&mut self, lane: Lane) {
         if let Some(owned) = self.lanes.get_mut(&lane) {
@@ -215,8 +235,13 @@ impl Buffer {
     }
 
     /// Whether something was passed over and is still in the table.
-    pub(crate) fn is_behind(&self) -> bool {
+    pub(crate) fn has_passed_over(&self) -> bool {
         !lock(&self.behind).is_empty()
+    }
+
+    /// Whether something was passed over that is not paused.
+    pub(crate) fn is_behind(&self) -> bool {
+        lock(&self.behind).slots_after(0).any(|slot| !self.pauses.holds(slot))
     }
 
     /// A waiting event is due at this moment. True if none was known to be due earlier.

@@ -12,7 +12,7 @@
 //! * `lease`: who may deliver
 //! * `claim/`: what is due, and what may still commit; `row` decodes it
 //! * `settle`: what became of it
-//! * `operate`: what operators see and do
+//! * `operate`: what operators see and do; `pause`: what they have told to wait
 //! * `announce`: waking up other processes
 //! * `error`: what PostgreSQL's states mean, and which of them are worth another try
 
@@ -22,6 +22,7 @@ pub(crate) mod connect;
 pub(crate) mod error;
 mod lease;
 mod operate;
+mod pause;
 #[cfg(test)]
 mod plans;
 mod row;
@@ -85,6 +86,7 @@ struct Inner {
     claim: statement::Twice<claim::Statements>,
     settle: statement::Twice<settle::Statements>,
     operate: operate::Statements,
+    pause: pause::Statements,
 }
 
 /// How a verb runs.
@@ -188,6 +190,7 @@ impl PgStoreBuilder {
             claim: statement::Twice::new(&shape, claim::Statements::new),
             settle: statement::Twice::new(&shape, settle::Statements::new),
             operate: operate::Statements::new(&shape),
+            pause: pause::Statements::new(&shape),
             shape,
         })))
     }

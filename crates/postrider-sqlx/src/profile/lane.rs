@@ -7,7 +7,7 @@ use postrider_core::{
     store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Seq, Taken, Token},
 };
 
-use super::{db::Tx, mind::Mind, recover, shape::Shape};
+use super::{db::Tx, mind::Mind, pause, recover, shape::Shape};
 
 /// The number of the lane.
 pub(super) const LANE: Lane = 0;
@@ -26,7 +26,7 @@ struct Row {
 }
 
 /// The SQL of our own tables.
-pub(super) fn tables(shape: &Shape) -> [String; 2] {
+pub(super) fn tables(shape: &Shape) -> [String; 3] {
     let (lane, dead) = (shape.ours("lane"), shape.ours("dead"));
     let kind = shape.kind;
     let (text, time) = kind.pick(
@@ -43,6 +43,7 @@ pub(super) fn tables(shape: &Shape) -> [String; 2] {
             "CREATE TABLE IF NOT EXISTS {dead} (source {text} NOT NULL, event_id {id} NOT NULL, attempts int NOT NULL, \
              error text NOT NULL, dead_at {time} NOT NULL, PRIMARY KEY (source, event_id))"
         ),
+        pause::table(shape),
     ]
 }
 
@@ -52,7 +53,7 @@ pub(super) async fn migrate(shape: &Shape, tx: &mut Tx) -> sqlx::Result<()> {
         // Two who create the same table at once would fail; any number that others do not use will do.
         tx.fetch(shape.sql("SELECT pg_advisory_xact_lock(7308332171)::text")).await?;
     }
-    for (name, create) in ["lane", "dead"].into_iter().zip(tables(shape)) {
+    for (name, create) in ["lane", "dead", "pause"].into_iter().zip(tables(shape)) {
         // Whoever may not create tables may still use those that are there.
         if !exists(shape, tx, name).await? {
             tx.execute(shape.sql(create)).await?;
