@@ -210,7 +210,15 @@ impl Behind {
 
     /// The lane is no longer ours.
     pub(super) fn forget_lane(&mut self, lane: Lane) {
-        self.slots.values_mut().for_each(|places| _ = places.remove(&lane));
+        self.keep_lanes(|other| other != lane);
+    }
+
+    /// Forgets all other lanes.
+    pub(super) fn keep_lanes(&mut self, ours: impl Fn(Lane) -> bool) {
+        if self.slots.is_empty() {
+            return;
+        }
+        self.slots.values_mut().for_each(|places| places.retain(|lane, _| ours(*lane)));
         self.slots.retain(|_, places| !places.is_empty());
         self.tidy();
     }

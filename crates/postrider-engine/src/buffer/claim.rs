@@ -210,6 +210,9 @@ impl Buffer {
 
     pub(super) fn end_claim(&mut self) {
         self.claiming = false;
+        // It may have passed something over in a lane that was lost meanwhile: a backlog that nobody can read would stand before all others.
+        let ours = |lane: Lane| self.lanes.get(&lane).is_some_and(|owned| !owned.draining);
+        lock(&self.behind).keep_lanes(ours);
         self.passed += u64::from(std::mem::take(&mut self.passing));
         self.held_meanwhile.clear();
         self.tracked.remove_settled();
@@ -256,5 +259,30 @@ impl Buffer {
     /// When the next waiting event is due, as far as is known.
     pub(crate) fn due_at(&self) -> Option<Instant> {
         self.due_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postrider_core::store::Token;
+
+    use super::*;
+    use crate::Routes;
+
+    #[test]
+    fn what_a_claim_passes_over_in_a_lane_that_is_lost_meanwhile_stands_in_nobodys_way() {
+        let routes = Arc::new(Routes::new().on("A", async |_| ()).on("B", async |_| ()).build().unwrap());
+        let (settings, now) = (Settings::default(), Instant::now());
+        let mut buffer = Buffer::new(&routes, &settings);
+        let [kept, lost] = [0, 1].map(|lane| Lease { lane, token: Token { epoch: 1, nonce: 1 } });
+        for lease in [kept, lost] {
+            buffer.own(Taken { lease, suspect_to: 0 }, now + Duration::from_secs(60));
+        }
+        let plan = buffer.begin_claim(&settings, &routes, now, false).unwrap();
+        buffer.lose(lost);
+        lock(&buffer.behind).note_probe(1, lost.lane, 5, None);
+        lock(&buffer.behind).note_probe(2, kept.lane, 6, None);
+        buffer.claim_failed(&plan);
+        assert_eq!(buffer.next_backlog(&settings), Some(2));
     }
 }
