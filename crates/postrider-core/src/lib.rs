@@ -38,7 +38,7 @@ pub use id::EventId;
 pub use interceptor::Interceptor;
 pub use metrics::Metrics;
 pub use pattern::Pattern;
-pub use retry::{Backoff, RetryPolicy};
+pub use retry::{Backoff, BackoffTerms, RetryPolicy};
 pub use sink::{
     BatchOrder, Delivery, Health, IntoOutcome, Outcome, Sink, SinkTraits, Source, handler, named,
 };

@@ -24,6 +24,11 @@ pub trait Metrics: Send + Sync + 'static {
     fn failed(&self) {}
     /// An event went dead.
     fn dead(&self) {}
+    /// An event of this type is to go dead; none if what is in its row is no event. Told when that is decided: what a lost lease refuses
+    /// to write is told too, and [`dead`](Metrics::dead) counts only what was written.
+    fn died(&self, event_type: Option<&str>) {
+        let _ = event_type;
+    }
     /// Events in memory, by the queue that they came through.
     fn queue_depths(&self, hot: u64, cold: u64) {
         let _ = (hot, cold);
@@ -62,6 +67,10 @@ pub trait Metrics: Send + Sync + 'static {
     /// Rows of delivered events were deleted because their retention ended.
     fn purged(&self, rows: u64) {
         let _ = rows;
+    }
+    /// Events were made due again because whoever had claimed them is gone. Only tables in which a claim is marked have such.
+    fn recovered(&self, events: u64) {
+        let _ = events;
     }
     /// A sink's breaker opened or closed.
     fn breaker(&self, open: bool) {

@@ -83,6 +83,32 @@ impl Backoff {
         self.jitter = false;
         self
     }
+
+    /// What it is made of, for those who show it or change a part of it.
+    ///
+    /// ```
+    /// use postrider_core::Backoff;
+    /// let terms = Backoff::default().without_cap().terms();
+    /// assert_eq!((terms.base.as_millis(), terms.multiplier, terms.max, terms.jitter), (200, 2.0, None, true));
+    /// ```
+    pub fn terms(&self) -> BackoffTerms {
+        let max = Some(self.max).filter(|max| *max < Duration::MAX);
+        BackoffTerms { base: self.base, multiplier: self.multiplier, max, jitter: self.jitter }
+    }
+}
+
+/// What a [`Backoff`] is made of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct BackoffTerms {
+    /// The first delay.
+    pub base: Duration,
+    /// What each delay is multiplied by to give the next.
+    pub multiplier: f64,
+    /// The longest delay, before jitter, if there is one.
+    pub max: Option<Duration>,
+    /// Whether there is a random factor.
+    pub jitter: bool,
 }
 
 impl RetryPolicy for Backoff {

@@ -60,6 +60,36 @@ impl TraceContext {
     pub fn trace_id(&self) -> &str {
         self.traceparent.get(3..35).unwrap_or_default()
     }
+
+    /// The 16 hexadecimal digits that name the span.
+    pub fn span_id(&self) -> &str {
+        self.traceparent.get(36..52).unwrap_or_default()
+    }
+
+    /// Whether its spans are recorded.
+    pub fn is_sampled(&self) -> bool {
+        let flags = self.traceparent.get(53..55).and_then(|flags| u8::from_str_radix(flags, 16).ok());
+        flags.is_some_and(|flags| flags & 1 == 1)
+    }
+
+    /// The context of a further span of this trace, whose parent is this one's span.
+    ///
+    /// ```
+    /// use postrider_core::TraceContext;
+    /// let context = TraceContext::new("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", None)?;
+    /// let child = context.child(0x1234);
+    /// assert_eq!(child.traceparent(), "00-0af7651916cd43dd8448eb211c80319c-0000000000001234-01");
+    /// assert!(child.is_sampled());
+    /// # Ok::<(), postrider_core::EventError>(())
+    /// ```
+    #[must_use]
+    pub fn child(&self, span_id: u64) -> Self {
+        // Zero would be no span.
+        let span_id = span_id.max(1);
+        let flags = self.traceparent.get(53..55).unwrap_or("00");
+        let traceparent = format!("00-{}-{span_id:016x}-{flags}", self.trace_id());
+        Self { traceparent, tracestate: self.tracestate.clone() }
+    }
 }
 
 impl fmt::Display for TraceContext {

@@ -124,6 +124,9 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     let mut claimed = claimed?;
     claimed.lost.extend(lost);
     mark_sent(shared, &mut claimed).await?;
+    if claimed.recovered > 0 {
+        shared.metrics.recovered(claimed.recovered);
+    }
     let lag = Buffer::oldest(&claimed).map_or(Duration::ZERO, |created_at| claimed.now.since(created_at));
     let (returned, next_due) = (claimed.events.len(), claimed.next_due);
     let lost = !claimed.lost.is_empty();

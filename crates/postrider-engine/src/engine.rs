@@ -111,8 +111,8 @@ impl Engine {
     /// Checks the parts, takes the lanes that are free, and starts to deliver.
     pub async fn start(parts: Parts) -> Result<Self> {
         parts.settings.check()?;
-        check_dead_heads(&parts)?;
         let routes = Arc::new(parts.routes.build()?);
+        check_dead_heads(&parts.settings, &*parts.store, &routes)?;
         let mut rng = Rng::seeded(parts.settings.seed);
         let lease_rng = rng.fork();
         let mut buffer = Buffer::new(&routes, &parts.settings);
@@ -195,12 +195,17 @@ impl Engine {
             if lock(&self.shared.buffer).lanes_owned() == 0 && self.left_to_others().await? {
                 return Ok(());
             }
+            // A claim that ran beside a settle says nothing of what that made due: memory must have been empty before it too.
+            let idle = self.is_idle();
             let brought = {
                 let mut pace = self.shared.claim_turn.lock().await;
                 claim::once(&self.shared, &mut pace).await?
             };
-            if !brought.more && self.is_idle() {
+            if idle && !brought.more && self.is_idle() {
                 return Ok(());
+            }
+            if !idle && self.is_idle() {
+                continue;
             }
             // A breaker that opens, or a lane that is lost, is no progress that somebody tells of.
             let _ = tokio::time::timeout(self.shared.settings.poll_min, progress).await;
@@ -454,10 +459,10 @@ async fn until(stop: CancellationToken, task: impl Future<Output = ()>) {
     }
 }
 
-/// For builders: an engine without a store has nothing to do.
 /// A key cannot wait behind a dead event where the store has no room to say so.
-fn check_dead_heads(parts: &Parts) -> Result<(), ConfigError> {
-    if parts.settings.dead_heads == DeadHeads::Skip || parts.store.features().keeps.dead_heads {
+fn check_dead_heads(settings: &Settings, store: &dyn Store, routes: &RouteTable) -> Result<(), ConfigError> {
+    let blocks = settings.dead_heads == DeadHeads::Block || routes.any_blocks();
+    if !blocks || store.features().keeps.dead_heads {
         return Ok(());
     }
     Err(ConfigError::OutOfRange {
@@ -467,6 +472,7 @@ fn check_dead_heads(parts: &Parts) -> Result<(), ConfigError> {
     })
 }
 
+/// For builders: an engine without a store has nothing to do.
 pub(crate) fn missing_store() -> ConfigError {
     ConfigError::Missing { what: "store", hint: "give the builder one with store(...)" }
 }

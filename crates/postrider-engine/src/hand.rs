@@ -105,6 +105,9 @@ impl<'a> InHand<'a> {
 
     /// The outcome of an event, to be settled.
     pub(crate) fn settle(&mut self, item: Item, change: Change) {
+        if matches!(change, Change::Dead { .. }) {
+            self.shared.metrics.died(item.cargo.as_ref().ok().map(|event| event.event_type()));
+        }
         self.verdicts.push(item.lease, item.key_number, item.along, judge::settlement(item, change));
     }
 

@@ -335,6 +335,11 @@ impl RouteTable {
         self.settings.get(route?)
     }
 
+    /// Whether a dead event of one of them is to hold up its key.
+    pub(crate) fn any_blocks(&self) -> bool {
+        self.settings.iter().any(|route| route.dead_heads == Some(crate::DeadHeads::Block))
+    }
+
     pub(crate) fn receiver(&self, route: RouteId) -> Option<ReceiverId> {
         self.receivers.get(route).copied()
     }

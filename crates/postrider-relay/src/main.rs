@@ -5,6 +5,7 @@
 //! * `config/`: the configuration of a relay
 //! * `relay/`: what delivers as it says
 //! * `operations/`: logs, health and metrics
+//! * `traces/`: spans of deliveries
 //! * `commands/`: what operators ask and do, a file each
 //! * `demo/`: a small shop with an outbox, and the verdict on it
 //! * `bench/`: what is measured, one file each
@@ -20,10 +21,11 @@ mod operations;
 mod relay;
 mod signal;
 mod terminal;
+mod traces;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
@@ -36,7 +38,10 @@ const LOG_VARIABLE: &str = "POSTRIDER_LOG";
 #[command(
     name = "postrider",
     version,
-    after_help = "Exit status: 0 well; 1 it ran and the verdict is bad; 2 usage or configuration; 3 something could \
+    after_help = "See it work:       postrider demo\n\
+                  Begin to deliver:  postrider init, check --connect, run; each reads postrider.yaml, or --config FILE\n\
+                  Look after it:     postrider status, events --follow, why, dead; each has --json for programs\n\n\
+                  Exit status: 0 well; 1 it ran and the verdict is bad; 2 usage or configuration; 3 something could \
                   not be reached.\nLogs go to stderr; POSTRIDER_LOG says which (error, warn, info, debug, or \
                   postrider_engine=debug)."
 )]
@@ -49,11 +54,14 @@ struct CommandLine {
 enum Command {
     Demo(demo::Args),
     Run(relay::Args),
+    Init(commands::init::Args),
     Check(commands::check::Args),
     Status(commands::status::Args),
+    Events(commands::events::Args),
     Why(commands::why::Args),
     Dead(commands::dead::Args),
     Bench(bench::Args),
+    Completions(commands::completions::Args),
 }
 
 /// What a subcommand that ran has to say.
@@ -89,11 +97,14 @@ fn run(command: Command) -> Result<Verdict, Failure> {
     match command {
         Command::Demo(args) => runtime.block_on(demo::run(args)),
         Command::Run(args) => runtime.block_on(relay::run(args)),
+        Command::Init(args) => runtime.block_on(commands::init::run(args)),
         Command::Check(args) => runtime.block_on(commands::check::run(args)),
         Command::Status(args) => runtime.block_on(commands::status::run(args)),
+        Command::Events(args) => runtime.block_on(commands::events::run(args)),
         Command::Why(args) => runtime.block_on(commands::why::run(args)),
         Command::Dead(args) => runtime.block_on(commands::dead::run(args)),
         Command::Bench(args) => runtime.block_on(bench::run(args)),
+        Command::Completions(args) => Ok(commands::completions::run(&args, &mut CommandLine::command())),
     }
 }
 
@@ -109,7 +120,7 @@ fn log_to_stderr(default: &str) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::CommandFactory as _;
 
     #[test]
     fn the_command_line_is_put_together_without_contradictions() {

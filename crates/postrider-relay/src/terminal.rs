@@ -34,6 +34,11 @@ impl Terminal {
         }
     }
 
+    /// Whether a program reads stdout.
+    pub(crate) fn is_for_programs(self) -> bool {
+        self.json
+    }
+
     /// Lines that can be drawn again, if somebody watches.
     pub(crate) fn canvas(self) -> Option<Canvas> {
         (!self.json && stdout().is_terminal()).then_some(Canvas { drawn: 0 })
@@ -91,7 +96,24 @@ pub(crate) fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Tab
     table
 }
 
+/// A text that somebody else wrote, so that it cannot move the cursor or change colours: control characters are spelled out.
+pub(crate) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { plain.extend(c.escape_default()) } else { plain.push(c) }
+    }
+    plain
+}
+
 /// An error, to stderr.
 pub(crate) fn complain(error: &impl Display) {
     let _ = writeln!(stderr(), "error: {error}");
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn text_of_others_moves_no_cursor() {
+        assert_eq!(super::plain("a\u{1b}[31m\nü"), "a\\u{1b}[31m\\nü");
+    }
 }

@@ -60,3 +60,76 @@ fn only_what_is_named_is_measured_and_each_round_is_told_if_rounds_are_asked_for
     }
     assert!(!stdout.contains("hot") && !stdout.contains("round 3"), "{stdout}");
 }
+
+/// The URL of a server that tests run on.
+fn server(name: &str) -> Result<String, String> {
+    let variable = format!("POSTRIDER_TEST_{name}_URL");
+    std::env::var(&variable).map_err(|_| format!("{variable} is not set: see `cargo xtask services env`"))
+}
+
+#[test]
+fn the_relay_is_measured_from_a_server_to_every_kind_of_sink() {
+    for sink in [
+        "http".to_owned(),
+        server("KAFKA").unwrap(),
+        server("NATS").unwrap(),
+        server("RABBITMQ").unwrap(),
+        server("REDIS").unwrap(),
+    ] {
+        let run = postrider()
+            .args([
+                "bench",
+                "--quick",
+                "--json",
+                "--only",
+                "sink",
+                "--store",
+                &server("POSTGRES").unwrap(),
+                "--sink",
+                &sink,
+            ])
+            .output()
+            .unwrap();
+        assert_eq!(run.status.code(), Some(0), "{run:?}");
+        let counted = Counted::of(&run);
+        for name in ["sink_to_limit", "sink_events_per_s", "sink_drain_per_s", "sink_producer_per_s"] {
+            assert!(counted.number(name) > 0.0, "{name}: {counted:?}");
+        }
+    }
+}
+
+#[test]
+fn the_relay_is_measured_as_a_process_of_its_own() {
+    let run = postrider()
+        .args([
+            "bench",
+            "--quick",
+            "--json",
+            "--only",
+            "relay",
+            "--store",
+            &server("POSTGRES").unwrap(),
+            "--sink",
+            "http",
+        ])
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    let counted = Counted::of(&run);
+    for name in ["backlog_rss_mib", "first_delivery_s", "idle_rss_mib", "idle_cpu"] {
+        assert!(counted.number(name) > 0.0, "{name}: {counted:?}");
+    }
+}
+
+#[test]
+fn what_needs_a_sink_says_so() {
+    let run = postrider().args(["bench", "--only", "sink"]).output().unwrap();
+    assert_eq!(run.status.code(), Some(2), "{run:?}");
+    assert!(texts(&run).1.contains("sink can only be measured with --store and --sink"), "{run:?}");
+    let run = postrider()
+        .args(["bench", "--store", &server("POSTGRES").unwrap(), "--sink", "smoke://here"])
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(2), "{run:?}");
+    assert!(texts(&run).1.contains("kafka://host:port"), "{run:?}");
+}

@@ -48,13 +48,14 @@
 
 mod connect;
 
-pub use connect::{Connected, connect};
+pub use connect::{ConnectOptions, Connected, connect};
 pub use postrider_core::{
-    AggregateType, Backoff, BatchOrder, BlockingCallerTx, BoxFuture, CallerTx, ConfigError, Delivery, Error,
-    Event, EventBuilder, EventError, EventId, EventType, Fate, GLOBAL_AGGREGATE, Health, Interceptor,
-    IntoEvent, IntoOutcome, Metrics, Outcome, OwnedTx, Pattern, Payload, Result, RetryPolicy, SchemaError,
-    Sink, SinkTraits, Source, Store, StoreError, StoreErrorKind, Target, Timestamp, TraceContext, TxSource,
-    WriteHook, event, format, handler, id, interceptor, metrics, named, rng, sink, store,
+    AggregateType, Backoff, BackoffTerms, BatchOrder, BlockingCallerTx, BoxFuture, CallerTx, ConfigError,
+    Delivery, Error, Event, EventBuilder, EventError, EventId, EventType, Fate, GLOBAL_AGGREGATE, Health,
+    Interceptor, IntoEvent, IntoOutcome, Metrics, Outcome, OwnedTx, Pattern, Payload, Result, RetryPolicy,
+    SchemaError, Sink, SinkTraits, Source, Store, StoreError, StoreErrorKind, Target, Timestamp,
+    TraceContext, TxSource, WriteHook, event, format, handler, id, interceptor, metrics, named, rng, sink,
+    store, tx::Prefix,
 };
 pub use postrider_engine::{
     DeadHeads, Engine, KeyOrder, Outbox, OutboxBuilder, Parts, Receipt, Receipts, Route, RouteSettings,

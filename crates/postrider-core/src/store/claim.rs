@@ -193,6 +193,8 @@ pub struct Claimed {
     pub more: bool,
     /// How long until the next waiting event is due.
     pub next_due: Option<Duration>,
+    /// Events that were made due again since the last claim, because whoever had claimed them is gone.
+    pub recovered: u64,
     /// The database's clock when it read.
     pub now: Timestamp,
 }

@@ -11,6 +11,7 @@
 mod claim;
 mod features;
 mod lane;
+mod list;
 mod operate;
 mod pause;
 mod settle;
@@ -18,6 +19,7 @@ mod settle;
 pub use claim::{Admission, Claim, Claimed, ClaimedEvent, Glance, LaneClaim, Position, Trail, Undecodable};
 pub use features::{Defaults, Features, Keeps};
 pub use lane::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Taken, Token};
+pub use list::{Bookmark, ListFrom, ListedEvent, Listing, Shelf, TypeCount};
 pub use operate::{DeadLetter, EventStatus, Hold, HoldReason, Stats};
 pub use pause::{PAUSES_MAX, Pause, Paused, SUBJECT_CHARS_MAX, Subject, too_many_pauses};
 pub use settle::{Change, Settled, Settlement};
@@ -109,6 +111,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// How much of everything there is.
     fn stats(&self) -> BoxFuture<'_, Result<Stats>>;
+
+    /// A page of the events of a shelf, the oldest of them first. What is under way shows as it was when it was claimed.
+    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>>;
+
+    /// How many events that are not delivered there are of each type: the types with most of them first, at most so many types. It
+    /// reads all of them.
+    fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>>;
 
     /// Where one event is.
     fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>>;

@@ -299,6 +299,7 @@ impl Reading<'_> {
             lost,
             more,
             next_due: self.waiting.iter().filter_map(|waiting| waiting.next_due(self.tables)).min(),
+            recovered: 0,
             now: self.now,
             events: self.events,
         }

@@ -9,7 +9,7 @@
 //!
 //! * `tables` and `lane`: rows, and the sets of each lane that a claim reads; `rows`, `ids` and `seqs` are how they are kept
 //! * `tx`: transactions, which events enter through
-//! * `claim` with its `streams`, `settle`, `lease`, `operate`, `pause`: the verbs
+//! * `claim` with its `streams`, `settle`, `lease`, `operate`, `list`, `pause`: the verbs
 //! * `aids`: what only tests want to see or do
 
 mod aids;
@@ -19,6 +19,7 @@ mod hash;
 mod ids;
 mod lane;
 mod lease;
+mod list;
 mod operate;
 mod pause;
 mod row;
@@ -43,7 +44,8 @@ use postrider_core::{
     BoxFuture, EventId, Result, Store, Target, Timestamp,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        Pause, Paused, Seq, Settled, Settlement, Stats, Subject, too_many_pauses,
+        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        too_many_pauses,
     },
     tx::{Dialect, LaneHints, Prefix},
 };
@@ -207,6 +209,14 @@ impl Store for MemoryStore {
 
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
         self.answer(|tables, now| operate::stats(tables, now))
+    }
+
+    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {
+        self.answer(|tables, _| list::list(tables, listing))
+    }
+
+    fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>> {
+        self.answer(|tables, _| list::count_by_type(tables, types))
     }
 
     fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {

@@ -13,7 +13,7 @@ use postrider_core::{
 use super::{
     hash::lane_of,
     lane::Held,
-    row::{Row, Status},
+    row::{Row, Status, id_of},
     tables::Tables,
 };
 
@@ -70,10 +70,11 @@ pub(super) fn purge(tables: &mut Tables, before: Timestamp, limit: usize) -> u64
     let mut count = 0;
     while count < limit as u64 {
         let Some(oldest) = tables.done.first_entry().filter(|oldest| oldest.key().0 <= before) else { break };
-        let ((done_at, _), id) = oldest.remove_entry();
+        let ((done_at, _), kept) = oldest.remove_entry();
+        let id = id_of(&kept.content);
         // The id may have been written and delivered once more since.
-        if tables.done_ids.get(&id) == Some(&done_at) {
-            tables.done_ids.remove(&id);
+        if tables.done_ids.get(id) == Some(&done_at) {
+            tables.done_ids.remove(id);
         }
         count += 1;
     }
@@ -118,7 +119,7 @@ pub(super) fn why(tables: &Tables, key: &str) -> Option<Hold> {
     })
 }
 
-fn status_of(row: &Row) -> EventStatus {
+pub(super) fn status_of(row: &Row) -> EventStatus {
     match row.status {
         Status::Dead => EventStatus::Dead {
             attempts: row.attempts,

@@ -50,6 +50,44 @@ pub(super) struct Row {
     pub(super) last_error: Option<Box<str>>,
 }
 
+/// What is kept of a delivered one.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) content: Result<Event, Box<Broken>>,
+    pub(super) attempts: u32,
+    pub(super) created_at: Timestamp,
+}
+
+impl From<Row> for Kept {
+    fn from(row: Row) -> Self {
+        Self { content: row.content, attempts: row.attempts, created_at: row.created_at }
+    }
+}
+
+/// The id of what is in a row.
+pub(super) fn id_of(content: &Result<Event, Box<Broken>>) -> &EventId {
+    match content {
+        Ok(event) => event.id(),
+        Err(broken) => &broken.undecodable.id,
+    }
+}
+
+/// Its key.
+pub(super) fn key_of(content: &Result<Event, Box<Broken>>) -> Option<&Arc<str>> {
+    match content {
+        Ok(event) => event.shared_key(),
+        Err(broken) => broken.undecodable.key.as_ref(),
+    }
+}
+
+/// Its type.
+pub(super) fn type_of(content: &Result<Event, Box<Broken>>) -> &str {
+    match content {
+        Ok(event) => event.event_type(),
+        Err(broken) => &broken.event_type,
+    }
+}
+
 impl Row {
     /// A new row, which is due at once.
     pub(super) fn new(content: Result<Event, Box<Broken>>, lanes: u32, now: Timestamp) -> Self {
@@ -69,24 +107,15 @@ impl Row {
     }
 
     pub(super) fn id(&self) -> &EventId {
-        match &self.content {
-            Ok(event) => event.id(),
-            Err(broken) => &broken.undecodable.id,
-        }
+        id_of(&self.content)
     }
 
     pub(super) fn key(&self) -> Option<&Arc<str>> {
-        match &self.content {
-            Ok(event) => event.shared_key(),
-            Err(broken) => broken.undecodable.key.as_ref(),
-        }
+        key_of(&self.content)
     }
 
     pub(super) fn event_type(&self) -> &str {
-        match &self.content {
-            Ok(event) => event.event_type(),
-            Err(broken) => &broken.event_type,
-        }
+        type_of(&self.content)
     }
 
     pub(super) fn aggregate_type(&self) -> &str {

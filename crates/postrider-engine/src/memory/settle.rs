@@ -63,7 +63,7 @@ fn apply(tables: &mut Tables, settlement: &Settlement, retention: Duration, now:
         Change::Done => {
             if let Some(row) = tables.remove(seq).filter(|_| !retention.is_zero()) {
                 tables.done_ids.insert(row.id().clone(), now);
-                tables.done.insert((now, seq), row.id().clone());
+                tables.done.insert((now, seq), row.into());
             }
             None
         }

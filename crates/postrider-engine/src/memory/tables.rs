@@ -13,7 +13,7 @@ use postrider_core::{
 use super::{
     hash::FixedMap,
     lane::LaneTable,
-    row::{Row, Status},
+    row::{Kept, Row, Status},
     rows::Rows,
 };
 
@@ -23,7 +23,7 @@ pub(super) struct Tables {
     /// Dead ones among them.
     pub(super) dead: BTreeSet<Seq>,
     /// Delivered ones that are kept, the oldest first.
-    pub(super) done: BTreeMap<(Timestamp, Seq), EventId>,
+    pub(super) done: BTreeMap<(Timestamp, Seq), Kept>,
     pub(super) done_ids: FixedMap<EventId, Timestamp>,
     /// What transactions wrote beside their events.
     pub(super) business: BTreeMap<String, String>,

@@ -18,7 +18,12 @@ impl Resident {
             Failure::unreachable(format!("cannot read {STATUS}"), &error)
                 .hint("memory is measured as Linux tells it; run this benchmark there")
         })?;
-        Self::parse(&status)
+        Self::of(&status)
+    }
+
+    /// What the file of some process says.
+    pub(super) fn of(status: &str) -> Result<Self, Failure> {
+        Self::parse(status)
             .ok_or_else(|| Failure::unusable(format!("{STATUS} does not say VmRSS and VmHWM in kB")))
     }
 

@@ -37,6 +37,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 
+    /// Measure the relay from the server of --store to this sink: kafka://host:port, amqp://…, nats://…, redis://…, http://…, or http
+    /// alone for a server that answers at once
+    #[arg(long, value_name = "URL", requires = "store")]
+    sink: Option<String>,
+
     /// How many rounds to take the median of; each is printed then [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
@@ -83,15 +88,42 @@ enum Bench {
     Paced,
     /// With --store: from the return of a commit to the handler, by a wake-up in the process and by NOTIFY
     Wake,
+    /// With --store and --sink: from the server to the sink; against draining the server and then sending with the bare client
+    Sink,
+    /// With --store and --sink: a relay's memory with a million pending events and no receiver, its first delivery, and what it takes
+    /// when it has nothing to do
+    Relay,
+}
+
+/// What a benchmark measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    /// This process and its files.
+    Here,
+    /// A server.
+    Server,
+    /// The relay, from a server to a sink.
+    Relay,
+}
+
+impl Subject {
+    /// How it is asked for.
+    fn options(self) -> &'static str {
+        match self {
+            Self::Here => "without --store",
+            Self::Server => "with --store and without --sink",
+            Self::Relay => "with --store and --sink",
+        }
+    }
 }
 
 impl Bench {
-    /// Whether it is one of a server's, or one of this process and its files.
-    fn runs_on(self, server: bool) -> bool {
+    fn runs_on(self, subject: Subject) -> bool {
         match self {
-            Self::Drain => true,
-            Self::Wal | Self::Beside | Self::Paced | Self::Wake => server,
-            Self::Backlog | Self::Engine | Self::Write | Self::Hot | Self::Claim => !server,
+            Self::Drain => subject != Subject::Relay,
+            Self::Wal | Self::Beside | Self::Paced | Self::Wake => subject == Subject::Server,
+            Self::Sink | Self::Relay => subject == Subject::Relay,
+            Self::Backlog | Self::Engine | Self::Write | Self::Hot | Self::Claim => subject == Subject::Here,
         }
     }
 }
@@ -126,17 +158,24 @@ async fn measure(args: &Args, terminal: Terminal) -> Result<Vec<Figure>, Failure
     let scale = if args.quick { Scale::Quick } else { Scale::Full };
     let rounds = args.rounds.map_or(scale.pick(5, 1), u64::from);
     let rounds = Rounds::new(rounds as usize, args.rounds.is_some(), terminal);
-    let server = args.store.is_some();
-    if let Some(other) = args.only.iter().find(|bench| !bench.runs_on(server)) {
-        let (name, way) = (other.to_possible_value(), if server { "without" } else { "with" });
+    let subject = match (&args.store, &args.sink) {
+        (None, _) => Subject::Here,
+        (Some(_), None) => Subject::Server,
+        (Some(_), Some(_)) => Subject::Relay,
+    };
+    if let Some(other) = args.only.iter().find(|bench| !bench.runs_on(subject)) {
+        let subjects = [Subject::Here, Subject::Server, Subject::Relay];
+        let ways = subjects.into_iter().filter(|subject| other.runs_on(*subject)).map(Subject::options);
+        let name = other.to_possible_value();
         let name = name.as_ref().map_or("it", |value| value.get_name());
-        return Err(Failure::usage(format!("{name} can only be measured {way} --store")));
+        let ways = ways.collect::<Vec<_>>().join(", or ");
+        return Err(Failure::usage(format!("{name} can only be measured {ways}")));
     }
     let wanted =
-        |bench: &&Bench| bench.runs_on(server) && (args.only.is_empty() || args.only.contains(bench));
+        |bench: &&Bench| bench.runs_on(subject) && (args.only.is_empty() || args.only.contains(bench));
     let wanted: Vec<Bench> = Bench::value_variants().iter().filter(wanted).copied().collect();
     if let Some(url) = &args.store {
-        return server::measure(url, &wanted, scale, rounds).await;
+        return server::measure(url, args.sink.as_deref(), &wanted, scale, rounds).await;
     }
     let mut figures = Vec::new();
     for bench in wanted {
@@ -147,7 +186,7 @@ async fn measure(args: &Args, terminal: Terminal) -> Result<Vec<Figure>, Failure
             Bench::Write => write::measure(scale, rounds).await?,
             Bench::Hot => hot::measure(scale, rounds).await?,
             Bench::Claim => claim::measure(scale, rounds).await?,
-            Bench::Wal | Bench::Beside | Bench::Paced | Bench::Wake => Vec::new(),
+            _ => Vec::new(),
         });
     }
     Ok(figures)

@@ -6,13 +6,14 @@ use clap::Args as ClapArgs;
 use postrider::{Health, sink::error_chain};
 use serde_json::{Map, Value, json};
 
+use super::comes_to::ComesTo;
 use crate::{
     Verdict,
-    config::{self, Config, Effective, Overrides},
+    config::{self, Config},
     failure::Failure,
-    operations::Meters,
     relay,
     terminal::{Terminal, table},
+    traces,
 };
 
 /// How long a source or a sink may take to answer.
@@ -42,12 +43,15 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         return Ok(Verdict::Good);
     }
     let config = config::load(&args.config).map_err(Failure::configuration)?;
-    let plans = relay::plans(config.clone(), &Meters::new()?)?;
+    traces::check(config.operations.traces.as_ref())?;
+    let plans = relay::plans(config.clone(), &relay::Instruments::idle()?)?;
     let mut answer = Map::new();
     answer.insert("configuration".to_owned(), json!(config));
-    answer.insert("routes".to_owned(), routes_json(&config));
+    let comes_to = ComesTo::of(&config, &plans)?;
+    comes_to.answer(&mut answer);
     terminal.say(shown(&config)?);
-    terminal.say(routes_table(&config));
+    terminal.say(comes_to.sources());
+    terminal.say(comes_to.routes());
     let mut verdict = Verdict::Good;
     if args.connect {
         let mut found = table(["", "name", "answer", "promises"], &[]);
@@ -98,50 +102,18 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
 
 /// The configuration as it was understood, in its own words, without secrets.
 fn shown(config: &Config) -> Result<String, Failure> {
-    serde_saphyr::to_string(config)
+    let mut value = json!(config);
+    leave_out_nulls(&mut value);
+    serde_saphyr::to_string(&value)
         .map_err(|error| Failure::unreachable("the configuration cannot be shown", &error))
 }
 
-fn each_route(config: &Config) -> impl Iterator<Item = (&str, &config::Route, Effective)> {
-    config.sources.iter().flat_map(move |(name, source)| {
-        source.routes.iter().map(move |route| {
-            (name.as_str(), route, Effective::of(config, source, route, &Overrides::default()))
-        })
-    })
-}
-
-fn routes_table(config: &Config) -> comfy_table::Table {
-    let mut routes =
-        table(["source", "event type", "sink", "attempts", "backoff", "batch", "dead heads"], &[3, 5]);
-    for (source, route, effective) in each_route(config) {
-        let backoff = &effective.backoff;
-        let growth = if backoff.enabled {
-            format!("{} × {}", backoff.delay, backoff.multiplier)
-        } else {
-            backoff.delay.to_string()
-        };
-        routes.add_row([
-            source.to_owned(),
-            route.event_type.value.clone(),
-            route.sink.value.clone(),
-            effective.attempts.to_string(),
-            growth,
-            effective.batch.map_or_else(|| "the sink's".to_owned(), |batch| batch.to_string()),
-            format!("{:?}", effective.dead_heads).to_lowercase(),
-        ]);
+/// What is not set says nothing, and what holds then is in the tables below.
+fn leave_out_nulls(value: &mut Value) {
+    if let Value::Object(map) = value {
+        map.retain(|_, value| !value.is_null());
+        map.values_mut().for_each(leave_out_nulls);
+    } else if let Value::Array(list) = value {
+        list.iter_mut().for_each(leave_out_nulls);
     }
-    routes
-}
-
-fn routes_json(config: &Config) -> Value {
-    let routes = each_route(config).map(|(source, route, effective)| {
-        json!({
-            "source": source,
-            "event_type": route.event_type,
-            "aggregate_type": route.aggregate_type,
-            "sink": route.sink,
-            "effective": effective,
-        })
-    });
-    Value::Array(routes.collect())
 }

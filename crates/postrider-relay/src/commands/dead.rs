@@ -5,11 +5,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use postrider::{EventId, Store, store::DeadLetter};
 use serde_json::{Map, Value, json};
 
-use super::target::{Outbox, Target};
+use super::{
+    target::{Outbox, Target},
+    which::Which,
+};
 use crate::{
     Verdict,
     failure::Failure,
-    terminal::{Terminal, table},
+    terminal::{Terminal, plain, table},
 };
 
 /// Most dead letters that are looked at or changed at once.
@@ -54,23 +57,6 @@ enum Action {
     },
 }
 
-#[derive(ClapArgs, Clone, Default)]
-struct Which {
-    /// Only those of this type
-    #[arg(long, value_name = "TYPE")]
-    event_type: Option<String>,
-    /// Only those of this key
-    #[arg(long)]
-    key: Option<String>,
-}
-
-impl Which {
-    fn fits(&self, letter: &DeadLetter) -> bool {
-        self.event_type.as_ref().is_none_or(|wanted| *wanted == letter.event_type)
-            && self.key.as_ref().is_none_or(|wanted| Some(wanted) == letter.key.as_ref())
-    }
-}
-
 #[derive(ClapArgs)]
 #[group(id = "chosen", required = true, multiple = true, args = ["ids", "all", "event_type", "key"])]
 struct Chosen {
@@ -110,13 +96,13 @@ async fn list(terminal: Terminal, outbox: &Outbox, which: &Which, limit: usize) 
     let mut rows = table(["id", "type", "key", "attempts", "blocks", "since", "error"], &[3]);
     for letter in &letters {
         rows.add_row([
-            letter.id.as_str(),
-            &letter.event_type,
-            letter.key.as_deref().unwrap_or("-"),
-            &letter.attempts.to_string(),
-            if letter.blocks { "its key" } else { "-" },
-            &letter.created_at.to_string(),
-            &cut(&letter.error),
+            plain(letter.id.as_str()),
+            plain(&letter.event_type),
+            plain(letter.key.as_deref().unwrap_or("-")),
+            letter.attempts.to_string(),
+            if letter.blocks { "its key" } else { "-" }.to_owned(),
+            letter.created_at.to_string(),
+            cut(&letter.error),
         ]);
     }
     terminal.say(rows);
@@ -134,7 +120,7 @@ async fn show(terminal: Terminal, outbox: &Outbox, id: &str) -> Result<Verdict, 
     let mut rows = table(["", ""], &[]);
     let Value::Object(fields) = of(&letter) else { return Ok(Verdict::Good) };
     for (name, value) in &fields {
-        rows.add_row([name.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned)]);
+        rows.add_row([name.clone(), value.as_str().map_or_else(|| value.to_string(), plain)]);
     }
     terminal.say(rows);
     terminal.answer(fields);
@@ -186,7 +172,7 @@ async fn change(
 /// The dead letters that are meant, the oldest first.
 async fn letters(store: &dyn Store, chosen: &Chosen, limit: usize) -> Result<Vec<DeadLetter>, Failure> {
     let wanted = |letter: &DeadLetter| {
-        chosen.which.fits(letter)
+        chosen.which.fits(&letter.event_type, letter.key.as_deref())
             && (chosen.ids.is_empty() || chosen.ids.iter().any(|id| *id == letter.id.as_str()))
     };
     let (mut found, mut after) = (Vec::new(), 0);
@@ -223,9 +209,9 @@ fn answer(word: &str, count: u64) -> Map<String, Value> {
 /// The beginning of an error, for a table.
 fn cut(error: &str) -> String {
     const CHARS_MAX: usize = 80;
-    let line = error.lines().next().unwrap_or_default();
+    let line = plain(error.lines().next().unwrap_or_default());
     match line.char_indices().nth(CHARS_MAX) {
         Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
-        None => line.to_owned(),
+        None => line,
     }
 }

@@ -1,7 +1,13 @@
 //! What operators ask and do, a file each.
 
 pub(crate) mod check;
+mod comes_to;
+pub(crate) mod completions;
 pub(crate) mod dead;
+pub(crate) mod events;
+pub(crate) mod init;
+mod shelves;
 pub(crate) mod status;
 mod target;
+mod which;
 pub(crate) mod why;

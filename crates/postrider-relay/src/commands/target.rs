@@ -30,6 +30,9 @@ pub(crate) struct Target {
     /// The database, without a configuration; best by the variable, which no list of processes shows
     #[arg(long, global = true, env = "POSTRIDER_URL", hide_env_values = true, value_name = "URL")]
     url: Option<String>,
+    /// What the names of the tables at that URL begin with, where it is not postrider_
+    #[arg(long, global = true, value_name = "PREFIX", requires = "url")]
+    prefix: Option<String>,
 }
 
 /// An outbox that was found.
@@ -64,9 +67,10 @@ impl Target {
         Ok(found)
     }
 
-    fn sources(&self) -> Result<Vec<Named>, Failure> {
+    /// What the configuration says of all sources that are meant. Nobody is asked for anything.
+    pub(crate) fn sources(&self) -> Result<Vec<Named>, Failure> {
         if let Some(url) = &self.url {
-            let text = serde_json::json!({ "url": url, "routes": [] });
+            let text = serde_json::json!({ "url": url, "routes": [], "prefix": self.prefix });
             let source = serde_json::from_value(text)
                 .map_err(|error| Failure::unreachable("the URL cannot be used", &error))?;
             return Ok(vec![Named { name: "outbox".to_owned(), source }]);
@@ -94,13 +98,15 @@ impl Target {
     }
 }
 
-struct Named {
-    name: String,
-    source: config::Source,
+/// A source, and what it is called.
+pub(crate) struct Named {
+    pub(crate) name: String,
+    pub(crate) source: config::Source,
 }
 
 impl Named {
-    async fn connect(self) -> Result<Outbox, Failure> {
+    /// Reaches its database.
+    pub(crate) async fn connect(self) -> Result<Outbox, Failure> {
         let found = relay::find(&self.source)
             .await
             .map_err(|error| Failure::from(error).of(&format!("the source `{}`", self.name)))?;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{
     Config, Overrides, Problem, Route, Sink, Source,
     problem::{listed, nearest},
-    sink::KINDS,
+    sink::{FormatName, KINDS, SinkKind},
     source::{Column, Profile, System},
 };
 
@@ -50,8 +50,29 @@ fn check_sink(name: &str, sink: &Sink, say: &mut impl FnMut(Problem)) {
             say(Problem::new(format!("`{setting}` of the sink `{name}` is 0")).hint("it must be at least 1"));
         }
     }
+    check_format(name, sink, say);
     if sink.timeout.is_some_and(|timeout| timeout.0.is_zero()) {
         say(Problem::new(format!("`timeout` of the sink `{name}` is 0s")).hint("it must be more"));
+    }
+}
+
+/// A setting that a kind of sink has no use for is refused: whoever wrote it expects something of it.
+fn check_format(name: &str, sink: &Sink, say: &mut impl FnMut(Problem)) {
+    let [kind] = sink.kinds()[..] else { return };
+    match (kind, sink.format) {
+        (SinkKind::File(_) | SinkKind::Stdout, format) if format != FormatName::Raw => {
+            say(Problem::new(format!("the sink `{name}` is a `{}` and has a `format`", kind.name()))
+                .hint("it writes lines of JSON of its own: leave `format` out"));
+        }
+        (SinkKind::Http(_), FormatName::CloudEventsBinary) => {
+            say(Problem::new(format!("the format of the sink `{name}` is `cloud-events-binary`"))
+                .hint("a batch has no headers for each event: say `cloud-events-structured`, or make it a `webhook`"));
+        }
+        _ => {}
+    }
+    if sink.cloud_events_source.is_some() && sink.format == FormatName::Raw {
+        say(Problem::new(format!("the sink `{name}` has a `cloud_events_source` and its format is `raw`"))
+            .hint("say `format: cloud-events-structured`, or leave `cloud_events_source` out"));
     }
 }
 
@@ -74,6 +95,11 @@ fn check_source(config: &Config, name: &str, source: &Source, say: &mut impl FnM
         }
     }
     check_overrides(&format!("`defaults` of the source `{name}`"), &source.defaults, say);
+    if let Some(prefix) = &source.prefix
+        && let Err(error) = postrider::Prefix::new(&prefix.value)
+    {
+        say(Problem::new(format!("`prefix` of the source `{name}`: {error}")).at(prefix));
+    }
     if let Some(profile) = &source.profile {
         check_profile(name, source, profile, say);
     }
@@ -88,6 +114,15 @@ fn check_route(config: &Config, source: &str, route: &Route, say: &mut impl FnMu
             None => format!("sinks that there are: {}", listed(known)),
         };
         say(Problem::new(format!("there is no sink `{}`", sink.value)).at(sink).hint(hint));
+    }
+    let writes_lines = |sink: &Sink| sink.file.is_some() || sink.stdout.is_some();
+    if route.topic.is_some() && config.sinks.get(&sink.value).is_some_and(writes_lines) {
+        say(Problem::new(format!(
+            "a route of `{source}` has a `topic`, and its sink `{}` has none",
+            sink.value
+        ))
+        .at(sink)
+        .hint("a file and standard output are one place each: leave `topic` out"));
     }
     for (what, pattern) in
         [("event_type", Some(&route.event_type)), ("aggregate_type", route.aggregate_type.as_ref())]
@@ -121,9 +156,26 @@ fn check_overrides(place: &str, overrides: &Overrides, say: &mut impl FnMut(Prob
 }
 
 fn check_profile(name: &str, source: &Source, profile: &Profile, say: &mut impl FnMut(Problem)) {
-    if source.prefix.is_some() {
-        say(Problem::new(format!("the source `{name}` has a `profile` and a `prefix`"))
-            .hint("the prefix is for Postrider's own tables; what stands beside somebody else's is named by `profile.beside`"));
+    for (setting, given, instead) in [
+        (
+            "prefix",
+            source.prefix.is_some(),
+            "; what stands beside somebody else's is named by `profile.beside`",
+        ),
+        ("lanes", source.lanes.is_some(), "; from others' one instance delivers at a time"),
+        ("pooled", source.pooled.is_some(), "; others' are delivered from without a pooler"),
+    ] {
+        if given {
+            say(Problem::new(format!("the source `{name}` has a `profile` and `{setting}`"))
+                .hint(format!("`{setting}` is for Postrider's own tables{instead}")));
+        }
+    }
+    if let Some(both) = profile.without.iter().find(|column| profile.columns.contains_key(column)) {
+        let both = both.name();
+        say(Problem::new(format!(
+            "the profile of the source `{name}` has a column for `{both}` and is without it"
+        ))
+        .hint(format!("leave `{both}` out of `columns` or out of `without`")));
     }
     let custom = profile.system == System::Custom;
     let missing = |column| custom && !profile.columns.contains_key(&column);

@@ -2,12 +2,40 @@
 
 use std::time::Duration;
 
+use postrider::store::Defaults;
 use serde::Serialize;
 
 use super::{
     Config, Overrides, Route, Source, Span,
     route::{DeadHeads, Longest},
 };
+
+/// What is built in for a source: what a relay takes for its own tables, or what the system has whose table it is.
+#[derive(Debug, Clone)]
+pub(crate) struct BuiltIn {
+    pub(crate) defaults: Defaults,
+    pub(crate) dead_heads: DeadHeads,
+}
+
+impl BuiltIn {
+    /// For Postrider's own tables: of every setting the usual, but for the two in which a relay differs from a library.
+    pub(crate) fn own() -> Self {
+        Self {
+            defaults: Defaults {
+                poll_max: Duration::from_secs(1),
+                claim_batch: 500,
+                max_attempts: 10,
+                retry: postrider::Backoff::default(),
+            },
+            dead_heads: DeadHeads::Block,
+        }
+    }
+
+    /// For the table of a system with these defaults. No key waits behind a dead event there: there is no room to say so.
+    pub(crate) fn of_system(defaults: Defaults) -> Self {
+        Self { defaults, dead_heads: DeadHeads::Skip }
+    }
+}
 
 /// What holds for one route.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -32,24 +60,33 @@ pub(crate) struct EffectiveBackoff {
 
 impl Effective {
     /// What holds for a route: what it says itself, else its source, else the file, else what is built in.
-    pub(crate) fn of(config: &Config, source: &Source, route: &Route, built_in: &Overrides) -> Self {
-        let said = [&route.overrides(), &source.defaults, &config.defaults, built_in];
-        let backoffs = || said.iter().filter_map(|level| level.backoff.as_ref());
-        let of_backoff = EffectiveBackoff {
-            enabled: backoffs().find_map(|level| level.enabled).unwrap_or(true),
-            delay: backoffs().find_map(|level| level.delay).unwrap_or(Span(Duration::from_millis(200))),
-            multiplier: backoffs().find_map(|level| level.multiplier).unwrap_or(2.0),
-            max: backoffs()
-                .find_map(|level| level.max)
-                .unwrap_or(Longest::Wait(Span(Duration::from_secs(60)))),
-            jitter: backoffs().find_map(|level| level.jitter).unwrap_or(true),
-        };
+    pub(crate) fn of(config: &Config, source: &Source, route: &Route, built_in: &BuiltIn) -> Self {
+        let said = [&route.overrides(), &source.defaults, &config.defaults];
         Self {
-            batch: said.iter().find_map(|level| level.batch),
-            pace: said.iter().find_map(|level| level.pace),
-            attempts: said.iter().find_map(|level| level.attempts).unwrap_or(10),
-            backoff: of_backoff,
-            dead_heads: said.iter().find_map(|level| level.dead_heads).unwrap_or(DeadHeads::Block),
+            batch: first(&said, |level| level.batch),
+            pace: first(&said, |level| level.pace),
+            attempts: first(&said, |level| level.attempts).unwrap_or(built_in.defaults.max_attempts),
+            backoff: EffectiveBackoff::of(&said, &built_in.defaults),
+            dead_heads: first(&said, |level| level.dead_heads).unwrap_or(built_in.dead_heads),
         }
     }
+}
+
+impl EffectiveBackoff {
+    fn of(said: &[&Overrides], defaults: &Defaults) -> Self {
+        let usual = defaults.retry.terms();
+        Self {
+            enabled: first(said, |level| level.backoff.as_ref()?.enabled).unwrap_or(true),
+            delay: first(said, |level| level.backoff.as_ref()?.delay).unwrap_or(Span(usual.base)),
+            multiplier: first(said, |level| level.backoff.as_ref()?.multiplier).unwrap_or(usual.multiplier),
+            max: first(said, |level| level.backoff.as_ref()?.max)
+                .unwrap_or_else(|| usual.max.map_or(Longest::None, |max| Longest::Wait(Span(max)))),
+            jitter: first(said, |level| level.backoff.as_ref()?.jitter).unwrap_or(usual.jitter),
+        }
+    }
+}
+
+/// What the innermost level says that says anything.
+fn first<T>(levels: &[&Overrides], of: impl Fn(&Overrides) -> Option<T>) -> Option<T> {
+    levels.iter().find_map(|level| of(level))
 }

@@ -31,9 +31,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::{
-    effective::{Effective, EffectiveBackoff},
+    effective::{BuiltIn, Effective, EffectiveBackoff},
     load::load,
-    operations::{Log, LogFormat, Operations},
+    operations::{Gauges, Log, LogFormat, Operations, Traces},
     placed::Placed,
     problem::{Problem, Problems},
     reference::reference,

@@ -1,11 +1,14 @@
 //! What operators see: logs, health and metrics.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Secret, Span, yes};
+use super::{Secret, SecretUrl, Span, Tls, yes};
 
 /// What is logged, and how. `POSTRIDER_LOG` in the environment has the last word on the level.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -42,8 +45,32 @@ pub(crate) struct Operations {
     pub(crate) listen: SocketAddr,
     /// The bearer token that every request must carry, those to `/health/live` and `/health/ready` excepted.
     pub(crate) token: Option<Secret>,
-    /// Gauges that count rows of the outbox: what they say, and how long it is kept before the database is asked again. Off by default.
+    /// Gauges that count rows of the outbox: `outbox_events`, `outbox_events_by_status`, `outbox_events_by_event_type_and_status`,
+    /// `postrider_dead_events`, `postrider_dead_events_by_event_type`.
     pub(crate) gauges: Gauges,
+    /// Where spans go. Off by default.
+    pub(crate) traces: Option<Traces>,
+}
+
+/// Spans by OpenTelemetry: one for each attempt to deliver an event whose writer's trace is recorded, as a child of the span that wrote it.
+/// What the sink sends carries the `traceparent` of that span, so that the receiver's spans are its children.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Traces {
+    /// An OTLP receiver by HTTP, such as `http://localhost:4318`; `/v1/traces` is added unless it ends in that. It must take JSON.
+    pub(crate) endpoint: SecretUrl,
+    /// The name of the service. Default `postrider`.
+    #[serde(default)]
+    pub(crate) service: Option<String>,
+    /// Further headers of every request.
+    #[serde(default)]
+    pub(crate) headers: BTreeMap<String, Secret>,
+    /// How long a request may take. Default 10s.
+    #[serde(default)]
+    pub(crate) timeout: Option<Span>,
+    /// TLS for `https://`.
+    #[serde(default)]
+    pub(crate) tls: Tls,
 }
 
 impl Default for Operations {
@@ -53,17 +80,19 @@ impl Default for Operations {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9465),
             token: None,
             gauges: Gauges::default(),
+            traces: None,
         }
     }
 }
 
-/// Gauges that the database is asked for.
+/// Gauges that the database is asked for. Counting reads all that is not delivered. `pending` are those that wait, `in_process` those that
+/// this relay is sending. Two hundred event types are told apart; further ones are `(other)`.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Gauges {
-    /// Whether rows are counted at all.
+    /// Whether rows are counted at all. Default `false`.
     pub(crate) enabled: bool,
-    /// How long a count is kept; `0s` asks at every scrape.
+    /// How long a count is kept; `0s` asks at every scrape. Default 60s.
     pub(crate) cache: Span,
 }
 

@@ -54,7 +54,8 @@ impl Route {
     }
 }
 
-/// What can be said for all routes, for those of a source, and for one; what is not said is inherited, also within `backoff`.
+/// What can be said for all routes, for those of a source, and for one; what is not said is inherited, also within `backoff`. What is
+/// said nowhere is as the system has it whose table it is.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Overrides {
@@ -62,11 +63,11 @@ pub(crate) struct Overrides {
     pub(crate) batch: Option<usize>,
     /// Least time between two sends of a route. Default none.
     pub(crate) pace: Option<Span>,
-    /// Attempts before an event is dead. Default 10.
+    /// Attempts before an event is dead. Default 10; in the tables of `flowcatalyst` and `spring-outbox` 4, as they have three retries.
     pub(crate) attempts: Option<u32>,
     /// How long a failed event waits.
     pub(crate) backoff: Option<Backoff>,
-    /// What a dead event does to its key. Default `block`; `skip` in tables that others designed.
+    /// What a dead event does to its key. Default `block`; `skip` in tables that others designed, which have no room for the other.
     pub(crate) dead_heads: Option<DeadHeads>,
 }
 
@@ -76,13 +77,13 @@ pub(crate) struct Overrides {
 pub(crate) struct Backoff {
     /// `false`: always `delay`. Default `true`.
     pub(crate) enabled: Option<bool>,
-    /// The first wait. Default 200ms.
+    /// The first wait. Default 200ms; `flowcatalyst` 0s, `spring-outbox` 10s.
     pub(crate) delay: Option<Span>,
-    /// By how much it grows. Default 2.
+    /// By how much it grows. Default 2; `flowcatalyst` 1, `spring-outbox` 3.
     pub(crate) multiplier: Option<f64>,
-    /// The longest wait; `none` for no limit. Default 60s.
+    /// The longest wait; `none` for no limit. Default 60s; `flowcatalyst` and `spring-outbox` none.
     pub(crate) max: Option<Longest>,
-    /// Whether waits are spread at random. Default `true`.
+    /// Whether waits are spread at random. Default `true`; `flowcatalyst` and `spring-outbox` `false`.
     pub(crate) jitter: Option<bool>,
 }
 

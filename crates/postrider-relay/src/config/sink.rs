@@ -200,7 +200,9 @@ pub(crate) struct Kafka {
     /// The topic of single event types.
     #[serde(default)]
     pub(crate) topics: BTreeMap<String, String>,
-    /// Further properties of librdkafka, such as `security.protocol` or `sasl.password`. They are never printed.
+    /// Further properties of librdkafka, such as `security.protocol` or `sasl.password`. They are never printed. TLS is `security.protocol`
+    /// with `ssl` or `sasl_ssl`, `ssl.ca.location`, `ssl.certificate.location` and `ssl.key.location`, in a relay that was built with the
+    /// feature `kafka-tls`.
     #[serde(default)]
     pub(crate) properties: BTreeMap<String, Secret>,
 }
@@ -267,7 +269,7 @@ pub(crate) struct Redis {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
-    /// Lines are added to it; it is created if it is missing, its folder is not.
+    /// Lines are added to it; it is created if it is missing, its folder is not. To rotate it, rename it and send the relay a SIGHUP.
     pub(crate) path: PathBuf,
     /// Whether a batch is on the disk before it counts as delivered. Default `true`.
     #[serde(default = "yes")]

@@ -14,14 +14,24 @@ pub(crate) struct Source {
     /// Whether it is in use.
     #[serde(default = "yes")]
     pub(crate) enabled: bool,
-    /// The database: `postgres://`, `mysql://`, `mariadb://`, `sqlite:` or a path.
+    /// The database: `postgres://`, `mysql://`, `mariadb://`, `sqlite:` or a path. TLS is asked for with parameters:
+    /// `?sslmode=verify-full&sslrootcert=FILE&sslcert=FILE&sslkey=FILE` for PostgreSQL,
+    /// `?ssl-mode=VERIFY_IDENTITY&ssl-ca=FILE&ssl-cert=FILE&ssl-key=FILE` for MySQL and MariaDB. Without a file of certificates to trust,
+    /// those of the operating system are.
     pub(crate) url: SecretUrl,
     /// The table, if somebody else designed it. Without it, Postrider's own.
     #[serde(default)]
     pub(crate) profile: Option<Profile>,
     /// What the names of Postrider's own tables begin with. Default `postrider_`.
     #[serde(default)]
-    pub(crate) prefix: Option<String>,
+    pub(crate) prefix: Option<Placed>,
+    /// How many lanes Postrider's own tables are made with: at most so many instances deliver at once. Default what is there, and 64
+    /// where nothing is; SQLite has one. Another number than what is there is refused unless the outbox is empty.
+    #[serde(default)]
+    pub(crate) lanes: Option<u32>,
+    /// Whether a pooler such as PgBouncer, in transaction mode, stands before PostgreSQL. Default: it is found out.
+    #[serde(default)]
+    pub(crate) pooled: Option<bool>,
     /// Whether Postrider's own tables are created or upgraded at the start. Default `true`.
     #[serde(default = "yes")]
     pub(crate) migrate: bool,
@@ -33,13 +43,14 @@ pub(crate) struct Source {
     /// Pauses between looks at the table.
     #[serde(default)]
     pub(crate) poll: Poll,
-    /// Most events that one claim reads. Default 500.
+    /// Most events that one claim reads. Default 500; with a `profile`, that of its system (`outbox-java` 200, `spring-outbox` 50).
     #[serde(default)]
     pub(crate) claim_batch: Option<usize>,
     /// How long a lease holds; another instance takes over after it. Default 15s.
     #[serde(default)]
     pub(crate) lease: Option<Span>,
-    /// How long delivered events are kept in Postrider's own tables. Default 1h; `0s` deletes them at once.
+    /// How long delivered events are kept. Default 1h; `0s` deletes them at once. In tables that others designed they stay, but for
+    /// `spring-outbox`, whose own program deletes them too, and `debezium`, where they are deleted at once.
     #[serde(default)]
     pub(crate) retention: Option<Span>,
     /// Most of what is in memory.
@@ -57,9 +68,10 @@ pub(crate) struct Source {
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Poll {
-    /// The shortest. Default 20ms.
+    /// The shortest. Default 20ms, or `max` where that is less.
     pub(crate) min: Option<Span>,
-    /// The longest, reached when nothing comes. Default 1s.
+    /// The longest, reached when nothing comes. Default 1s; with a `profile`, that of its system (`outbox-java` 5s,
+    /// `spring-outbox` 2s).
     pub(crate) max: Option<Span>,
 }
 
@@ -94,19 +106,23 @@ pub(crate) struct Profile {
     /// Columns, by what they hold, where they are called otherwise than there.
     #[serde(default)]
     pub(crate) columns: BTreeMap<Column, Placed>,
+    /// What its table has no column for, though that system's has one by default.
+    #[serde(default)]
+    pub(crate) without: Vec<Column>,
     /// How statuses are spelled, for a `custom` table.
     #[serde(default)]
     pub(crate) statuses: Option<Statuses>,
-    /// The type of every event, where no column says it.
+    /// The type of every event, where no column says it. Default `event`.
     #[serde(default)]
     pub(crate) event_type: Option<String>,
-    /// What orders events whose key is null.
+    /// What orders events whose key is null. Default nothing; `flowcatalyst` a key of the name `default`.
     #[serde(default)]
     pub(crate) null_key: Option<NullKey>,
-    /// How old a row must be to be claimed, because that system may be delivering it itself.
+    /// How old a row must be to be claimed, because that system may be delivering it itself. Default 0s; `outbox-java` 1s.
     #[serde(default)]
     pub(crate) skip_recent: Option<Span>,
-    /// What the names of Postrider's own small tables beside it begin with, as `prefix` or `schema.prefix`.
+    /// What the names of Postrider's own small tables beside it begin with, as `prefix` or `schema.prefix`. Default
+    /// `postrider_profile_`.
     #[serde(default)]
     pub(crate) beside: Option<Placed>,
     /// When abandoned claims are given back.
@@ -134,6 +150,19 @@ pub(crate) enum System {
     Custom,
 }
 
+impl System {
+    /// Its name, as it stands in the file.
+    pub(crate) fn name(self) -> String {
+        written(self)
+    }
+}
+
+/// How a value stands in the file.
+fn written(value: impl Serialize) -> String {
+    let value = serde_json::to_value(value).ok();
+    value.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -154,6 +183,13 @@ pub(crate) enum Column {
     Error,
     ClaimedBy,
     ClaimedAt,
+}
+
+impl Column {
+    /// Its name, as it stands in the file.
+    pub(super) fn name(self) -> String {
+        written(self)
+    }
 }
 
 /// How statuses are spelled; numbers are taken for numbers.

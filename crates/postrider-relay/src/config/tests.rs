@@ -39,7 +39,7 @@ fn a_file_is_read_and_what_is_not_said_is_inherited_field_by_field() {
     let config = read(SHOP).unwrap();
     let source = &config.sources["shop"];
     let [placed, other] = source.routes.as_slice() else { panic!("two routes") };
-    let placed = Effective::of(&config, source, placed, &Overrides::default());
+    let placed = Effective::of(&config, source, placed, &BuiltIn::own());
     assert_eq!((placed.attempts, placed.batch), (7, Some(50)));
     assert_eq!(
         serde_json::to_value(&placed.backoff).unwrap(),
@@ -47,7 +47,7 @@ fn a_file_is_read_and_what_is_not_said_is_inherited_field_by_field() {
             "enabled": true, "delay": "1s", "multiplier": 3.0, "max": "none", "jitter": false
         })
     );
-    let other = Effective::of(&config, source, other, &Overrides::default());
+    let other = Effective::of(&config, source, other, &BuiltIn::own());
     assert_eq!((other.attempts, other.backoff.delay.to_string()), (4, "10s".to_owned()));
 }
 

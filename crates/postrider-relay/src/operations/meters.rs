@@ -6,6 +6,7 @@ use metrics::{Counter, Gauge, Histogram, Label};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use postrider::Metrics;
 
+use super::types::ByType;
 use crate::failure::Failure;
 
 /// Seconds that claims and settles are sorted into.
@@ -33,9 +34,22 @@ impl Meters {
         self.handle.render()
     }
 
+    /// A counter of the relay as a whole.
+    pub(crate) fn counter(&self, name: &'static str, about: &'static str) -> Counter {
+        metrics::with_local_recorder(&*self.recorder, || {
+            metrics::describe_counter!(name, about);
+            metrics::counter!(name)
+        })
+    }
+
+    /// What is counted of a source by event type.
+    pub(crate) fn types(&self, source: &str) -> Arc<ByType> {
+        Arc::new(ByType::new(source, self.recorder.clone()))
+    }
+
     /// Where the engine of a source puts its measurements.
-    pub(crate) fn of_source(&self, source: &str) -> Arc<dyn Metrics> {
-        metrics::with_local_recorder(&*self.recorder, || Arc::new(SourceMeters::new(source)))
+    pub(crate) fn of_source(&self, source: &str, types: Arc<ByType>) -> Arc<dyn Metrics> {
+        metrics::with_local_recorder(&*self.recorder, || Arc::new(SourceMeters::new(source, types)))
     }
 }
 
@@ -58,10 +72,13 @@ struct SourceMeters {
     breakers_open: Gauge,
     claim_seconds: Histogram,
     settle_seconds: Histogram,
+    cleaned: Counter,
+    recovered: Counter,
+    types: Arc<ByType>,
 }
 
 impl SourceMeters {
-    fn new(source: &str) -> Self {
+    fn new(source: &str, types: Arc<ByType>) -> Self {
         let labels = vec![Label::new("source", source.to_owned())];
         let counter = |name: &'static str, about: &'static str| {
             metrics::describe_counter!(name, about);
@@ -82,6 +99,14 @@ impl SourceMeters {
             );
             let labels = [labels.as_slice(), &[Label::new("queue", queue)]].concat();
             metrics::gauge!("outbox_queue_depth", labels)
+        };
+        let work = |kind: &'static str| {
+            metrics::describe_counter!(
+                "outbox_events_by_type_rate_total",
+                "what was done to events, by kind of work"
+            );
+            let labels = [labels.as_slice(), &[Label::new("type", kind)]].concat();
+            metrics::counter!("outbox_events_by_type_rate_total", labels)
         };
         Self {
             hot_enqueued: counter(
@@ -104,6 +129,9 @@ impl SourceMeters {
             breakers_open: gauge("postrider_breakers_open", "sinks that are taken to be down"),
             claim_seconds: histogram("postrider_claim_seconds", "time of a claim"),
             settle_seconds: histogram("postrider_settle_seconds", "time of a settle"),
+            cleaned: work("cleaned"),
+            recovered: work("recovered"),
+            types,
         }
     }
 }
@@ -157,7 +185,14 @@ impl Metrics for SourceMeters {
     fn given_back(&self, events: u64) {
         self.given_back.increment(events);
     }
+    fn died(&self, event_type: Option<&str>) {
+        self.types.died(event_type);
+    }
+    fn recovered(&self, events: u64) {
+        self.recovered.increment(events);
+    }
     fn purged(&self, rows: u64) {
+        self.cleaned.increment(rows);
         self.purged.increment(rows);
     }
     fn breaker(&self, open: bool) {
@@ -173,17 +208,24 @@ mod tests {
     fn what_is_measured_can_be_scraped_by_source() {
         // S3-16.3
         let meters = Meters::new().unwrap();
-        let (shop, other) = (meters.of_source("shop"), meters.of_source("other"));
+        let of = |name| meters.of_source(name, meters.types(name));
+        let (shop, other) = (of("shop"), of("other"));
         shop.delivered();
         shop.cold_enqueued(5);
         other.queue_depths(1, 2);
         shop.claimed(5, Duration::from_millis(2));
+        shop.purged(3);
+        shop.recovered(2);
+        shop.died(Some("OrderPlaced"));
         let text = meters.render();
         for line in [
             "outbox_dispatch_success_total{source=\"shop\"} 1",
             "outbox_cold_enqueued_total{source=\"shop\"} 5",
             "outbox_queue_depth{source=\"other\",queue=\"cold\"} 2",
             "postrider_claim_seconds_count{source=\"shop\"} 1",
+            "outbox_events_by_type_rate_total{source=\"shop\",type=\"cleaned\"} 3",
+            "outbox_events_by_type_rate_total{source=\"shop\",type=\"recovered\"} 2",
+            "outbox_events_rate_total{source=\"shop\",event_type=\"OrderPlaced\",status=\"failed\"} 1",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

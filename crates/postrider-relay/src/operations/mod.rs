@@ -1,7 +1,14 @@
 //! What operators see of a running relay: logs, health and metrics.
 
+mod gauges;
 pub(crate) mod log;
 mod meters;
 mod server;
+mod types;
 
-pub(crate) use self::{meters::Meters, server::Server};
+pub(crate) use self::{
+    gauges::Gauges,
+    meters::Meters,
+    server::Server,
+    types::{ByType, UnderWay},
+};

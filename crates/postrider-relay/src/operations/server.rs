@@ -16,7 +16,7 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use super::Meters;
+use super::{Gauges, Meters};
 use crate::{
     config::{Operations, Secret},
     failure::Failure,
@@ -32,6 +32,7 @@ pub(crate) struct Server {
 struct Seen {
     states: States,
     meters: Meters,
+    gauges: Gauges,
     token: Option<Secret>,
 }
 
@@ -41,6 +42,7 @@ impl Server {
         operations: &Operations,
         states: States,
         meters: Meters,
+        gauges: Gauges,
     ) -> Result<Self, Failure> {
         let stop = CancellationToken::new();
         if !operations.enabled {
@@ -53,7 +55,7 @@ impl Server {
         let listener = TcpListener::bind(operations.listen).await.map_err(|error| cannot(&error))?;
         let listens = listener.local_addr().map_err(|error| cannot(&error))?;
         info!(address = %listens, "health and metrics");
-        let seen = Arc::new(Seen { states, meters, token: operations.token.clone() });
+        let seen = Arc::new(Seen { states, meters, gauges, token: operations.token.clone() });
         let stopped = stop.clone().cancelled_owned();
         let serving = axum::serve(listener, router(seen)).with_graceful_shutdown(stopped);
         let task = tokio::spawn(async move {
@@ -98,7 +100,8 @@ async fn ready(State(seen): State<Arc<Seen>>, headers: HeaderMap) -> Response {
 }
 
 async fn metrics(State(seen): State<Arc<Seen>>) -> Response {
-    ([("content-type", "text/plain; version=0.0.4; charset=utf-8")], seen.meters.render()).into_response()
+    let text = seen.meters.render() + &seen.gauges.render().await;
+    ([("content-type", "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
 async fn authorised(State(seen): State<Arc<Seen>>, request: Request, next: Next) -> Response {

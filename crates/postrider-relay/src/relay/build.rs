@@ -4,16 +4,17 @@ use std::{sync::Arc, time::Duration};
 
 use postrider::{KeyOrder, Metrics, Outbox, OutboxBuilder, Settings, Store};
 
-use super::{routes, sinks::Sinks};
-use crate::{
-    config::{Config, Order, Source},
-    failure::Failure,
-    operations::Meters,
+use super::{
+    routes,
+    sinks::{Around, Sinks},
+    store,
 };
-
-/// Most events that one claim of a relay reads, and its longest pause between polls, unless it is said otherwise.
-const CLAIM_BATCH: usize = 500;
-const POLL_MAX: Duration = Duration::from_secs(1);
+use crate::{
+    config::{BuiltIn, Config, DeadHeads, Effective, Order, Source},
+    failure::Failure,
+    operations::{ByType, Meters},
+    traces::Tracer,
+};
 
 /// What is to be done for one source.
 pub(crate) struct Plan {
@@ -21,14 +22,30 @@ pub(crate) struct Plan {
     pub(crate) source: Source,
     pub(crate) config: Arc<Config>,
     pub(crate) sinks: Sinks,
+    pub(crate) built_in: BuiltIn,
     pub(crate) metrics: Arc<dyn Metrics>,
+    pub(crate) types: Arc<ByType>,
+}
+
+/// What a relay is watched with. Cloning it copies pointers.
+#[derive(Clone)]
+pub(crate) struct Instruments {
+    pub(crate) meters: Meters,
+    pub(crate) tracer: Tracer,
+}
+
+impl Instruments {
+    /// For those who deliver nothing: measurements that nobody reads, and no spans.
+    pub(crate) fn idle() -> Result<Self, Failure> {
+        Ok(Self { meters: Meters::new()?, tracer: Tracer::default() })
+    }
 }
 
 /// The plans of all sources that are not switched off.
-pub(crate) fn plans(config: Config, meters: &Meters) -> Result<Vec<Plan>, Failure> {
+pub(crate) fn plans(config: Config, instruments: &Instruments) -> Result<Vec<Plan>, Failure> {
     let config = Arc::new(config);
     let enabled = config.sources.iter().filter(|(_, source)| source.enabled);
-    enabled.map(|(name, source)| plan(&config, name, source, meters)).collect()
+    enabled.map(|(name, source)| plan(&config, name, source, instruments)).collect()
 }
 
 /// The plan of one source. What can be wrong with it without asking anybody is found here.
@@ -36,19 +53,35 @@ pub(crate) fn plan(
     config: &Arc<Config>,
     name: &str,
     source: &Source,
-    meters: &Meters,
+    instruments: &Instruments,
 ) -> Result<Plan, Failure> {
     let wrong = |error: postrider::Error| Failure::from(error).of(&format!("the source `{name}`"));
+    let Instruments { meters, tracer } = instruments;
+    let types = meters.types(name);
+    let around = Around { source: name, types: &types, tracer };
     let plan = Plan {
         name: name.to_owned(),
         source: source.clone(),
         config: config.clone(),
-        sinks: Sinks::of(config, source).map_err(|error| wrong(error.into()))?,
-        metrics: meters.of_source(name),
+        sinks: Sinks::of(config, source, &around).map_err(|error| wrong(error.into()))?,
+        built_in: store::built_in(source).map_err(|error| wrong(error.into()))?,
+        metrics: meters.of_source(name, types.clone()),
+        types,
     };
     settings(&plan).check().map_err(|error| wrong(error.into()))?;
-    if let Some(profile) = &plan.source.profile {
-        super::store::profile_of(profile).map_err(|error| wrong(error.into()))?;
+    store::check(source).map_err(wrong)?;
+    if source.profile.is_some() {
+        let blocking = source.routes.iter().find(|route| {
+            Effective::of(config, source, route, &plan.built_in).dead_heads == DeadHeads::Block
+        });
+        if let Some(route) = blocking {
+            let what = format!(
+                "the source `{name}`: `dead_heads` is `block` for the event type `{}`, and in a table that somebody else designed \
+                 no key can wait behind a dead event",
+                route.event_type.value
+            );
+            return Err(Failure::usage(what).hint("say `dead_heads: skip` for that source or route"));
+        }
     }
     Ok(plan)
 }
@@ -59,12 +92,21 @@ pub(crate) fn outbox_of(plan: &Plan, store: Arc<dyn Store>) -> OutboxBuilder {
     builder.metrics(plan.metrics.clone()).settings(settings(plan))
 }
 
-fn settings(plan: &Plan) -> Settings {
-    let Plan { source, config, .. } = plan;
-    let mut settings = Settings { claim_batch: CLAIM_BATCH, poll_max: POLL_MAX, ..Settings::default() };
+/// What the engine of a source is set to, with nothing left open.
+pub(crate) fn settings(plan: &Plan) -> Settings {
+    let Plan { source, config, built_in, .. } = plan;
+    let usual = &built_in.defaults;
+    let mut settings = Settings {
+        claim_batch: usual.claim_batch,
+        poll_max: usual.poll_max,
+        max_attempts: usual.max_attempts,
+        dead_heads: built_in.dead_heads.into(),
+        ..Settings::default()
+    };
     let span = |to: &mut Duration, from: Option<crate::config::Span>| *to = from.map_or(*to, |span| span.0);
-    span(&mut settings.poll_min, source.poll.min);
     span(&mut settings.poll_max, source.poll.max);
+    settings.poll_min = settings.poll_min.min(settings.poll_max);
+    span(&mut settings.poll_min, source.poll.min);
     span(&mut settings.lease, source.lease);
     span(&mut settings.retention, source.retention);
     span(&mut settings.drain_timeout, source.drain_timeout);

@@ -23,13 +23,18 @@ use clap::Args as ClapArgs;
 use tracing::info;
 
 use self::source::Running;
-pub(crate) use self::{build::plans, state::States, store::find};
+pub(crate) use self::{
+    build::{Instruments, Plan, outbox_of, plans, settings},
+    state::States,
+    store::{built_in, find, grants_sql, schema_sql, times},
+};
 use crate::{
     Verdict,
     config::{self, Config},
     failure::Failure,
     operations,
     signal::Signals,
+    traces::Exporter,
 };
 
 /// Deliver from the sources of a configuration to its sinks.
@@ -51,9 +56,12 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         return once(config).await;
     }
     let mut signals = Signals::listen()?;
-    let mut relay = reload::Relay::new(args.config)?;
-    let server =
-        operations::Server::start(&config.operations, relay.states.clone(), relay.meters.clone()).await?;
+    let meters = operations::Meters::new()?;
+    let exporter = Exporter::start(config.operations.traces.as_ref(), &meters)?;
+    let instruments = Instruments { meters: meters.clone(), tracer: exporter.tracer().clone() };
+    let mut relay = reload::Relay::new(args.config, &config.operations, instruments);
+    let reload::Seen { states, gauges, .. } = relay.seen.clone();
+    let server = operations::Server::start(&config.operations, states, meters, gauges).await?;
     relay.apply(config).await?;
     loop {
         match signals.next().await {
@@ -63,6 +71,8 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     }
     info!("asked to end: draining");
     relay.stop().await;
+    drop(relay);
+    exporter.end().await;
     server.stop().await;
     Ok(Verdict::Good)
 }
@@ -70,8 +80,10 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
 /// Delivers what is due now, from one source after the other.
 async fn once(config: Config) -> Result<Verdict, Failure> {
     let meters = operations::Meters::new()?;
+    let exporter = Exporter::start(config.operations.traces.as_ref(), &meters)?;
+    let instruments = Instruments { meters, tracer: exporter.tracer().clone() };
     let mut verdict = Verdict::Good;
-    for plan in build::plans(config, &meters)? {
+    for plan in build::plans(config, &instruments)? {
         let (outbox, database) = source::start(&plan).await?;
         info!(source = %plan.name, %database, "delivering what is due");
         outbox.drain().await?;
@@ -82,5 +94,7 @@ async fn once(config: Config) -> Result<Verdict, Failure> {
             verdict = Verdict::Bad;
         }
     }
+    drop(instruments);
+    exporter.end().await;
     Ok(verdict)
 }

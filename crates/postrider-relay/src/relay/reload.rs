@@ -6,32 +6,42 @@ use tracing::{error, info, warn};
 
 use super::{
     Running, States,
-    build::{Plan, plan},
+    build::{Instruments, Plan, plan},
     state::SourceState,
 };
 use crate::{
-    config::{self, Config},
+    config::{self, Config, Operations},
     failure::Failure,
-    operations::Meters,
+    operations::Gauges,
 };
 
 /// All sources of a relay.
 pub(crate) struct Relay {
     file: PathBuf,
-    pub(super) states: States,
-    pub(super) meters: Meters,
+    pub(super) seen: Seen,
     config: Option<Arc<Config>>,
     running: BTreeMap<String, Running>,
 }
 
+/// What operators see of a relay. Cloning it copies pointers.
+#[derive(Clone)]
+pub(crate) struct Seen {
+    pub(crate) states: States,
+    pub(crate) instruments: Instruments,
+    pub(crate) gauges: Gauges,
+}
+
 impl Relay {
-    pub(super) fn new(file: PathBuf) -> Result<Self, Failure> {
-        let (states, meters) = (States::default(), Meters::new()?);
-        Ok(Self { file, states, meters, config: None, running: BTreeMap::new() })
+    pub(super) fn new(file: PathBuf, operations: &Operations, instruments: Instruments) -> Self {
+        let gauges = Gauges::new(&operations.gauges);
+        let seen = Seen { states: States::default(), instruments, gauges };
+        Self { file, seen, config: None, running: BTreeMap::new() }
     }
 
-    /// Reads the configuration again. A mistake in it changes nothing.
+    /// Reads the configuration again. A mistake in it changes nothing. Files are opened anew, whatever it says: whoever moves them away
+    /// asks for this.
     pub(super) async fn reload(&mut self) {
+        self.running.values().for_each(Running::reopen_files);
         let applied = match config::load(&self.file) {
             Ok(config) => self.apply(config).await,
             Err(problems) => Err(Failure::configuration(problems)),
@@ -49,7 +59,7 @@ impl Relay {
         let mut plans = BTreeMap::new();
         for (name, source) in &config.sources {
             if source.enabled {
-                plans.insert(name.clone(), plan(&config, name, source, &self.meters)?);
+                plans.insert(name.clone(), plan(&config, name, source, &self.seen.instruments)?);
             }
         }
         let old = self.config.replace(config.clone());
@@ -61,13 +71,13 @@ impl Relay {
         stopping.iter().for_each(|(_, running)| running.stop());
         for (name, running) in stopping {
             running.ended().await;
-            self.states.forget(&name);
+            self.seen.states.forget(&name);
         }
         for (name, source) in &config.sources {
             match plans.remove(name) {
                 Some(plan) if !self.running.contains_key(name) => self.start(plan),
                 Some(_) => {}
-                None if !source.enabled => _ = self.states.set(name, SourceState::Disabled),
+                None if !source.enabled => _ = self.seen.states.set(name, SourceState::Disabled),
                 None => {}
             }
         }
@@ -75,9 +85,9 @@ impl Relay {
     }
 
     fn start(&mut self, plan: Plan) {
-        self.states.set(&plan.name, SourceState::Starting);
+        self.seen.states.set(&plan.name, SourceState::Starting);
         let name = plan.name.clone();
-        self.running.insert(name, Running::start(plan, self.states.clone()));
+        self.running.insert(name, Running::start(plan, self.seen.clone()));
     }
 
     /// Drains and ends all sources.

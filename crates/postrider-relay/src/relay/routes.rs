@@ -5,14 +5,13 @@ use std::sync::Arc;
 use postrider::{Backoff, DeadHeads, RetryPolicy, Route, RouteSettings, Routes};
 
 use super::build::Plan;
-use crate::config::{self, Effective, Longest, Overrides};
+use crate::config::{self, Effective, Longest};
 
 pub(super) fn of(plan: &Plan) -> Routes {
-    let Plan { config, source, sinks, .. } = plan;
-    let built_in = Overrides::default();
+    let Plan { config, source, sinks, built_in, .. } = plan;
     let mut routes = Routes::new();
     for route in &source.routes {
-        let effective = Effective::of(config, source, route, &built_in);
+        let effective = Effective::of(config, source, route, built_in);
         // What is switched off has a route all the same, to nowhere: its events wait in the table, and are not dead for want of one.
         let sink = sinks.of_route(route);
         let aggregate_type = route.aggregate_type.as_ref().map_or("*", |pattern| pattern.value.as_str());
@@ -30,12 +29,18 @@ fn settings(effective: &Effective) -> RouteSettings {
     RouteSettings {
         retry: Some(retry),
         max_attempts: Some(effective.attempts),
-        dead_heads: Some(match effective.dead_heads {
-            config::DeadHeads::Block => DeadHeads::Block,
-            config::DeadHeads::Skip => DeadHeads::Skip,
-        }),
+        dead_heads: Some(effective.dead_heads.into()),
         batch_max: effective.batch,
         pace: effective.pace.map(|span| span.0),
+    }
+}
+
+impl From<config::DeadHeads> for DeadHeads {
+    fn from(said: config::DeadHeads) -> Self {
+        match said {
+            config::DeadHeads::Block => Self::Block,
+            config::DeadHeads::Skip => Self::Skip,
+        }
     }
 }
 

@@ -3,12 +3,14 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use postrider::{EventId, Outbox, Store};
+use postrider_file::FileSink;
 use tokio::{task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info, info_span, warn};
 
 use super::{
     build::{Plan, outbox_of},
+    reload::Seen,
     state::{SourceState, States},
     store,
 };
@@ -24,16 +26,23 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// A source that is being delivered from, in a task of its own.
 pub(crate) struct Running {
     stop: CancellationToken,
+    files: Vec<Arc<FileSink>>,
     task: JoinHandle<()>,
 }
 
 impl Running {
     /// Starts to deliver from a source. What can go wrong with its configuration has been looked at.
-    pub(crate) fn start(plan: Plan, states: States) -> Self {
+    pub(crate) fn start(plan: Plan, seen: Seen) -> Self {
         let stop = CancellationToken::new();
+        let files = plan.sinks.files().to_vec();
         let span = info_span!("source", name = %plan.name);
-        let task = tokio::spawn(run(Arc::new(plan), states, stop.clone()).instrument(span));
-        Self { stop, task }
+        let task = tokio::spawn(run(Arc::new(plan), seen, stop.clone()).instrument(span));
+        Self { stop, files, task }
+    }
+
+    /// Lets go of the files that it writes to, and opens what lies at their paths at the next write.
+    pub(crate) fn reopen_files(&self) {
+        self.files.iter().for_each(|file| file.reopen());
     }
 
     /// Asks it to drain and end.
@@ -49,7 +58,8 @@ impl Running {
     }
 }
 
-async fn run(plan: Arc<Plan>, states: States, stop: CancellationToken) {
+async fn run(plan: Arc<Plan>, seen: Seen, stop: CancellationToken) {
+    let Seen { states, gauges, .. } = seen;
     let mut pause = PAUSE_MIN;
     let outbox = loop {
         let starting = pin!(start(&plan));
@@ -78,7 +88,9 @@ async fn run(plan: Arc<Plan>, states: States, stop: CancellationToken) {
         pause = (pause * 2).min(PAUSE_MAX);
     };
     let (outbox, what) = outbox;
+    gauges.add(&plan.name, outbox.store(), &plan.types);
     watch(&plan, outbox.store(), &what, &states, &stop).await;
+    gauges.remove(&plan.name);
     let began = Instant::now();
     let report = outbox.shutdown().await;
     states.set(&plan.name, SourceState::Stopped);

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use postrider::{
-    ConfigError, Error, Store,
-    profile::{Field, NullKey, Profile, ProfileStore, Statuses, Value},
+    ConfigError, ConnectOptions, Error, Prefix, Store,
+    profile::{Field, NullKey, Profile, ProfileStore, Statuses, Times, Value},
 };
 
-use crate::config::{self, Source};
+use crate::config::{self, BuiltIn, Source};
 
 /// A database that was found.
 pub(crate) struct Found {
@@ -24,10 +24,70 @@ pub(crate) async fn find(source: &Source) -> Result<Found, Error> {
     if let Some(profile) = &source.profile {
         let store = ProfileStore::connect(url, profile_of(profile)?).await?;
         let promises = Some(store.guarantees());
-        return Ok(Found { store: Arc::new(store), what: format!("{:?} table", profile.system), promises });
+        return Ok(Found {
+            store: Arc::new(store),
+            what: format!("{} table", profile.system.name()),
+            promises,
+        });
     }
-    let found = postrider::connect(url).await?;
+    let found = options(source)?.connect(url).await?;
     Ok(Found { what: found.to_string(), store: found.store, promises: None })
+}
+
+/// The SQL of the tables that are made for a source: our own, or the small ones beside somebody else's.
+pub(crate) fn schema_sql(source: &Source) -> Result<String, Error> {
+    match &source.profile {
+        Some(profile) => Ok(profile_of(profile)?.schema_sql(source.url.expose())?),
+        None => options(source)?.schema_sql(source.url.expose()),
+    }
+}
+
+/// The rights of one who writes to a source, one who delivers from it and one who operates it; none where there are no users.
+pub(crate) fn grants_sql(
+    source: &Source,
+    writer: &str,
+    relay: &str,
+    operator: &str,
+) -> Result<Option<String>, Error> {
+    let url = source.url.expose();
+    match &source.profile {
+        Some(profile) => Ok(Some(profile_of(profile)?.grants_sql(url, relay, operator)?)),
+        None => options(source)?.grants_sql(url, writer, relay, operator),
+    }
+}
+
+/// How Postrider's own tables of a source are found.
+fn options(source: &Source) -> Result<ConnectOptions, ConfigError> {
+    let mut options = ConnectOptions::default();
+    if let Some(prefix) = &source.prefix {
+        options = options.prefix(Prefix::new(&prefix.value)?);
+    }
+    if let Some(lanes) = source.lanes {
+        options = options.lanes(lanes);
+    }
+    if let Some(pooled) = source.pooled {
+        options = options.pooled(pooled);
+    }
+    Ok(options)
+}
+
+/// What can be wrong with the database of a source without asking it.
+pub(super) fn check(source: &Source) -> Result<(), Error> {
+    // What cannot be named has no schema either.
+    schema_sql(source).map(|_| ())
+}
+
+/// When rows of a table that somebody else designed are left alone, and when they are given back; none for our own.
+pub(crate) fn times(source: &Source) -> Result<Option<Times>, ConfigError> {
+    source.profile.as_ref().map(|profile| Ok(profile_of(profile)?.times())).transpose()
+}
+
+/// What is built in for a source.
+pub(crate) fn built_in(source: &Source) -> Result<BuiltIn, ConfigError> {
+    match &source.profile {
+        Some(profile) => Ok(BuiltIn::of_system(profile_of(profile)?.defaults())),
+        None => Ok(BuiltIn::own()),
+    }
 }
 
 pub(super) fn profile_of(config: &config::Profile) -> Result<Profile, ConfigError> {
@@ -49,6 +109,9 @@ pub(super) fn profile_of(config: &config::Profile) -> Result<Profile, ConfigErro
     if let Some(table) = &config.table {
         profile = profile.table(&table.value)?;
     }
+    for column in &config.without {
+        profile = profile.without(field(*column));
+    }
     for (column, name) in &config.columns {
         profile = profile.column(field(*column), &name.value)?;
     }
@@ -69,9 +132,12 @@ pub(super) fn profile_of(config: &config::Profile) -> Result<Profile, ConfigErro
     if let Some(beside) = &config.beside {
         profile = profile.beside(&beside.value)?;
     }
-    if let (Some(after), Some(every)) = (config.recovery.after, config.recovery.every) {
-        profile = profile.recover(after.0, every.0);
-    }
+    let times = profile.times();
+    let or = |said: Option<config::Span>, usual| said.map_or(usual, |span| span.0);
+    profile = profile.recover(
+        or(config.recovery.after, times.recover_after),
+        or(config.recovery.every, times.recover_every),
+    );
     Ok(profile)
 }
 

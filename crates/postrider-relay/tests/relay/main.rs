@@ -7,5 +7,10 @@
 )]
 
 mod checking;
+mod listing;
+mod making;
 mod place;
 mod running;
+mod server;
+mod settings;
+mod tracing;

@@ -139,6 +139,55 @@ pub(crate) fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
+/// A command that goes on, and prints JSON on its stdout.
+pub(crate) struct Program {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Program {
+    pub(crate) fn start(args: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut command = program();
+        command.args(args).envs(variables.iter().copied());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = mpsc::sync_channel(10_000);
+        std::thread::spawn(move || {
+            stdout.lines().map_while(Result::ok).for_each(|line| _ = sender.send(line))
+        });
+        Self { child, lines }
+    }
+
+    /// The next line.
+    pub(crate) fn line(&mut self) -> Value {
+        serde_json::from_str(&self.lines.recv_timeout(PATIENCE).unwrap()).unwrap()
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        signal(&self.child, name);
+    }
+
+    /// Waits for its end, and gives its exit status.
+    pub(crate) fn ended(&mut self) -> i32 {
+        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+            drop(line);
+        }
+        self.child.wait().unwrap().code().unwrap_or(-1)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
+}
+
 /// A relay that runs.
 pub(crate) struct Relay {
     child: Child,
@@ -185,8 +234,7 @@ impl Relay {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
+        signal(&self.child, name);
     }
 
     /// Waits for its end, and gives its exit status.

@@ -162,3 +162,49 @@ async fn a_bearer_token_goes_with_every_request_and_into_no_log() {
     assert_eq!(relay.ended(), 0);
     assert!(!relay.log.iter().any(|line| line.to_string().contains("canary")));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gauges_count_what_is_in_the_table_once_for_as_long_as_they_are_kept_and_not_at_all_by_default() {
+    // S4-24, S4-26, S4-27
+    let (folder, receiver) = (Folder::new(), Receiver::start().await);
+    let mut database = folder.database().await;
+    receiver.answers(503);
+    for n in 0..3 {
+        insert(&mut database, "OrderPlaced", &format!("Order:{n}"), "1").await;
+    }
+    insert(&mut database, "OrderPaid", "Order:9", "1").await;
+    let plain = config(&folder, &receiver, "");
+    let mut relay = Relay::start(&folder.write("relay.yaml", &plain), &[]);
+    let operations = relay.operations();
+    relay.until_logged("unavailable");
+    let text = get(&format!("{operations}/metrics"), None).await.1;
+    assert!(text.contains("outbox_queue_depth") && !text.contains("outbox_events{"), "{text}");
+    relay.signal("TERM");
+    assert_eq!(relay.ended(), 0);
+
+    let counting = plain.replace("127.0.0.1:0\" }", "127.0.0.1:0\", gauges: { enabled: true, cache: 1h } }");
+    let mut relay = Relay::start(&folder.write("relay.yaml", &counting), &[]);
+    let operations = relay.operations();
+    relay.until_logged("unavailable");
+    let scrape = async || get(&format!("{operations}/metrics"), None).await.1;
+    let sum = |text: &str, name: &str| -> u64 {
+        let values =
+            text.lines().filter(|line| line.starts_with(name)).filter_map(|line| line.rsplit(' ').next());
+        values.map(|value| value.parse::<u64>().unwrap()).sum()
+    };
+    let first = scrape().await;
+    assert!(first.contains("outbox_events{source=\"shop\"} 4"), "{first}");
+    assert_eq!(sum(&first, "outbox_events_by_status{"), 4, "{first}");
+    let of_type = "outbox_events_by_event_type_and_status{source=\"shop\",event_type=\"OrderPlaced\"";
+    assert_eq!(sum(&first, of_type), 3, "{first}");
+    insert(&mut database, "OrderPaid", "Order:8", "1").await;
+    receiver.answers(200);
+    eventually("all arrived", async || receiver.payloads().len() >= 5).await;
+    eventually("they are counted", async || {
+        scrape().await.contains(
+            "outbox_events_rate_total{source=\"shop\",event_type=\"OrderPlaced\",status=\"processed\"} 3",
+        )
+    })
+    .await;
+    assert!(scrape().await.contains("outbox_events{source=\"shop\"} 4"), "the count is kept for an hour");
+}

@@ -26,6 +26,7 @@ pub(crate) mod error;
 mod hold;
 mod insert;
 mod lease;
+mod list;
 mod operate;
 mod patience;
 mod pause;
@@ -52,13 +53,16 @@ use postrider_core::{
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        Pause, Paused, Seq, Settled, Settlement, Stats, Subject, too_many_pauses,
+        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        too_many_pauses,
     },
     tx::Prefix,
 };
 use sqlx::{Connection, MySql, MySqlPool, Row as _, pool::PoolConnection};
 
 use self::patience::{VERB_TRIES, patiently};
+#[cfg(feature = "profiles")]
+pub(crate) use self::schema::account;
 pub use self::write::MysqlTx;
 use crate::Server;
 
@@ -177,15 +181,17 @@ impl MysqlStore {
         schema::schema_sql(prefix, lanes)
     }
 
-    /// The rights that a writer, a relay and an operator need, as SQL to be edited: the names of the users are examples.
+    /// The rights of a user who writes events, of one who delivers them, and of one whom operators use. A name without an `@` and a
+    /// host is that of a user from anywhere.
     ///
     /// ```
     /// use postrider_core::tx::Prefix;
-    /// let sql = postrider_sqlx::MysqlStore::grants_sql(&Prefix::default());
-    /// assert!(sql.contains("GRANT INSERT, SELECT ON postrider_event TO 'writer'"));
+    /// let sql = postrider_sqlx::MysqlStore::grants_sql(&Prefix::default(), "shop", "relay@10.0.0.7", "operator");
+    /// assert!(sql.contains("GRANT INSERT, SELECT ON postrider_event TO 'shop'@'%'"));
+    /// assert!(sql.contains("ON postrider_done TO 'relay'@'10.0.0.7'"));
     /// ```
-    pub fn grants_sql(prefix: &Prefix) -> String {
-        schema::grants_sql(prefix)
+    pub fn grants_sql(prefix: &Prefix, writer: &str, relay: &str, operator: &str) -> String {
+        schema::grants_sql(prefix, writer, relay, operator)
     }
 
     /// Runs a verb on a connection, and again if another try may help. `what` says what the verb cannot do if it fails.
@@ -341,6 +347,18 @@ impl Store for MysqlStore {
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
         let Inner { operate: sql, .. } = &*self.0;
         self.run("count events", move |mut conn| async move { operate::stats(sql, &mut conn).await })
+    }
+
+    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {
+        let prefix = &self.0.target.prefix;
+        self.run("list events", move |mut conn| async move { list::list(prefix, &mut conn, listing).await })
+    }
+
+    fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>> {
+        let prefix = &self.0.target.prefix;
+        self.run("count events", move |mut conn| async move {
+            list::count_by_type(prefix, &mut conn, types).await
+        })
     }
 
     fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {

@@ -259,7 +259,7 @@ pub(super) async fn status(
     Ok(status)
 }
 
-fn undelivered(row: &MySqlRow) -> sqlx::Result<EventStatus> {
+pub(super) fn undelivered(row: &MySqlRow) -> sqlx::Result<EventStatus> {
     let attempts = natural(row, "attempts")?;
     let error = text(row, "last_error")?;
     Ok(match natural::<u8>(row, "place")? {

@@ -39,8 +39,18 @@ pub(super) fn schema_sql(prefix: &Prefix, lanes: u32) -> String {
 }
 
 /// The rights of each role.
-pub(super) fn grants_sql(prefix: &Prefix) -> String {
+pub(super) fn grants_sql(prefix: &Prefix, writer: &str, relay: &str, operator: &str) -> String {
     splice(GRANTS, prefix)
+        .replace("{writer}", &account(writer))
+        .replace("{relay}", &account(relay))
+        .replace("{operator}", &account(operator))
+}
+
+/// `'user'@'host'`. Both are quoted, so a backslash and a quote are the only characters that mean something.
+pub(crate) fn account(name: &str) -> String {
+    let (user, host) = name.rsplit_once('@').unwrap_or((name, "%"));
+    let quoted = |part: &str| format!("'{}'", part.replace('\\', "\\\\").replace('\'', "''"));
+    format!("{}@{}", quoted(user), quoted(host))
 }
 
 fn written_out(migration: &str, prefix: &Prefix, lanes: u32) -> String {

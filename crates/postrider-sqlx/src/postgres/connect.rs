@@ -61,9 +61,15 @@ pub(super) const PLANNER: [(&str, &str); 2] = [("enable_seqscan", "off"), ("enab
 /// A pool of so many connections, the first of them open.
 pub(crate) async fn connect(options: PgConnectOptions, connections: u32) -> Result<PgPool> {
     let name = place(&options);
+    let made = pool(connections).connect_with(options).await;
+    made.map_err(|error| of_sqlx(error, format!("cannot connect to {name}")))
+}
+
+/// What every pool of ours is like.
+pub(super) fn pool(connections: u32) -> PgPoolOptions {
     // Asking a connection before each use costs a round trip. One that was used a moment ago is trusted: a verb that fails is
     // tried again.
-    let pool = PgPoolOptions::new()
+    PgPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .test_before_acquire(false)
@@ -74,8 +80,7 @@ pub(crate) async fn connect(options: PgConnectOptions, connections: u32) -> Resu
                 }
                 Ok(true)
             })
-        });
-    pool.connect_with(options).await.map_err(|error| of_sqlx(error, format!("cannot connect to {name}")))
+        })
 }
 
 /// Where a database is, without its password.

@@ -12,7 +12,7 @@
 //! * `lease`: who may deliver
 //! * `claim/`: what is due, and what may still commit; `row` decodes it
 //! * `settle`: what became of it
-//! * `operate`: what operators see and do; `pause`: what they have told to wait
+//! * `operate`, `list`: what operators see and do; `pause`: what they have told to wait
 //! * `announce`: waking up other processes
 //! * `error`: what PostgreSQL's states mean, and which of them are worth another try
 
@@ -21,6 +21,7 @@ mod claim;
 pub(crate) mod connect;
 pub(crate) mod error;
 mod lease;
+mod list;
 mod operate;
 mod pause;
 #[cfg(test)]
@@ -47,6 +48,8 @@ use std::{
 use postrider_core::{BoxFuture, ConfigError, Result, Target, tx::Prefix};
 use sqlx::{PgPool, Row as _, postgres::PgConnectOptions};
 
+#[cfg(feature = "profiles")]
+pub(crate) use self::schema::role;
 pub use self::write::PgTx;
 use self::{
     announce::Bell,
@@ -68,7 +71,10 @@ const CONNECTIONS: u32 = 8;
 pub struct PgStore(Arc<Inner>);
 
 struct Inner {
+    /// For those who write.
     pool: PgPool,
+    /// For the verbs; the same one if the program has brought it, or behind a pooler.
+    verbs: PgPool,
     /// Whether its connections plan as claims want it.
     planned: bool,
     warm: Arc<Warm>,
@@ -140,7 +146,8 @@ impl PgStoreBuilder {
         self
     }
 
-    /// Most connections of the pool; 8 if nothing is said. One more listens.
+    /// Most connections of a pool; 8 if nothing is said. There is one for the verbs and, once somebody uses it, another for
+    /// transactions that [`PgStore::pool`] is asked for; one more connection listens.
     #[must_use]
     pub fn connections(mut self, connections: u32) -> Self {
         self.connections = Some(connections);
@@ -148,8 +155,7 @@ impl PgStoreBuilder {
     }
 
     /// Connects to `postgres://user:password@host:port/database`, with the parameters that sqlx knows. Call
-    /// [`migrate`](postrider_core::Store::migrate) next. Without a pooler, connections of this pool plan with `enable_seqscan` and
-    /// `enable_bitmapscan` off.
+    /// [`migrate`](postrider_core::Store::migrate) next.
     pub async fn connect(self, url: &str) -> Result<PgStore> {
         self.check()?;
         let named = connect::parse(url)?;
@@ -157,19 +163,24 @@ impl PgStoreBuilder {
             Some(pooled) => pooled,
             None => connect::is_pooled(&named.options).await?,
         };
+        let connections = self.connections.unwrap_or(CONNECTIONS);
         // A pooler refuses whoever asks for settings.
-        let options = if pooled { named.options } else { named.options.options(connect::PLANNER) };
-        let pool = connect::connect(options, self.connections.unwrap_or(CONNECTIONS)).await?;
-        self.pooled(pooled).on_pool(pool, !pooled)
+        if pooled {
+            let pool = connect::connect(named.options, connections).await?;
+            return self.pooled(true).on_pools(pool.clone(), pool, false);
+        }
+        let verbs = connect::connect(named.options.clone().options(connect::PLANNER), connections).await?;
+        let pool = connect::pool(connections).connect_lazy_with(named.options);
+        self.pooled(false).on_pools(pool, verbs, true)
     }
 
     /// An outbox in a database that the program has a pool for already. The pool's settings stay as they are; behind a
     /// pooler, say so with [`pooled`](PgStoreBuilder::pooled).
     pub fn with_pool(self, pool: PgPool) -> Result<PgStore> {
-        self.on_pool(pool, false)
+        self.on_pools(pool.clone(), pool, false)
     }
 
-    fn on_pool(self, pool: PgPool, planned: bool) -> Result<PgStore> {
+    fn on_pools(self, pool: PgPool, verbs: PgPool, planned: bool) -> Result<PgStore> {
         self.check()?;
         let options = PgConnectOptions::clone(&pool.connect_options());
         let place = connect::place(&options);
@@ -177,6 +188,7 @@ impl PgStoreBuilder {
         let shape = Shape { prefix: self.prefix, prepared: !pooled, flood: false };
         Ok(PgStore(Arc::new(Inner {
             pool,
+            verbs,
             planned,
             warm: Arc::default(),
             place,
@@ -227,7 +239,7 @@ impl PgStore {
     /// Which product and version the database is.
     pub async fn server(&self) -> Result<Server> {
         let ask = || async {
-            sqlx::raw_sql("SELECT version()").fetch_one(self.pool()).await?.try_get::<String, _>(0)
+            sqlx::raw_sql("SELECT version()").fetch_one(&self.0.verbs).await?.try_get::<String, _>(0)
         };
         let told = patiently(ask).await;
         let told = told.map_err(|error| error::of_sqlx(error, "cannot ask the database for its version"))?;
@@ -236,10 +248,12 @@ impl PgStore {
 
     /// Closes all connections. Call it when the engine has shut down.
     pub async fn close(&self) {
+        self.0.verbs.close().await;
         self.0.pool.close().await;
     }
 
-    /// The pool that the verbs run on.
+    /// A pool for transactions that write events: the one that the store was given, or one with the server's own settings, whose connections
+    /// are made when they are asked for. The verbs of a store that was given a name have another: their plans would not suit others.
     pub fn pool(&self) -> &PgPool {
         &self.0.pool
     }
@@ -330,11 +344,11 @@ impl PgStore {
     /// What a verb runs on. Behind a pooler even a single statement is a transaction: the driver sends it in two parts, and
     /// another connection would not know the first of them.
     async fn session(&self, way: Way) -> sqlx::Result<Session> {
-        let Inner { pool, warm, .. } = &*self.0;
+        let Inner { verbs, warm, .. } = &*self.0;
         match way {
-            Way::Whole => Session::whole(pool, self.transaction_max()).await,
-            Way::Plain if !self.is_pooled() => Session::plain(pool, warm).await,
-            Way::Plain | Way::Single => Session::single(pool, self.transaction_max()).await,
+            Way::Whole => Session::whole(verbs, self.transaction_max()).await,
+            Way::Plain if !self.is_pooled() => Session::plain(verbs, warm).await,
+            Way::Plain | Way::Single => Session::single(verbs, self.transaction_max()).await,
         }
     }
 

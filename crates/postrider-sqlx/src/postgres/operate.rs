@@ -166,7 +166,7 @@ pub(super) async fn status(
     rows.first().map_or(Ok(EventStatus::Absent), where_it_is)
 }
 
-fn where_it_is(row: &PgRow) -> sqlx::Result<EventStatus> {
+pub(super) fn where_it_is(row: &PgRow) -> sqlx::Result<EventStatus> {
     let attempts = natural(row.try_get::<i32, _>("attempts")?.into());
     let error = row.try_get::<Option<String>, _>("last_error")?;
     Ok(match (row.try_get::<i16, _>("status")?, row.try_get::<bool, _>("parked")?) {

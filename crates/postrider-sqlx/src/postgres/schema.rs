@@ -41,11 +41,15 @@ pub(super) fn schema_sql(prefix: &Prefix, lanes: u32) -> String {
 
 /// The rights that each role needs, and no more.
 pub(super) fn grants_sql(prefix: &Prefix, writer: &str, relay: &str, operator: &str) -> String {
-    let quoted = |role: &str| format!("\"{}\"", role.replace('"', "\"\""));
     splice(GRANTS, prefix)
-        .replace("{writer}", &quoted(writer))
-        .replace("{relay}", &quoted(relay))
-        .replace("{operator}", &quoted(operator))
+        .replace("{writer}", &role(writer))
+        .replace("{relay}", &role(relay))
+        .replace("{operator}", &role(operator))
+}
+
+/// The name of a role, quoted.
+pub(crate) fn role(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// Creates or upgrades the tables in one transaction under a lock that all of us know: of many that start at once, one does it and

@@ -7,11 +7,12 @@ use postrider_core::{
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        Pause, Paused, Seq, Settled, Settlement, Stats, Subject, too_many_pauses,
+        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        too_many_pauses,
     },
 };
 
-use super::{Inner, PgStore, claim, error, lease, operate, pause, schema, session::Session, settle};
+use super::{Inner, PgStore, claim, error, lease, list, operate, pause, schema, session::Session, settle};
 
 /// A verb of one statement: runs it on the session and ends that.
 macro_rules! verb {
@@ -145,6 +146,14 @@ impl Store for PgStore {
         verb!(self.run, "count events", operate, |session| operate::stats(operate, &mut session))
     }
 
+    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {
+        verb!(self.run, "list events", shape, |session| list::list(shape, &mut session, listing))
+    }
+
+    fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>> {
+        verb!(self.run, "count events", shape, |session| list::count_by_type(shape, &mut session, types))
+    }
+
     fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {
         verb!(self.run, "look for an event", operate, |session| operate::status(operate, &mut session, id))
     }
@@ -176,7 +185,7 @@ impl Store for PgStore {
     }
 
     fn announce(&self) {
-        self.0.bell.ring(&self.0.pool);
+        self.0.bell.ring(&self.0.verbs);
     }
 
     fn announced(&self) -> BoxFuture<'_, Result<()>> {

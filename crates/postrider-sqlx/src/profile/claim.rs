@@ -116,6 +116,7 @@ impl Claiming<'_> {
             lost: Vec::new(),
             more: !whole,
             next_due: waiting.min(),
+            recovered: std::mem::take(&mut mind.recovered),
             now,
             events,
         }

@@ -54,24 +54,19 @@ impl Cells {
 impl Db {
     /// Opens the database that a URL names, and a place for messages.
     pub(super) async fn open(url: &str) -> Result<(Self, String)> {
-        match url.split_once("://").map(|(scheme, _)| scheme) {
+        match Kind::of(url)? {
             #[cfg(feature = "mysql")]
-            Some("mysql" | "mariadb") => {
+            Kind::Mysql => {
                 let options = crate::mysql::connect::parse(url)?;
                 let place = crate::mysql::connect::place(&options);
                 Ok((Self::Mysql(crate::mysql::connect::verbs(&options)), place))
             }
             #[cfg(feature = "postgres")]
-            Some("postgres" | "postgresql") => {
+            Kind::Postgres => {
                 let options = crate::postgres::connect::parse(url)?.options.options([("timezone", "UTC")]);
                 let place = crate::postgres::connect::place(&options);
                 Ok((Self::Postgres(crate::postgres::connect::connect(options, CONNECTIONS).await?), place))
             }
-            scheme => Err(postrider_core::ConfigError::Database {
-                given: scheme.unwrap_or("a name without a scheme").to_owned(),
-                known: "postgres://user:password@host:port/database or mysql://user:password@host:port/database",
-            }
-            .into()),
         }
     }
 

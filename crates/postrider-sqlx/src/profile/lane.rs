@@ -7,10 +7,13 @@ use postrider_core::{
     store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Seq, Taken, Token},
 };
 
-use super::{db::Tx, mind::Mind, pause, recover, shape::Shape};
+use super::{Profile, db::Tx, mind::Mind, pause, recover, shape::Shape, sql::Kind};
 
 /// The number of the lane.
 pub(super) const LANE: Lane = 0;
+
+/// Our own tables.
+const OURS: [&str; 3] = ["lane", "dead", "pause"];
 
 /// Most characters of an owner's name that are stored.
 const NAME_CHARS_MAX: usize = 255;
@@ -26,9 +29,8 @@ struct Row {
 }
 
 /// The SQL of our own tables.
-pub(super) fn tables(shape: &Shape) -> [String; 3] {
-    let (lane, dead) = (shape.ours("lane"), shape.ours("dead"));
-    let kind = shape.kind;
+pub(super) fn tables(kind: Kind, profile: &Profile) -> [String; 3] {
+    let [lane, dead, paused] = OURS.map(|name| kind.table(&profile.beside.with_suffix(name)));
     let (text, time) = kind.pick(
         ("varchar(255)", "timestamptz"),
         ("varchar(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "datetime(6)"),
@@ -43,8 +45,29 @@ pub(super) fn tables(shape: &Shape) -> [String; 3] {
             "CREATE TABLE IF NOT EXISTS {dead} (source {text} NOT NULL, event_id {id} NOT NULL, attempts int NOT NULL, \
              error text NOT NULL, dead_at {time} NOT NULL, PRIMARY KEY (source, event_id))"
         ),
-        pause::table(shape),
+        pause::table(kind, &paused),
     ]
+}
+
+/// The rights of one who delivers and of one who operates, as SQL.
+pub(super) fn grants(kind: Kind, profile: &Profile, relay: &str, operator: &str) -> String {
+    let [relay, operator] = [relay, operator].map(|role| kind.role(role));
+    let table = kind.table(&profile.table);
+    let [lane, dead, pause] = OURS.map(|name| kind.table(&profile.beside.with_suffix(name)));
+    // Whoever delivers deletes rows only where that system does.
+    let deletes = if profile.statuses.is_none() || profile.purges { ", DELETE" } else { "" };
+    format!(
+        "-- Who delivers.\n\
+         GRANT SELECT, UPDATE{deletes} ON {table} TO {relay};\n\
+         GRANT SELECT, INSERT, UPDATE ON {lane} TO {relay};\n\
+         GRANT SELECT, INSERT, DELETE ON {dead} TO {relay};\n\
+         GRANT SELECT ON {pause} TO {relay};\n\n\
+         -- Who looks at events, tries dead ones again, discards them, pauses and resumes.\n\
+         GRANT SELECT, UPDATE, DELETE ON {table} TO {operator};\n\
+         GRANT SELECT ON {lane} TO {operator};\n\
+         GRANT SELECT, DELETE ON {dead} TO {operator};\n\
+         GRANT SELECT, INSERT, DELETE ON {pause} TO {operator};\n"
+    )
 }
 
 /// Makes our tables, and the row of this source.
@@ -53,7 +76,7 @@ pub(super) async fn migrate(shape: &Shape, tx: &mut Tx) -> sqlx::Result<()> {
         // Two who create the same table at once would fail; any number that others do not use will do.
         tx.fetch(shape.sql("SELECT pg_advisory_xact_lock(7308332171)::text")).await?;
     }
-    for (name, create) in ["lane", "dead", "pause"].into_iter().zip(tables(shape)) {
+    for (name, create) in OURS.into_iter().zip(tables(shape.kind, &shape.profile)) {
         // Whoever may not create tables may still use those that are there.
         if !exists(shape, tx, name).await? {
             tx.execute(shape.sql(create)).await?;

@@ -82,6 +82,8 @@ pub(super) struct Mind {
     /// Rows of a claim whose commit was not answered: they may be marked, and nobody has them.
     pub(super) uncertain: Vec<String>,
     pub(super) recovered_at: Option<Instant>,
+    /// How many were recovered that nobody was told of yet.
+    pub(super) recovered: u64,
     last: Seq,
     last_suspect: Seq,
 }

@@ -14,7 +14,7 @@
 //! * `settle`: what became of it
 //! * `recover`: claims that nobody will settle
 //! * `mind`: what the active instance keeps in memory
-//! * `operate`: what operators see and do; `pause`: what they have told to wait
+//! * `operate`, `list`: what operators see and do; `pause`: what they have told to wait
 //! * `guarantees`: which promises hold
 
 mod claim;
@@ -22,6 +22,7 @@ mod db;
 mod event;
 mod guarantees;
 mod lane;
+mod list;
 mod look;
 mod mind;
 mod name;
@@ -41,15 +42,15 @@ mod window;
 use std::{fmt, sync::Arc, time::Duration};
 
 use postrider_core::{
-    Result, Target,
+    ConfigError, Result, Target,
     tx::{Dialect, LaneHints, Prefix},
 };
 use tokio::sync::Mutex;
 
-use self::{db::Db, mind::Mind, shape::Shape};
+use self::{db::Db, mind::Mind, shape::Shape, sql::Kind};
 pub use self::{
     name::{Name, TableName},
-    spec::{Field, NullKey, Profile, Statuses, Value},
+    spec::{Field, NullKey, Profile, Statuses, Times, Value},
 };
 
 /// How often a verb is tried again, and how long to wait before; doubled after each further try.
@@ -117,7 +118,8 @@ impl ProfileStore {
 
     /// The SQL of our own small tables beside it, to be read or applied by hand.
     pub fn schema_sql(&self) -> String {
-        format!("{};\n", lane::tables(&self.0.shape).join(";\n"))
+        let Shape { kind, profile, .. } = &self.0.shape;
+        lane_sql(*kind, profile)
     }
 
     /// For tests that let time pass by making everything stored older: does the same to what is kept in memory.
@@ -155,6 +157,37 @@ impl ProfileStore {
             }
             done => Some(done.map_err(|error| db.error(error, format!("cannot {what} in {place}")))),
         }
+    }
+}
+
+fn lane_sql(kind: Kind, profile: &Profile) -> String {
+    format!("{};\n", lane::tables(kind, profile).join(";\n"))
+}
+
+impl Profile {
+    /// The SQL of our own small tables beside the table, for the kind of database that is named. Nobody is asked for anything.
+    ///
+    /// ```
+    /// use postrider_sqlx::profile::Profile;
+    /// let sql = Profile::debezium().schema_sql("postgres://relay@localhost/shop")?;
+    /// assert!(sql.contains("CREATE TABLE IF NOT EXISTS \"postrider_profile_lane\""));
+    /// # Ok::<(), postrider_core::ConfigError>(())
+    /// ```
+    pub fn schema_sql(&self, url: &str) -> Result<String, ConfigError> {
+        Ok(lane_sql(Kind::of(url)?, self))
+    }
+
+    /// The `GRANT`s that one who delivers from the table and one who operates it need, and no more. Who writes to it is its own system's
+    /// business. Nobody is asked for anything.
+    ///
+    /// ```
+    /// use postrider_sqlx::profile::Profile;
+    /// let sql = Profile::flowcatalyst_events().grants_sql("mysql://relay@localhost/flow", "relay", "operator@10.0.0.7")?;
+    /// assert!(sql.contains("GRANT SELECT, UPDATE ON `outbox_events` TO 'relay'@'%';"));
+    /// # Ok::<(), postrider_core::ConfigError>(())
+    /// ```
+    pub fn grants_sql(&self, url: &str, relay: &str, operator: &str) -> Result<String, ConfigError> {
+        Ok(lane::grants(Kind::of(url)?, self, relay, operator))
     }
 }
 

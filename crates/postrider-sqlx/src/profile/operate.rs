@@ -9,7 +9,7 @@ use postrider_core::{
 
 use super::{
     Field, Value,
-    db::Tx,
+    db::{Cells, Tx},
     lane::micros,
     mind::{Mind, Row, State},
     recover::kept,
@@ -25,7 +25,7 @@ fn having(shape: &Shape, sql: &mut Sql, status: &Value) {
 }
 
 /// Rows that are dead.
-fn is_dead(shape: &Shape, sql: &mut Sql) {
+pub(super) fn is_dead(shape: &Shape, sql: &mut Sql) {
     match &shape.profile.statuses {
         Some(statuses) => having(shape, sql, &statuses.dead),
         None => {
@@ -33,6 +33,14 @@ fn is_dead(shape: &Shape, sql: &mut Sql) {
             shape.pending(sql);
             sql.push(")");
         }
+    }
+}
+
+/// Rows that are delivered. Where there are no statuses such rows are gone.
+pub(super) fn is_done(shape: &Shape, sql: &mut Sql) {
+    match &shape.profile.statuses {
+        Some(statuses) => having(shape, sql, &statuses.done),
+        None => _ = sql.push("1 = 0"),
     }
 }
 
@@ -197,6 +205,16 @@ pub(super) async fn status(
     mind: &Mind,
     id: &EventId,
 ) -> sqlx::Result<EventStatus> {
+    let mut sql = shape.sql("SELECT ");
+    state_columns(shape, &mut sql);
+    sql.push(&format!(" FROM {} WHERE ", shape.table()));
+    shape.ids(&mut sql, std::iter::once(id.as_str()));
+    let rows = tx.fetch(sql).await?;
+    Ok(rows.first().map_or(EventStatus::Absent, |row| state(row, mind, id.as_str()).0))
+}
+
+/// The columns that [`state`] reads, which are the first of their rows.
+pub(super) fn state_columns(shape: &Shape, sql: &mut Sql) {
     let kind = shape.kind;
     let [attempts, error] = told(shape);
     let done_at = match shape.profile.has(Field::DoneAt) {
@@ -207,31 +225,33 @@ pub(super) async fn status(
         true => (kind.micros(&shape.column(Field::AvailableAt)), kind.micros(kind.now())),
         false => (kind.text("NULL"), kind.text("NULL")),
     };
-    let mut sql = shape.sql(format!("SELECT {attempts}, {error}, {done_at}, {due_at}, {now}, CASE WHEN "));
-    is_dead(shape, &mut sql);
+    sql.push(&format!("{attempts}, {error}, {done_at}, {due_at}, {now}, CASE WHEN "));
+    is_dead(shape, sql);
     sql.push(" THEN 'dead' WHEN ");
-    match &shape.profile.statuses {
-        Some(statuses) => having(shape, &mut sql, &statuses.done),
-        None => _ = sql.push("1 = 0"),
-    }
-    sql.push(&format!(" THEN 'done' ELSE 'pending' END FROM {} WHERE ", shape.table()));
-    shape.ids(&mut sql, std::iter::once(id.as_str()));
-    let rows = tx.fetch(sql).await?;
-    let Some(row) = rows.first() else { return Ok(EventStatus::Absent) };
+    is_done(shape, sql);
+    sql.push(" THEN 'done' ELSE 'pending' END");
+}
+
+/// How many columns those are.
+pub(super) const STATE_COLUMNS: usize = 6;
+
+/// Where the event of a row is, and how often it was tried.
+pub(super) fn state(row: &Cells, mind: &Mind, id: &str) -> (EventStatus, u32) {
     let attempts = row.number(0).and_then(|attempts| u32::try_from(attempts).ok()).unwrap_or_default();
     let error = row.text(1);
     let due_at = row.number(3).filter(|due| Some(*due) > row.number(4)).map(Timestamp::from_micros);
-    Ok(match row.text(5).as_deref() {
+    let status = match row.text(5).as_deref() {
         Some("dead") => EventStatus::Dead { attempts, error: error.unwrap_or_default() },
         Some("done") => {
             EventStatus::Done { done_at: Timestamp::from_micros(row.number(2).unwrap_or_default()) }
         }
-        _ => match (mind.row(id.as_str()), due_at) {
+        _ => match (mind.row(id), due_at) {
             (Some(&Row { state: State::Waiting(available_at), attempts, .. }), _) => {
                 EventStatus::Waiting { attempts, available_at, error }
             }
             (None, Some(available_at)) => EventStatus::Waiting { attempts, available_at, error },
             _ => EventStatus::New,
         },
-    })
+    };
+    (status, attempts)
 }

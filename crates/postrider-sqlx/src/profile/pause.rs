@@ -8,19 +8,18 @@ use postrider_core::{
 use super::{
     db::{Cells, Tx},
     shape::Shape,
-    sql::Sql,
+    sql::{Kind, Sql},
 };
 
 /// The SQL of the table. Names compare as bytes: of two keys that differ by a blank at the end, one can be paused.
-pub(super) fn table(shape: &Shape) -> String {
-    let (text, name, time) = shape.kind.pick(
+pub(super) fn table(kind: Kind, table: &str) -> String {
+    let (text, name, time) = kind.pick(
         ("varchar(255)", "varchar(255) COLLATE \"C\"", "timestamptz"),
         ("varchar(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "varbinary(1020)", "datetime(6)"),
     );
     format!(
-        "CREATE TABLE IF NOT EXISTS {} (source {text} NOT NULL, kind varchar(16) NOT NULL, name {name} NOT NULL, \
-         since {time} NOT NULL, reason text NOT NULL, PRIMARY KEY (source, kind, name))",
-        shape.ours("pause")
+        "CREATE TABLE IF NOT EXISTS {table} (source {text} NOT NULL, kind varchar(16) NOT NULL, name {name} NOT NULL, \
+         since {time} NOT NULL, reason text NOT NULL, PRIMARY KEY (source, kind, name))"
     )
 }
 

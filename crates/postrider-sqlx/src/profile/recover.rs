@@ -110,7 +110,7 @@ pub(super) async fn from_the_last_owner(
         let mut sql = unmarking(shape);
         sql.push(" WHERE ");
         claimed(shape, &mut sql, Some(last));
-        tx.execute(sql).await?;
+        mind.recovered = tx.execute(sql).await?;
     }
     Ok(())
 }

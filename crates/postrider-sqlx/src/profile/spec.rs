@@ -211,6 +211,18 @@ impl Profile {
         self
     }
 
+    /// How old a row must be to be claimed, how old a claim must be to count as abandoned, and how often that is looked for.
+    ///
+    /// ```
+    /// use postrider_sqlx::profile::Profile;
+    /// let times = Profile::outbox_java().times();
+    /// assert_eq!((times.skip_recent.as_secs(), times.recover_after.as_secs(), times.recover_every.as_secs()), (1, 300, 60));
+    /// ```
+    pub fn times(&self) -> Times {
+        let Self { skip_recent, recover_after, recover_every, .. } = *self;
+        Times { skip_recent, recover_after, recover_every }
+    }
+
     /// Where our own small tables lie, as `prefix` or `schema.prefix`; `postrider_profile_` if nothing is said.
     pub fn beside(mut self, prefix: &str) -> Result<Self, ConfigError> {
         // Room for the longest of our names.
@@ -264,6 +276,18 @@ impl Profile {
             _ => Mark::Nothing,
         }
     }
+}
+
+/// When a [`Profile`] leaves rows alone, and when it gives them back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Times {
+    /// Rows younger than this are left alone.
+    pub skip_recent: Duration,
+    /// How old a claim must be before it counts as abandoned.
+    pub recover_after: Duration,
+    /// How often such claims are looked for.
+    pub recover_every: Duration,
 }
 
 /// How a claim is marked in the table.

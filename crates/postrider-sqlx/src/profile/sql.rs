@@ -1,5 +1,7 @@
 //! Statements that two databases understand. Names go in through [`Name`], everything else is bound.
 
+use postrider_core::ConfigError;
+
 use super::{Name, TableName};
 
 /// Most values of one list in MySQL, where a statement has at most 65,535 of them.
@@ -15,6 +17,30 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// The kind of database that a URL names.
+    pub(super) fn of(url: &str) -> Result<Self, ConfigError> {
+        match url.split_once("://").map(|(scheme, _)| scheme) {
+            #[cfg(feature = "mysql")]
+            Some("mysql" | "mariadb") => Ok(Self::Mysql),
+            #[cfg(feature = "postgres")]
+            Some("postgres" | "postgresql") => Ok(Self::Postgres),
+            scheme => Err(ConfigError::Database {
+                given: scheme.unwrap_or("a name without a scheme").to_owned(),
+                known: "postgres://user:password@host:port/database or mysql://user:password@host:port/database",
+            }),
+        }
+    }
+
+    /// Somebody who is granted something.
+    pub(super) fn role(self, name: &str) -> String {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres => crate::postgres::role(name),
+            #[cfg(feature = "mysql")]
+            Self::Mysql => crate::mysql::account(name),
+        }
+    }
+
     /// One of two texts.
     pub(super) fn pick<T>(self, _postgres: T, _mysql: T) -> T {
         match self {

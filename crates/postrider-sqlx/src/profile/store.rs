@@ -7,13 +7,15 @@ use postrider_core::{
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, Defaults, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        Pause, Paused, Seq, Settled, Settlement, Stats, Subject, too_many_pauses,
+        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        too_many_pauses,
     },
 };
 use tokio::time::Instant;
 
 use super::{
-    ProfileStore, claim::Claiming, lane, lane::LANE, operate, pause, recover, settle::Settle, take::Taken,
+    ProfileStore, claim::Claiming, lane, lane::LANE, list, operate, pause, recover, settle::Settle,
+    take::Taken,
 };
 
 /// Runs a verb as one transaction, and again if another try may help. A macro, because the futures of closures that borrow cannot be
@@ -126,7 +128,10 @@ impl Store for ProfileStore {
             let every = shape.profile.recover_every;
             if mind.recovered_at.is_none_or(|at| at.elapsed() >= every) {
                 let after = shape.profile.recover_after;
-                run!(self, "recover events", |tx| recover::recover(shape, tx, &mut mind, lane.lease, after))?;
+                let recovered = run!(self, "recover events", |tx| recover::recover(
+                    shape, tx, &mut mind, lane.lease, after
+                ))?;
+                mind.recovered += recovered;
                 mind.recovered_at = Some(Instant::now());
             }
             let mut looked = None;
@@ -202,6 +207,19 @@ impl Store for ProfileStore {
             let mind = self.0.mind.lock().await;
             run!(self, "count events", |tx| operate::stats(&self.0.shape, tx, &mind))
         })
+    }
+
+    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {
+        Box::pin(async move {
+            let mind = self.0.mind.lock().await;
+            run!(self, "list events", |tx| list::list(&self.0.shape, tx, &mind, listing))
+        })
+    }
+
+    fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>> {
+        Box::pin(
+            async move { run!(self, "count events", |tx| list::count_by_type(&self.0.shape, tx, types)) },
+        )
     }
 
     fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {

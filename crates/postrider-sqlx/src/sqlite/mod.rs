@@ -19,6 +19,7 @@ mod connect;
 mod error;
 mod insert;
 mod lease;
+mod list;
 mod operate;
 mod patience;
 mod pause;
@@ -39,7 +40,8 @@ use postrider_core::{
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        Pause, Paused, Seq, Settled, Settlement, Stats, Subject, too_many_pauses,
+        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        too_many_pauses,
     },
     tx::Prefix,
 };
@@ -275,6 +277,18 @@ impl Store for SqliteStore {
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
         let Inner { operate: sql, .. } = &*self.0;
         self.run("count events", move |mut conn| async move { operate::stats(sql, &mut conn).await })
+    }
+
+    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {
+        let prefix = &self.0.target.prefix;
+        self.run("list events", move |mut conn| async move { list::list(prefix, &mut conn, listing).await })
+    }
+
+    fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>> {
+        let prefix = &self.0.target.prefix;
+        self.run("count events", move |mut conn| async move {
+            list::count_by_type(prefix, &mut conn, types).await
+        })
     }
 
     fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {

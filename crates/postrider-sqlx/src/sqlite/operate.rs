@@ -113,7 +113,7 @@ fn dead_letter(row: &SqliteRow) -> sqlx::Result<DeadLetter> {
 }
 
 /// A text, whatever is in it: an undecodable row is just what an operator has to see.
-fn text(row: &SqliteRow, column: &str) -> sqlx::Result<Option<String>> {
+pub(super) fn text(row: &SqliteRow, column: &str) -> sqlx::Result<Option<String>> {
     let bytes = row.try_get_unchecked::<Option<&[u8]>, _>(column)?;
     Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
 }
@@ -205,7 +205,7 @@ pub(super) async fn status(
     Ok(status)
 }
 
-fn undelivered(row: &SqliteRow) -> sqlx::Result<EventStatus> {
+pub(super) fn undelivered(row: &SqliteRow) -> sqlx::Result<EventStatus> {
     let attempts = natural(row.try_get("attempts")?);
     let error = text(row, "last_error")?;
     Ok(match (row.try_get::<i64, _>("status")?, row.try_get::<bool, _>("parked")?) {

@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 use postrider_core::{
     Event, EventError, EventId, Payload, Timestamp,
     event::{Due, Fields, limits},
-    store::{Seq, Undecodable},
+    store::{Admission, Glance, Lane, Seq, Undecodable},
 };
 use sqlx::{Row, TypeInfo, ValueRef, sqlite::SqliteRow};
 
@@ -106,6 +106,13 @@ impl<'a> Stored<'a> {
 
     pub(super) fn held_by(&self) -> Option<HeldBy> {
         self.fields.12.map(HeldBy::new)
+    }
+
+    /// What an admission is asked about; the row is a fresh one.
+    pub(super) fn is_wanted_by(&self, admission: &dyn Admission, lane: Lane) -> bool {
+        let (key, seq) = (self.key(), self.seq());
+        let (event_type, aggregate_type) = (self.fields.6.as_str(), self.fields.7.as_str());
+        admission.admits(&Glance { lane, seq, event_type, aggregate_type, key: key.as_deref(), due_at: None })
     }
 
     /// The sizes of its payload and headers, and whether one of them was not read.

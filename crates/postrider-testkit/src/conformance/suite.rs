@@ -166,6 +166,11 @@ macro_rules! delivery_conformance {
                 there_is_an_end_to_how_much_can_be_paused
                 a_pause_changes_no_event_and_outlives_a_migration
             }
+            listing {
+                events_are_listed_in_pages_both_ways
+                a_list_tells_shelves_keys_and_types_apart
+                events_are_counted_by_type
+            }
         }
     };
 }

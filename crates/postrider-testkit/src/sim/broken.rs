@@ -9,8 +9,8 @@ use std::{
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased, Pause,
-        Paused, Seq, Settled, Settlement, Stats, Subject, Taken,
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
+        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, Taken, TypeCount,
     },
 };
 use postrider_engine::{
@@ -171,6 +171,14 @@ impl BrokenStore {
 
     pub(super) fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
         self.inner.dead(after, limit)
+    }
+
+    pub(super) fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {
+        self.inner.list(listing)
+    }
+
+    pub(super) fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>> {
+        self.inner.count_by_type(types)
     }
 
     pub(super) fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {

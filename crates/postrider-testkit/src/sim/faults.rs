@@ -13,7 +13,7 @@ use postrider_core::{
     rng::Rng,
     store::{
         Change, Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        Pause, Paused, Seq, Settled, Settlement, Stats, Subject,
+        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
     },
 };
 use postrider_engine::memory::MemoryStore;
@@ -232,6 +232,14 @@ impl Store for FaultyStore {
 
     fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
         self.around("dead", move || self.inner.dead(after, limit))
+    }
+
+    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {
+        self.around("list", move || self.inner.list(listing))
+    }
+
+    fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>> {
+        self.around("count_by_type", move || self.inner.count_by_type(types))
     }
 
     fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {

@@ -12,7 +12,7 @@ use postrider::{
     BoxFuture, EventId, Metrics, Result, Store, Target,
     store::{
         Change, Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        Pause, Paused, Seq, Settled, Settlement, Stats, Subject,
+        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
     },
 };
 
@@ -104,6 +104,8 @@ impl Store for Recording {
         release(lanes: &'a [(Lease, Seq)]) -> ();
         claim(claim: &'a Claim) -> Claimed;
         dead(after: Seq, limit: usize) -> Vec<DeadLetter>;
+        list(listing: &'a Listing) -> Vec<ListedEvent>;
+        count_by_type(types: usize) -> Vec<TypeCount>;
         redrive(ids: &'a [EventId]) -> u64;
         discard(ids: &'a [EventId]) -> u64;
         purge(retention: Duration, limit: usize) -> u64;

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use postrider::{DeadHeads, Delivery, Outbox, Outcome};
+use postrider::{DeadHeads, Delivery, Outbox, Outcome, Route, RouteSettings, Routes, handler};
 use postrider_core::{RetryPolicy, Store, rng::Rng};
 use postrider_sqlx::profile::{Profile, ProfileStore};
 use postrider_testkit::conformance::Checked;
@@ -70,9 +70,14 @@ async fn a_builder_takes_what_the_system_has_unless_it_is_told_something_else() 
     assert_eq!(sends(&database, |builder| builder.max_attempts(2)).await?, vec![2; 20]);
 
     let store = ProfileStore::connect(&database.url, Profile::flowcatalyst_events()).await?;
-    let refused =
-        Outbox::builder().store(store).otherwise(async |_| ()).dead_heads(DeadHeads::Block).start().await;
-    let told = refused.map(|_| ()).unwrap_err().to_string();
-    assert!(told.contains("dead_heads is block; it must be skip"), "{told}");
+    let block = RouteSettings { dead_heads: Some(DeadHeads::Block), ..RouteSettings::default() };
+    let route = Route::new("*", handler(async |_: Delivery| ())).settings(block);
+    for builder in [
+        Outbox::builder().otherwise(async |_| ()).dead_heads(DeadHeads::Block),
+        Outbox::builder().routes(Routes::new().route(route)),
+    ] {
+        let told = builder.store(store.clone()).start().await.map(|_| ()).unwrap_err().to_string();
+        assert!(told.contains("dead_heads is block; it must be skip"), "{told}");
+    }
     database.drop().await
 }

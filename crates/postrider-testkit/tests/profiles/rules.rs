@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use postrider_core::Store;
+use postrider_core::{Store, store::Claimed};
 use postrider_sqlx::profile::{NullKey, Profile, ProfileStore};
 use postrider_testkit::conformance::{
     Checked, Owner,
@@ -100,8 +100,13 @@ async fn a_claim_that_nobody_settled_is_taken_back_after_its_time_without_an_att
             store.migrate().await?;
             let store: Arc<dyn Store> = Arc::new(store);
             let mut owner = Owner::lease(&store, "owner").await?;
-            let events = owner.claim(&store, 100, BYTES, &[]).await?.events;
+            let Claimed { events, recovered: counted, .. } = owner.claim(&store, 100, BYTES, &[]).await?;
             assert_eq!(!events.is_empty(), recovered, "{} on {kind:?}, {age} s", system.name);
+            // S4-28: as many as were marked, and told once.
+            let marked = format!("SELECT CONCAT(COUNT(*), '') FROM {}", system.table);
+            let all: u64 = database.lines(&marked).await?.join("").parse()?;
+            assert_eq!(counted, if recovered { all } else { 0 }, "{} on {kind:?}, {age} s", system.name);
+            assert_eq!(owner.claim(&store, 100, BYTES, &[]).await?.recovered, 0);
             assert!(events.iter().all(|event| event.attempts == 0));
             let counted = format!("SELECT CONCAT(SUM({attempts}), '') FROM {}", system.table);
             assert_eq!(database.lines(&counted).await?, ["0"], "{} on {kind:?}", system.name);

@@ -8,6 +8,8 @@ mod bound;
 mod database;
 mod drain;
 mod paced;
+mod relay;
+mod sink;
 mod wake;
 mod wal;
 
@@ -23,15 +25,44 @@ const KEYS: u64 = 1000;
 
 pub(super) async fn measure(
     url: &str,
+    sink: Option<&str>,
     wanted: &[Bench],
     scale: Scale,
     rounds: Rounds,
 ) -> Result<Vec<Figure>, Failure> {
     let database = Database::create(url).await?;
-    let measured = measure_all(&database, wanted, scale, rounds).await;
+    let measured = match sink {
+        Some(sink) => measure_sink(&database, sink, wanted, scale, rounds).await,
+        None => measure_all(&database, wanted, scale, rounds).await,
+    };
     let dropped = database.drop().await;
     let figures = measured?;
     dropped.map(|()| figures)
+}
+
+async fn measure_sink(
+    database: &Database,
+    url: &str,
+    wanted: &[Bench],
+    scale: Scale,
+    rounds: Rounds,
+) -> Result<Vec<Figure>, Failure> {
+    let receiver = sink::receiver(url).await?;
+    let measured = async {
+        let mut figures = Vec::new();
+        for bench in wanted {
+            figures.extend(match bench {
+                Bench::Sink => sink::measure(database, &*receiver, scale, rounds).await?,
+                Bench::Relay => relay::measure(database, &*receiver, scale).await?,
+                _ => Vec::new(),
+            });
+        }
+        Ok::<_, Failure>(figures)
+    };
+    let measured = measured.await;
+    let cleared = receiver.clear().await;
+    let figures = measured?;
+    cleared.map(|()| figures)
 }
 
 async fn measure_all(

@@ -7,18 +7,24 @@ mod brokers;
 mod closed;
 mod file;
 mod http;
+mod traced;
 mod tuned;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use postrider::{
-    ConfigError, Pattern, Sink as _,
+    ConfigError, Pattern,
     format::{CloudEvents, Destination, Format},
 };
+use postrider_file::FileSink;
 use postrider_net::TlsFiles;
 
-use self::{closed::Closed, tuned::Tuned};
-use crate::config::{Config, FormatName, Route, Sink, SinkKind, Source, Tls};
+use self::{closed::Closed, traced::Traced, tuned::Tuned};
+use crate::{
+    config::{Config, FormatName, Route, Sink, SinkKind, Source, Tls},
+    operations::ByType,
+    traces::{Labels, Tracer},
+};
 
 type Shared = Arc<dyn postrider::Sink>;
 
@@ -26,25 +32,39 @@ type Shared = Arc<dyn postrider::Sink>;
 pub(crate) struct Sinks {
     by_name: BTreeMap<String, Shared>,
     closed: Shared,
+    files: Vec<Arc<FileSink>>,
+}
+
+/// What goes with every sink of a source.
+pub(crate) struct Around<'a> {
+    pub(crate) source: &'a str,
+    pub(crate) types: &'a Arc<ByType>,
+    pub(crate) tracer: &'a Tracer,
 }
 
 impl Sinks {
     /// The sinks that the routes of a source name, those excepted that are switched off. Nobody is asked for anything yet.
-    pub(crate) fn of(config: &Config, source: &Source) -> Result<Self, ConfigError> {
-        let mut by_name = BTreeMap::new();
+    pub(crate) fn of(config: &Config, source: &Source, around: &Around<'_>) -> Result<Self, ConfigError> {
+        let mut sinks = Self { by_name: BTreeMap::new(), closed: Arc::new(Closed), files: Vec::new() };
         for route in source.routes.iter().filter(|route| route.enabled) {
             let name = &route.sink.value;
             let Some(sink) = config.sinks.get(name).filter(|sink| sink.enabled) else { continue };
-            if !by_name.contains_key(name) {
+            if !sinks.by_name.contains_key(name) {
                 let routes = source.routes.iter().filter(|route| route.sink.value == *name && route.enabled);
-                by_name.insert(name.clone(), build(sink, &routes.collect::<Vec<_>>())?);
+                let built = build(sink, &routes.collect::<Vec<_>>(), &mut sinks.files)?;
+                sinks.by_name.insert(name.clone(), around.with(name, sink, built));
             }
         }
-        Ok(Self { by_name, closed: Arc::new(Closed) })
+        Ok(sinks)
+    }
+
+    /// Those that write to files, which somebody may have moved away.
+    pub(crate) fn files(&self) -> &[Arc<FileSink>] {
+        &self.files
     }
 
     /// The sink of a route.
-    pub(super) fn of_route(&self, route: &Route) -> Shared {
+    pub(crate) fn of_route(&self, route: &Route) -> Shared {
         let sink = self.by_name.get(&route.sink.value).filter(|_| route.enabled);
         sink.unwrap_or(&self.closed).clone()
     }
@@ -55,7 +75,18 @@ impl Sinks {
     }
 }
 
-fn build(sink: &Sink, routes: &[&Route]) -> Result<Shared, ConfigError> {
+impl Around<'_> {
+    fn with(&self, name: &str, config: &Sink, mut sink: Shared) -> Shared {
+        if self.tracer.is_on() {
+            let system = config.kinds().first().map_or("", |kind| kind.name());
+            let labels = Labels { source: self.source.to_owned(), sink: name.to_owned(), system };
+            sink = Arc::new(Traced::new(sink, self.tracer.clone(), labels));
+        }
+        Arc::new(Tuned::new(sink, config, self.types.clone()))
+    }
+}
+
+fn build(sink: &Sink, routes: &[&Route], files: &mut Vec<Arc<FileSink>>) -> Result<Shared, ConfigError> {
     let kinds = sink.kinds();
     let Some(kind) = kinds.first() else {
         return Err(ConfigError::Missing {
@@ -63,18 +94,20 @@ fn build(sink: &Sink, routes: &[&Route]) -> Result<Shared, ConfigError> {
             hint: "say what the sink is: http, kafka, …",
         });
     };
-    let built: Shared = match kind {
+    Ok(match kind {
         SinkKind::Http(config) => Arc::new(http::batch(sink, config, routes)?),
         SinkKind::Webhook(config) => Arc::new(http::webhook(sink, config, routes)?),
         SinkKind::Kafka(config) => Arc::new(brokers::kafka(sink, config, routes)?),
         SinkKind::Rabbitmq(config) => Arc::new(brokers::rabbitmq(sink, config, routes)?),
         SinkKind::Nats(config) => Arc::new(brokers::nats(sink, config, routes)?),
         SinkKind::Redis(config) => Arc::new(brokers::redis(sink, config, routes)?),
-        SinkKind::File(config) => Arc::new(file::file(config)?),
+        SinkKind::File(config) => {
+            let file = Arc::new(file::file(config)?);
+            files.push(file.clone());
+            file
+        }
         SinkKind::Stdout => Arc::new(file::stdout()),
-    };
-    let traits = built.traits();
-    Ok(Arc::new(Tuned::new(built, traits, sink)))
+    })
 }
 
 /// Where the events of a sink go: by the sink's own template, by those of single types, and by those of routes.

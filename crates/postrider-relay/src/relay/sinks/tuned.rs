@@ -1,18 +1,23 @@
-//! A sink as the configuration wants it: batch size, sends at a time, rate, time-out.
+//! A sink as the configuration wants it: batch size, sends at a time, rate, time-out. What goes through it is counted by event type.
 
 use std::sync::Arc;
 
 use postrider::{BoxFuture, Delivery, Health, Outcome, Sink, SinkTraits};
 
-use crate::config;
+use crate::{
+    config,
+    operations::{ByType, UnderWay},
+};
 
 pub(super) struct Tuned {
     sink: Arc<dyn Sink>,
     traits: SinkTraits,
+    types: Arc<ByType>,
 }
 
 impl Tuned {
-    pub(super) fn new(sink: Arc<dyn Sink>, traits: SinkTraits, config: &config::Sink) -> Self {
+    pub(super) fn new(sink: Arc<dyn Sink>, config: &config::Sink, types: Arc<ByType>) -> Self {
+        let traits = sink.traits();
         let traits = SinkTraits {
             batch_max: config.batch.unwrap_or(traits.batch_max),
             concurrent: config.concurrent.or(traits.concurrent),
@@ -20,7 +25,7 @@ impl Tuned {
             send_timeout: config.timeout.map(|span| span.0).or(traits.send_timeout),
             ..traits
         };
-        Self { sink, traits }
+        Self { sink, traits, types }
     }
 }
 
@@ -30,11 +35,29 @@ impl Sink for Tuned {
     }
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
-        self.sink.send(batch)
+        Box::pin(async move {
+            let meters = batch.iter().map(|delivery| self.types.of(delivery.event_type()));
+            let under_way = UnderWay::new(meters.collect());
+            let outcomes = self.sink.send(batch).await;
+            for (outcome, meters) in outcomes.iter().zip(under_way.iter()) {
+                if *outcome == Outcome::Delivered {
+                    meters.delivered();
+                }
+            }
+            outcomes
+        })
     }
 
     fn send_one(&self, delivery: Delivery) -> BoxFuture<'_, Outcome> {
-        self.sink.send_one(delivery)
+        Box::pin(async move {
+            let meters = self.types.of(delivery.event_type());
+            let _under_way = UnderWay::new(vec![meters.clone()]);
+            let outcome = self.sink.send_one(delivery).await;
+            if outcome == Outcome::Delivered {
+                meters.delivered();
+            }
+            outcome
+        })
     }
 
     fn health(&self) -> BoxFuture<'_, Health> {

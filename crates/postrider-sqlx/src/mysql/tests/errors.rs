@@ -67,7 +67,7 @@ async fn the_printed_rights_are_enough_for_each_role_and_no_more() {
     let database = Database::new().await;
     let store = database.migrated().await;
     let name = |role: &str| format!("{role}_{}", database.0.trim_start_matches("postrider_sqlx_"));
-    let mut grants = MysqlStore::grants_sql(&Prefix::default());
+    let mut grants = MysqlStore::grants_sql(&Prefix::default(), "writer", "relay", "operator");
     for role in ["writer", "relay", "operator"] {
         // Under both names of the host: a server may have an anonymous user for one of them, which would come first.
         let (user, password) = (name(role), "IDENTIFIED BY 'topsecret'");

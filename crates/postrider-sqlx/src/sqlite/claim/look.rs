@@ -136,6 +136,7 @@ impl Choice<'_> {
                 self.chosen.insert(due.row.seq, due.held);
                 return Ok(true);
             }
+            self.findings.passed += 1;
             if kind == Kind::Returning {
                 self.findings.refused.push(due.row.seq);
                 self.findings.empty.push(due.hold);

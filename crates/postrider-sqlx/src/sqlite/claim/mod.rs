@@ -12,17 +12,20 @@ mod state;
 mod walk;
 mod write;
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use futures_util::TryStreamExt;
 use postrider_core::{
     Timestamp,
-    store::{Claim, Claimed, ClaimedEvent, Lane, Seq},
+    store::{Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Seq},
     tx::Prefix,
 };
 use sqlx::{Connection, SqliteConnection};
 
-use self::write::Findings;
+use self::{quick::Quickly, write::Findings};
 use super::{
     lease,
     row::{self, Stored},
@@ -38,6 +41,8 @@ pub(super) struct Statements {
     pub(super) glance: glance::Statements,
     pub(super) read: Statement,
     pub(super) write: write::Statements,
+    /// Whether the last claim that asked met more rows that were not wanted than others. Then the next one reads no payloads on its way.
+    passes_over: AtomicBool,
 }
 
 impl Statements {
@@ -52,6 +57,7 @@ impl Statements {
             glance: glance::Statements::new(prefix),
             read: Statement::new(&read, prefix),
             write: write::Statements::new(prefix),
+            passes_over: AtomicBool::new(false),
         }
     }
 }
@@ -64,10 +70,28 @@ pub(super) async fn claim(
     claim: &Claim,
 ) -> sqlx::Result<Claimed> {
     let now = Timestamp::now();
-    let (mut claimed, findings) = match quick::claim(&sql.quick, conn, claim, now).await? {
-        Some((claimed, findings)) => (claimed, vec![findings]),
-        None => carefully(sql, conn, claim, now).await?,
+    let asks = claim.admission.is_some();
+    let quick = match asks && sql.passes_over.load(Relaxed) {
+        true => None,
+        false => quick::claim(&sql.quick, conn, claim, now).await?,
     };
+    let (mut claimed, findings) = match quick {
+        Some(Quickly { claimed, findings, rest: None }) => (claimed, vec![findings]),
+        Some(Quickly { claimed, findings, rest: Some((lane, budget)) }) => {
+            let (claimed, mut found) = carefully(sql, conn, claim, &[lane], budget, claimed).await?;
+            found.push(findings);
+            (claimed, found)
+        }
+        None => {
+            let budget = Budget::new(claim.limit, claim.bytes);
+            let claimed = Claimed { now, ..Claimed::default() };
+            carefully(sql, conn, claim, &claim.lanes, budget, claimed).await?
+        }
+    };
+    if asks {
+        let passed: usize = findings.iter().map(|found| found.passed).sum();
+        sql.passes_over.store(passed > claimed.events.len(), Relaxed);
+    }
     write::write(&sql.write, leases, conn, &findings, &mut claimed).await?;
     let lost = &claimed.lost;
     claimed.events.retain(|event| !lost.contains(&event.lane));
@@ -76,18 +100,19 @@ pub(super) async fn claim(
     Ok(claimed)
 }
 
-/// Reads in one snapshot, whatever there is.
+/// Reads in one snapshot, whatever there is, and adds it to what was claimed.
 async fn carefully(
     sql: &Statements,
     conn: &mut SqliteConnection,
     claim: &Claim,
-    now: Timestamp,
+    lanes: &[LaneClaim],
+    mut budget: Budget,
+    mut claimed: Claimed,
 ) -> sqlx::Result<(Claimed, Vec<Findings>)> {
-    let mut claimed = Claimed { now, ..Claimed::default() };
-    let mut budget = Budget::new(claim.limit, claim.bytes);
+    let now = claimed.now;
     let mut findings = Vec::new();
     let mut snapshot = conn.begin().await?;
-    for lane in &claim.lanes {
+    for lane in lanes {
         let state = state::state(&sql.state, &mut snapshot, &lane.lease, now).await?;
         let Some(state) = state.filter(|state| state.is_held(&lane.lease)) else {
             claimed.lost.push(lane.lease.lane);

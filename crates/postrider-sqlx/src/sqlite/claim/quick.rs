@@ -1,7 +1,7 @@
 //! The usual claim, in one statement: fresh rows with their payloads, where nothing waits or comes back.
 //!
 //! A statement is a snapshot of its own. If it shows that the claim is not such a one, nothing was done yet, and the claim goes the
-//! careful way.
+//! careful way. Where somebody is asked which rows are wanted, nobody is asked about a row twice: the careful way begins behind those.
 
 use futures_util::TryStreamExt;
 use postrider_core::{
@@ -47,15 +47,23 @@ pub(super) fn statement(prefix: &Prefix) -> Statement {
     )
 }
 
+/// What a usual claim brought.
+pub(super) struct Quickly {
+    pub(super) claimed: Claimed,
+    pub(super) findings: Findings,
+    /// Where the careful way has to go on, and with which budget.
+    pub(super) rest: Option<(LaneClaim, Budget)>,
+}
+
 /// Claims, if nothing but fresh rows is to be looked at. None if something is.
 pub(super) async fn claim(
     sql: &Statement,
     conn: &mut SqliteConnection,
     claim: &Claim,
     now: Timestamp,
-) -> sqlx::Result<Option<(Claimed, Findings)>> {
+) -> sqlx::Result<Option<Quickly>> {
     let [lane] = claim.lanes.as_slice() else { return Ok(None) };
-    if !lane.again.is_empty() || lane.to < Seq::MAX || claim.admission.is_some() || claim.limit == 0 {
+    if !lane.again.is_empty() || lane.to < Seq::MAX || claim.limit == 0 {
         return Ok(None);
     }
     let mut quick = Quick::new(claim, lane, now);
@@ -63,6 +71,7 @@ pub(super) async fn claim(
     let query = sql.query().bind(lane.lease.lane).bind(now.as_micros()).bind(integer(lane.from.seq));
     let mut rows = query.bind(integer(quick.rows_max)).bind(integer(each_bytes)).fetch(conn);
     while !quick.stopped
+        && !quick.left
         && let Some(row) = rows.try_next().await?
     {
         if !quick.meet(&row)? {
@@ -85,6 +94,10 @@ struct Quick<'a> {
     claimed: Claimed,
     findings: Findings,
     last: Seq,
+    /// Whether somebody was asked about a row.
+    asked: bool,
+    /// Whether the rest is for the careful way.
+    left: bool,
     stopped: bool,
 }
 
@@ -103,6 +116,8 @@ impl<'a> Quick<'a> {
             claimed: Claimed { now, ..Claimed::default() },
             findings: Findings::new(lane.lease),
             last: lane.from.seq,
+            asked: false,
+            left: false,
             stopped: false,
         }
     }
@@ -136,27 +151,47 @@ impl<'a> Quick<'a> {
             }
             // Large ones, and those that are too large for an event, are read one by one.
             if unread {
-                return Ok(false);
+                self.left = self.asked;
+                return Ok(self.asked);
             }
-            self.budget.take(bytes);
-            self.claimed.events.push(claimed_event(self.lane.lease.lane, stored, held));
+            if self.wants(&stored) {
+                self.budget.take(bytes);
+                self.claimed.events.push(claimed_event(self.lane.lease.lane, stored, held));
+            } else {
+                self.findings.passed += 1;
+            }
         }
         self.last = seq;
         Ok(true)
     }
 
-    fn finish(mut self) -> Option<(Claimed, Findings)> {
+    fn wants(&mut self, row: &Stored<'_>) -> bool {
+        let Some(admission) = &self.claim.admission else { return true };
+        self.asked = true;
+        row.is_wanted_by(&**admission, self.lane.lease.lane)
+    }
+
+    fn finish(mut self) -> Option<Quickly> {
         let state = self.state?;
         // Enough was read to fill the claim, but most of it is not to be returned: there may be more.
         if self.rows == self.rows_max && !self.stopped {
-            return None;
+            if !self.asked {
+                return None;
+            }
+            self.left = true;
         }
-        let met = if self.stopped { self.last } else { Seq::MAX };
-        let position = Position { seq: self.last, met, ..Position::START };
-        self.claimed.positions.push((self.lane.lease.lane, position));
         self.claimed.more = self.stopped || self.findings.follows_returning;
         let next_due = self.findings.next_due.into_iter().chain(state.next_due).min();
         self.claimed.next_due = next_due.map(|due| due.since(self.now));
-        Some((self.claimed, self.findings))
+        // Who passes rows over does not go back to the first of those that wait.
+        let waiting = if self.claim.admission.is_some() { self.lane.from } else { Position::START };
+        if self.left {
+            let from = Position { seq: self.last, ..waiting };
+            let rest = Some((LaneClaim { from, ..self.lane.clone() }, self.budget));
+            return Some(Quickly { claimed: self.claimed, findings: self.findings, rest });
+        }
+        let met = if self.stopped { self.last } else { Seq::MAX };
+        self.claimed.positions.push((self.lane.lease.lane, Position { seq: self.last, met, ..waiting }));
+        Some(Quickly { claimed: self.claimed, findings: self.findings, rest: None })
     }
 }

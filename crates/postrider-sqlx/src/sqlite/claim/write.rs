@@ -73,6 +73,8 @@ pub(super) struct Findings {
     pub(super) follows_returning: bool,
     /// When the first of the delayed ones is due.
     pub(super) next_due: Option<Timestamp>,
+    /// How many rows were not wanted.
+    pub(super) passed: usize,
 }
 
 impl Findings {
@@ -85,6 +87,7 @@ impl Findings {
             empty: Vec::new(),
             follows_returning: false,
             next_due: None,
+            passed: 0,
         }
     }
 

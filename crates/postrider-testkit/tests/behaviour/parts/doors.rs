@@ -12,7 +12,8 @@ use postrider::{
     BoxFuture, EventId, Result, Store, StoreError, StoreErrorKind, Target,
     store::{
         Admission, Claim, Claimed, DeadLetter, EventStatus, Features, Glance, Hold, Lane, Lease,
-        LeaseRequest, Leased, Pause, Paused, Seq, Settled, Settlement, Stats, Subject,
+        LeaseRequest, Leased, ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject,
+        TypeCount,
     },
 };
 
@@ -176,6 +177,14 @@ impl Store for Doors {
 
     fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
         self.inner.dead(after, limit)
+    }
+
+    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {
+        self.inner.list(listing)
+    }
+
+    fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>> {
+        self.inner.count_by_type(types)
     }
 
     fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {

@@ -1,0 +1,92 @@
+//! Lists and counts, for people who look. All of it is read: nobody keeps a million events in memory to look at them.
+
+use std::collections::BTreeMap;
+
+use postrider_core::{
+    Event, Timestamp,
+    store::{Bookmark, EventStatus, ListFrom, ListedEvent, Listing, Shelf, TypeCount},
+};
+
+use super::{
+    operate::status_of,
+    row::{Broken, Status, id_of, key_of, type_of},
+    tables::Tables,
+};
+
+pub(super) fn list(tables: &Tables, listing: &Listing) -> Vec<ListedEvent> {
+    let fits = |event: &ListedEvent| {
+        listing.event_type.as_ref().is_none_or(|wanted| *wanted == event.event_type)
+            && listing.key.as_ref().is_none_or(|wanted| Some(wanted) == event.key.as_ref())
+            && match &listing.from {
+                ListFrom::Newest => true,
+                ListFrom::Before(mark) => event.bookmark < *mark,
+                ListFrom::After(mark) => event.bookmark > *mark,
+            }
+    };
+    let mut found: Vec<ListedEvent> = match listing.shelf {
+        Shelf::Delivered => {
+            let kept = tables.done.iter().map(|((done_at, seq), kept)| {
+                let bookmark = Bookmark { at: *done_at, seq: *seq, id: String::new() };
+                let status = EventStatus::Done { done_at: *done_at };
+                listed(bookmark, &kept.content, status, kept.attempts, kept.created_at, listing.payloads)
+            });
+            kept.filter(fits).collect()
+        }
+        shelf => {
+            let rows =
+                tables.rows.iter().filter(|(_, row)| shelf != Shelf::Dead || row.status == Status::Dead);
+            let rows = rows.map(|(seq, row)| {
+                let bookmark = Bookmark { seq, ..Bookmark::default() };
+                listed(bookmark, &row.content, status_of(row), row.attempts, row.created_at, listing.payloads)
+            });
+            rows.filter(fits).collect()
+        }
+    };
+    found.sort_by(|a, b| a.bookmark.cmp(&b.bookmark));
+    match listing.from {
+        ListFrom::After(_) => found.truncate(listing.limit),
+        _ => drop(found.drain(..found.len().saturating_sub(listing.limit))),
+    }
+    found
+}
+
+fn listed(
+    bookmark: Bookmark,
+    content: &Result<Event, Box<Broken>>,
+    status: EventStatus,
+    attempts: u32,
+    created_at: Timestamp,
+    payloads: bool,
+) -> ListedEvent {
+    ListedEvent {
+        bookmark,
+        id: id_of(content).clone(),
+        event_type: type_of(content).to_owned(),
+        key: key_of(content).map(|key| key.to_string()),
+        status,
+        attempts,
+        created_at,
+        payload: content.as_ref().ok().filter(|_| payloads).map(|event| event.payload().clone()),
+    }
+}
+
+pub(super) fn count_by_type(tables: &Tables, types: usize) -> Vec<TypeCount> {
+    let mut counts = BTreeMap::<&str, TypeCount>::new();
+    for (_, row) in tables.rows.iter() {
+        let event_type = row.event_type();
+        let count = counts.entry(event_type).or_insert_with(|| TypeCount {
+            event_type: event_type.to_owned(),
+            pending: 0,
+            dead: 0,
+        });
+        match row.status {
+            Status::Dead => count.dead += 1,
+            _ => count.pending += 1,
+        }
+    }
+    let mut counts: Vec<TypeCount> = counts.into_values().collect();
+    // A stable sort: those with the same count stay in the order of their names.
+    counts.sort_by_key(|count| std::cmp::Reverse(count.pending + count.dead));
+    counts.truncate(types);
+    counts
+}

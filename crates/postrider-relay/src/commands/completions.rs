@@ -1,0 +1,26 @@
+//! `postrider completions`: what a shell has to know to complete commands and options.
+
+use std::io::Write as _;
+
+use clap::Args as ClapArgs;
+use clap_complete::Shell;
+
+use crate::Verdict;
+
+/// Print what a shell needs to complete commands and options.
+///
+/// For bash: postrider completions bash > ~/.local/share/bash-completion/completions/postrider
+#[derive(ClapArgs)]
+pub(crate) struct Args {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+pub(crate) fn run(args: &Args, command: &mut clap::Command) -> Verdict {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, command, "postrider", &mut script);
+    // A reader that went away is nobody's error.
+    _ = std::io::stdout().write_all(&script);
+    Verdict::Good
+}

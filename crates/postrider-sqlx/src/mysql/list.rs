@@ -1,0 +1,137 @@
+//! Lists of events and counts of them.
+
+use postrider_core::{
+    Payload,
+    store::{Bookmark, EventStatus, ListFrom, ListedEvent, Listing, Shelf, TypeCount},
+    tx::Prefix,
+};
+use sqlx::{MySqlConnection, Row, mysql::MySqlRow};
+
+use super::{
+    operate::undelivered,
+    statement::{AT, Statement, bound, integer, micros, natural, text, time},
+};
+
+/// The last point in time that is asked for; nothing is written later.
+const LAST_US: i64 = 253_402_300_799_999_999;
+
+/// A page of a shelf. It is read along an index: those who are not delivered by their place, the delivered by the time of their delivery,
+/// of which there is an index for the purge. The dead are a stretch of the one index, and are sorted. What a filter leaves out is passed
+/// on the way.
+fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
+    let (before, order) = match listing.from {
+        ListFrom::After(_) => (">", "ASC"),
+        _ => ("<", "DESC"),
+    };
+    let payload = if listing.payloads { ", e.payload, e.payload_bytes" } else { "" };
+    let key = match listing.shelf {
+        Shelf::Delivered => "COALESCE(e.ordering_key, CONCAT(e.aggregate_type, ':', e.aggregate_id))",
+        _ => "e.effective_key",
+    };
+    let common = format!(
+        "e.seq, e.event_id, e.event_type, {key} AS event_key, e.attempts, e.last_error, {} AS created_at, {} AS available_at",
+        micros("e.created_at"),
+        micros("e.available_at")
+    );
+    // A question mark for each place: each value is bound as often as it stands here.
+    let fits = format!("(? IS NULL OR e.event_type = ?) AND (? IS NULL OR {key} = ?)");
+    let template = match listing.shelf {
+        Shelf::Delivered => format!(
+            "SELECT {common}, {done_at} AS done_at{payload} FROM {{p}}done AS e
+             WHERE e.done_at {before}= {AT} AND (e.done_at {before} {AT} OR e.seq {before} ?) AND {fits}
+             ORDER BY e.done_at {order}, e.seq {order} LIMIT ?",
+            done_at = micros("e.done_at")
+        ),
+        shelf => {
+            let (index, dead) = match shelf {
+                Shelf::Dead => ("{p}event_place", "e.place = 3 AND "),
+                _ => ("PRIMARY", ""),
+            };
+            format!(
+                "SELECT {common}, e.place{payload} FROM {{p}}event AS e FORCE INDEX ({index})
+                 WHERE {dead}e.seq {before} ? AND {fits} ORDER BY e.seq {order} LIMIT ?"
+            )
+        }
+    };
+    Statement::new(&template, prefix)
+}
+
+/// A page, the oldest first.
+pub(super) async fn list(
+    prefix: &Prefix,
+    conn: &mut MySqlConnection,
+    listing: &Listing,
+) -> sqlx::Result<Vec<ListedEvent>> {
+    let (seq, at) = match &listing.from {
+        ListFrom::Newest => (u64::MAX, LAST_US),
+        ListFrom::Before(mark) | ListFrom::After(mark) => (mark.seq, bound(mark.at)),
+    };
+    let mut query = statement(prefix, listing).query();
+    if listing.shelf == Shelf::Delivered {
+        query = query.bind(at).bind(at);
+    }
+    query = query.bind(seq);
+    for wanted in [&listing.event_type, &listing.key] {
+        query = query.bind(wanted.clone()).bind(wanted.clone());
+    }
+    let rows = query.bind(integer(listing.limit)).fetch_all(conn).await?;
+    let mut found: Vec<ListedEvent> =
+        rows.iter().map(|row| listed(row, listing)).collect::<sqlx::Result<_>>()?;
+    if !matches!(listing.from, ListFrom::After(_)) {
+        found.reverse();
+    }
+    Ok(found)
+}
+
+fn listed(row: &MySqlRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
+    let mut bookmark = Bookmark { seq: natural(row, "seq")?, ..Bookmark::default() };
+    let status = match listing.shelf {
+        Shelf::Delivered => {
+            bookmark.at = time(row, "done_at")?;
+            EventStatus::Done { done_at: bookmark.at }
+        }
+        _ => undelivered(row)?,
+    };
+    let payload = match listing.payloads {
+        true => match text(row, "payload")? {
+            Some(text) => Some(Payload::Text(text.into())),
+            None => {
+                let bytes = row.try_get_unchecked::<Option<Vec<u8>>, _>("payload_bytes")?;
+                bytes.map(|bytes| Payload::Bytes(bytes.into()))
+            }
+        },
+        false => None,
+    };
+    Ok(ListedEvent {
+        bookmark,
+        id: text(row, "event_id")?.unwrap_or_default().into(),
+        event_type: text(row, "event_type")?.unwrap_or_default(),
+        key: text(row, "event_key")?,
+        status,
+        attempts: natural(row, "attempts")?,
+        created_at: time(row, "created_at")?,
+        payload,
+    })
+}
+
+/// How many there are of each type.
+pub(super) async fn count_by_type(
+    prefix: &Prefix,
+    conn: &mut MySqlConnection,
+    types: usize,
+) -> sqlx::Result<Vec<TypeCount>> {
+    let count = Statement::new(
+        "SELECT event_type, CAST(SUM(status <> 3) AS SIGNED) AS pending, CAST(SUM(status = 3) AS SIGNED) AS dead
+         FROM {p}event GROUP BY event_type ORDER BY COUNT(*) DESC, event_type LIMIT ?",
+        prefix,
+    );
+    let rows = count.query().bind(integer(types)).fetch_all(conn).await?;
+    let counts = rows.iter().map(|row| {
+        Ok(TypeCount {
+            event_type: text(row, "event_type")?.unwrap_or_default(),
+            pending: natural(row, "pending")?,
+            dead: natural(row, "dead")?,
+        })
+    });
+    counts.collect()
+}

@@ -1,0 +1,114 @@
+//! Lists of events and counts of them.
+
+use postrider_core::{
+    Payload,
+    store::{Bookmark, EventStatus, ListFrom, ListedEvent, Listing, Shelf, TypeCount},
+};
+use sqlx::{PgConnection, Row, postgres::PgRow};
+
+use super::{
+    operate::where_it_is,
+    statement::{Shape, Statement, integer, natural, time},
+};
+
+/// The last point in time that is asked for; nothing is written later.
+const LAST_US: i64 = 253_402_300_799_999_999;
+
+/// A page of a shelf. It is read along an index: those who are not delivered and the dead by their place, the delivered by the time of
+/// their delivery, of which there is an index for the purge. What a filter leaves out is passed on the way.
+fn statement(shape: &Shape, listing: &Listing) -> Statement {
+    let (before, order) = match listing.from {
+        ListFrom::After(_) => (">", "ASC"),
+        _ => ("<", "DESC"),
+    };
+    let payload = if listing.payloads { ", e.payload, e.payload_bytes" } else { "" };
+    let common = "e.seq, e.event_id, e.event_type, {key} AS key, e.attempts, e.available_at, e.last_error, e.created_at";
+    let fits = "($2::text IS NULL OR e.event_type = $2) AND ($3::text IS NULL OR {key} = $3)";
+    let template = match listing.shelf {
+        Shelf::Delivered => format!(
+            "SELECT {common}, 1::smallint AS status, false AS parked, e.done_at{payload}
+             FROM {{p}}done AS e, (SELECT timestamptz 'epoch' + $5::bigint * interval '1 microsecond' AS at) AS mark
+             WHERE e.done_at {before}= mark.at AND (e.done_at {before} mark.at OR e.seq {before} $1) AND {fits}
+             ORDER BY e.done_at {order}, e.seq {order} LIMIT $4"
+        ),
+        shelf => {
+            let dead = if shelf == Shelf::Dead { "e.status = 3 AND " } else { "" };
+            format!(
+                "SELECT {common}, e.status, e.parked, NULL::timestamptz AS done_at{payload}
+                 FROM {{p}}event AS e WHERE {dead}e.seq {before} $1 AND {fits} AND $5::bigint IS NOT NULL
+                 ORDER BY e.seq {order} LIMIT $4"
+            )
+        }
+    };
+    Statement::new(&template, shape)
+}
+
+/// A page, the oldest first.
+pub(super) async fn list(
+    shape: &Shape,
+    conn: &mut PgConnection,
+    listing: &Listing,
+) -> sqlx::Result<Vec<ListedEvent>> {
+    let (seq, at) = match &listing.from {
+        ListFrom::Newest => (i64::MAX, LAST_US),
+        ListFrom::Before(mark) | ListFrom::After(mark) => (integer(mark.seq), mark.at.as_micros()),
+    };
+    let query = statement(shape, listing).query();
+    let query = query.bind(seq).bind(listing.event_type.clone()).bind(listing.key.clone());
+    let rows = query.bind(integer(listing.limit)).bind(at).fetch_all(conn).await?;
+    let mut found: Vec<ListedEvent> =
+        rows.iter().map(|row| listed(row, listing)).collect::<sqlx::Result<_>>()?;
+    if !matches!(listing.from, ListFrom::After(_)) {
+        found.reverse();
+    }
+    Ok(found)
+}
+
+fn listed(row: &PgRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
+    let status = where_it_is(row)?;
+    let mut bookmark = Bookmark { seq: natural(row.try_get("seq")?), ..Bookmark::default() };
+    if let EventStatus::Done { done_at } = status {
+        bookmark.at = done_at;
+    }
+    let payload = match listing.payloads {
+        true => match row.try_get::<Option<String>, _>("payload")? {
+            Some(text) => Some(Payload::Text(text.into())),
+            None => {
+                row.try_get::<Option<Vec<u8>>, _>("payload_bytes")?.map(|bytes| Payload::Bytes(bytes.into()))
+            }
+        },
+        false => None,
+    };
+    Ok(ListedEvent {
+        bookmark,
+        id: row.try_get::<String, _>("event_id")?.into(),
+        event_type: row.try_get("event_type")?,
+        key: row.try_get("key")?,
+        status,
+        attempts: natural(row.try_get::<i32, _>("attempts")?.into()),
+        created_at: time(row, "created_at")?,
+        payload,
+    })
+}
+
+/// How many there are of each type.
+pub(super) async fn count_by_type(
+    shape: &Shape,
+    conn: &mut PgConnection,
+    types: usize,
+) -> sqlx::Result<Vec<TypeCount>> {
+    let count = Statement::new(
+        "SELECT event_type, count(*) FILTER (WHERE status <> 3) AS pending, count(*) FILTER (WHERE status = 3) AS dead
+         FROM {p}event GROUP BY event_type ORDER BY count(*) DESC, event_type LIMIT $1",
+        shape,
+    );
+    let rows = count.query().bind(integer(types)).fetch_all(conn).await?;
+    let counts = rows.iter().map(|row| {
+        Ok(TypeCount {
+            event_type: row.try_get("event_type")?,
+            pending: natural(row.try_get("pending")?),
+            dead: natural(row.try_get("dead")?),
+        })
+    });
+    counts.collect()
+}

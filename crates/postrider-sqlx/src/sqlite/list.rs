@@ -1,0 +1,119 @@
+//! Lists of events and counts of them.
+
+use postrider_core::{
+    Payload, Timestamp,
+    store::{Bookmark, EventStatus, ListFrom, ListedEvent, Listing, Shelf, TypeCount},
+    tx::Prefix,
+};
+use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
+
+use super::{
+    operate::{text, undelivered},
+    statement::{Statement, integer, natural},
+};
+
+/// A page of a shelf. It is read along an index: those who are not delivered and the dead by their place, the delivered by the time of
+/// their delivery, of which there is an index for the purge. What a filter leaves out is passed on the way.
+fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
+    let (before, order) = match listing.from {
+        ListFrom::After(_) => (">", "ASC"),
+        _ => ("<", "DESC"),
+    };
+    let payload = if listing.payloads { ", e.payload, e.payload_bytes" } else { "" };
+    let key = match listing.shelf {
+        Shelf::Delivered => "coalesce(e.ordering_key, e.aggregate_type || ':' || e.aggregate_id)",
+        _ => "e.effective_key",
+    };
+    let common = format!(
+        "e.seq, e.event_id, e.event_type, {key} AS key, e.attempts, e.available_at, e.last_error, e.created_at"
+    );
+    let fits = format!("(?2 IS NULL OR e.event_type = ?2) AND (?3 IS NULL OR {key} = ?3)");
+    let template = match listing.shelf {
+        Shelf::Delivered => format!(
+            "SELECT {common}, e.done_at{payload} FROM {{p}}done AS e
+             WHERE e.done_at {before}= ?5 AND (e.done_at {before} ?5 OR e.seq {before} ?1) AND {fits}
+             ORDER BY e.done_at {order}, e.seq {order} LIMIT ?4"
+        ),
+        shelf => {
+            let dead = if shelf == Shelf::Dead { "e.status = 3 AND " } else { "" };
+            format!(
+                "SELECT {common}, e.status, e.parked{payload} FROM {{p}}event AS e
+                 WHERE {dead}e.seq {before} ?1 AND {fits} AND ?5 IS NOT NULL ORDER BY e.seq {order} LIMIT ?4"
+            )
+        }
+    };
+    Statement::new(&template, prefix)
+}
+
+/// A page, the oldest first.
+pub(super) async fn list(
+    prefix: &Prefix,
+    conn: &mut SqliteConnection,
+    listing: &Listing,
+) -> sqlx::Result<Vec<ListedEvent>> {
+    let (seq, at) = match &listing.from {
+        ListFrom::Newest => (i64::MAX, i64::MAX),
+        ListFrom::Before(mark) | ListFrom::After(mark) => (integer(mark.seq), mark.at.as_micros()),
+    };
+    let query = statement(prefix, listing).query();
+    let query = query.bind(seq).bind(listing.event_type.clone()).bind(listing.key.clone());
+    let rows = query.bind(integer(listing.limit)).bind(at).fetch_all(conn).await?;
+    let mut found: Vec<ListedEvent> =
+        rows.iter().map(|row| listed(row, listing)).collect::<sqlx::Result<_>>()?;
+    if !matches!(listing.from, ListFrom::After(_)) {
+        found.reverse();
+    }
+    Ok(found)
+}
+
+fn listed(row: &SqliteRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
+    let mut bookmark = Bookmark { seq: natural(row.try_get("seq")?), ..Bookmark::default() };
+    let status = match listing.shelf {
+        Shelf::Delivered => {
+            bookmark.at = Timestamp::from_micros(row.try_get("done_at")?);
+            EventStatus::Done { done_at: bookmark.at }
+        }
+        _ => undelivered(row)?,
+    };
+    let payload = match listing.payloads {
+        true => match text(row, "payload")? {
+            Some(text) => Some(Payload::Text(text.into())),
+            None => {
+                row.try_get::<Option<Vec<u8>>, _>("payload_bytes")?.map(|bytes| Payload::Bytes(bytes.into()))
+            }
+        },
+        false => None,
+    };
+    Ok(ListedEvent {
+        bookmark,
+        id: text(row, "event_id")?.unwrap_or_default().into(),
+        event_type: text(row, "event_type")?.unwrap_or_default(),
+        key: text(row, "key")?,
+        status,
+        attempts: natural(row.try_get("attempts")?),
+        created_at: Timestamp::from_micros(row.try_get("created_at")?),
+        payload,
+    })
+}
+
+/// How many there are of each type.
+pub(super) async fn count_by_type(
+    prefix: &Prefix,
+    conn: &mut SqliteConnection,
+    types: usize,
+) -> sqlx::Result<Vec<TypeCount>> {
+    let count = Statement::new(
+        "SELECT event_type, count(*) FILTER (WHERE status <> 3) AS pending, count(*) FILTER (WHERE status = 3) AS dead
+         FROM {p}event GROUP BY event_type ORDER BY count(*) DESC, event_type LIMIT ?1",
+        prefix,
+    );
+    let rows = count.query().bind(integer(types)).fetch_all(conn).await?;
+    let counts = rows.iter().map(|row| {
+        Ok(TypeCount {
+            event_type: text(row, "event_type")?.unwrap_or_default(),
+            pending: natural(row.try_get("pending")?),
+            dead: natural(row.try_get("dead")?),
+        })
+    });
+    counts.collect()
+}

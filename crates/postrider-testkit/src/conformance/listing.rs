@@ -1,0 +1,130 @@
+//! Lists of events and counts of them.
+
+use postrider_core::{
+    Event, EventId,
+    store::{EventStatus, ListFrom, ListedEvent, Listing, Shelf, TypeCount},
+};
+
+use super::{
+    Checked, Failure, StoreHarness,
+    scene::{Scene, dead, ids, retry, unkeyed},
+};
+
+fn listed_ids(page: &[ListedEvent]) -> Vec<EventId> {
+    page.iter().map(|event| event.id.clone()).collect()
+}
+
+async fn list<H: StoreHarness>(scene: &Scene<H>, listing: Listing) -> Result<Vec<ListedEvent>, Failure> {
+    Ok(scene.store.list(&listing).await?)
+}
+
+/// A list goes from the newest backwards and from a place forwards, page by page, and shows each event once.
+pub async fn events_are_listed_in_pages_both_ways<H: StoreHarness>() -> Checked {
+    let scene = Scene::<H>::fresh().await?;
+    let events = unkeyed(7)?;
+    for event in &events {
+        scene.write(event).await?;
+    }
+    let written = ids(&events);
+    let newest = Listing::newest(Shelf::Undelivered, 3);
+    let (mut from, mut found) = (ListFrom::Newest, Vec::new());
+    for expected in [3, 3, 1, 0] {
+        let page = list(&scene, Listing { from: from.clone(), ..newest.clone() }).await?;
+        assert_eq!(page.len(), expected);
+        if let Some(first) = page.first() {
+            from = ListFrom::Before(first.bookmark.clone());
+        }
+        found.splice(0..0, page);
+    }
+    assert_eq!(listed_ids(&found), written);
+
+    let mark = found.first().map(|first| first.bookmark.clone()).unwrap_or_default();
+    let mut after = ListFrom::After(mark);
+    let mut forwards = Vec::new();
+    for expected in [3, 3, 0] {
+        let page = list(&scene, Listing { from: after.clone(), ..newest.clone() }).await?;
+        assert_eq!(page.len(), expected);
+        if let Some(last) = page.last() {
+            after = ListFrom::After(last.bookmark.clone());
+        }
+        forwards.extend(page);
+    }
+    assert_eq!(Some(&*listed_ids(&forwards)), written.get(1..));
+    Ok(())
+}
+
+/// Each shelf has its events, with the state that `status` tells, and filters leave out the others.
+pub async fn a_list_tells_shelves_keys_and_types_apart<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    let mut events: Vec<Event> = Vec::new();
+    for key in ["done", "dead", "held"] {
+        events.extend(scene.keyed::<1>(key).await?);
+    }
+    let claimed: [_; 3] = scene.claim_exactly().await?;
+    let [a, b, c] = &claimed;
+    scene.done(std::slice::from_ref(a)).await?;
+    scene.settle(b, dead(false)).await?;
+    scene.settle(c, retry(1)).await?;
+    events.extend(scene.keyed::<1>("new").await?);
+    let keeps = scene.keeps();
+
+    let page = list(&scene, Listing::newest(Shelf::Undelivered, 10)).await?;
+    assert_eq!(listed_ids(&page), ids(events.get(1..).unwrap_or_default()));
+    for (event, key) in page.iter().zip(["dead", "held", "new"]) {
+        assert_eq!(event.status, scene.store.status(&event.id).await?);
+        assert_eq!((event.event_type.as_str(), event.key.as_deref()), ("Tested", Some(key)));
+        assert_eq!(event.payload, None);
+        assert!(event.created_at > postrider_core::Timestamp::EPOCH || !keeps.written_at);
+        let tried = matches!(key, "held") && keeps.attempts;
+        assert!(event.attempts == u32::from(tried) || matches!(event.status, EventStatus::Dead { .. }));
+    }
+    let of = |shelf| Listing::newest(shelf, 10);
+    let only = |n: usize| ids(events.get(n..=n).unwrap_or_default());
+    let dead = list(&scene, of(Shelf::Dead)).await?;
+    assert_eq!(listed_ids(&dead), only(1));
+    assert!(dead.iter().all(|event| matches!(event.status, EventStatus::Dead { .. })));
+    let done = list(&scene, of(Shelf::Delivered)).await?;
+    assert_eq!(listed_ids(&done), if keeps.delivered { only(0) } else { Vec::new() });
+    assert!(done.iter().all(|event| matches!(event.status, EventStatus::Done { .. })));
+    assert!(
+        done.iter()
+            .all(|event| (event.event_type.as_str(), event.key.as_deref()) == ("Tested", Some("done")))
+    );
+
+    let keyed = |shelf, key: &str| Listing { key: Some(key.to_owned()), ..of(shelf) };
+    let typed = |shelf, name: &str| Listing { event_type: Some(name.to_owned()), ..of(shelf) };
+    assert_eq!(listed_ids(&list(&scene, keyed(Shelf::Undelivered, "held")).await?), only(2));
+    assert!(list(&scene, keyed(Shelf::Dead, "held")).await?.is_empty());
+    assert_eq!(list(&scene, keyed(Shelf::Delivered, "done")).await?.len(), usize::from(keeps.delivered));
+    assert_eq!(list(&scene, typed(Shelf::Undelivered, "Tested")).await?.len(), 3);
+    assert!(list(&scene, typed(Shelf::Undelivered, "Other")).await?.is_empty());
+
+    let shown = Listing { payloads: true, ..keyed(Shelf::Undelivered, "held") };
+    let shown = list(&scene, shown).await?;
+    let payload = shown.first().and_then(|event| event.payload.as_ref());
+    let sent = c.event.as_ref().ok().map(|event| event.payload());
+    assert_eq!(payload.map(|payload| payload.as_bytes()), sent.map(|payload| payload.as_bytes()));
+    Ok(())
+}
+
+/// Events that are not delivered are counted by type, the dead apart, the most frequent type first and no more types than asked for.
+/// S4-24
+pub async fn events_are_counted_by_type<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    assert_eq!(scene.store.count_by_type(10).await?, []);
+    scene.keyed::<1>("done").await?;
+    scene.keyed::<1>("dead").await?;
+    scene.keyed::<1>("held").await?;
+    let [a, b, c] = scene.claim_exactly().await?;
+    scene.done(&[a]).await?;
+    scene.settle(&b, dead(false)).await?;
+    scene.settle(&c, retry(1)).await?;
+    for _ in 0..3 {
+        scene.write(&Event::json_text("Other", "1").build()?).await?;
+    }
+    let tested = TypeCount { event_type: "Tested".to_owned(), pending: 1, dead: 1 };
+    let other = TypeCount { event_type: "Other".to_owned(), pending: 3, dead: 0 };
+    assert_eq!(scene.store.count_by_type(10).await?, [other.clone(), tested]);
+    assert_eq!(scene.store.count_by_type(1).await?, [other]);
+    Ok(())
+}
