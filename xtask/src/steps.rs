@@ -67,6 +67,7 @@ fn services(place: &Place) -> Result<String, String> {
 
 fn tests(place: &Place) -> Result<String, String> {
     tools::sqlite3()?;
+    tools::languages()?;
     let variables = place.services.start(place)?;
     place.run(
         place.command(place.cargo_program()).args(["test", "--workspace", "--all-features"]).envs(variables),

@@ -47,6 +47,12 @@ impl Relay {
         eventually(&format!("{message:?} is logged"), found).await
     }
 
+    /// The address of health and metrics.
+    pub(crate) async fn operations(&self) -> String {
+        let fields = self.until_logged("health and metrics").await;
+        fields["address"].as_str().unwrap().to_owned()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
@@ -68,9 +74,10 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
+        let ended = self.child.try_wait().is_ok_and(|status| status.is_some());
         _ = self.child.kill();
         _ = self.child.wait();
-        if std::thread::panicking() {
+        if std::thread::panicking() && !ended {
             let printed = self.printed();
             let lines: Vec<_> =
                 printed.lines().rev().take(12).map(|line| line.get(..400).unwrap_or(line)).collect();

@@ -74,7 +74,8 @@ impl Place<'_> {
         let mut endpoint = Endpoint::new(self.url.expose()).tls(tls(self.tls));
         let by_route = routes.iter().any(|route| route.topic.is_some());
         if self.path.is_some() || !self.paths.is_empty() || by_route {
-            endpoint = endpoint.path(destination(self.path.unwrap_or_default(), self.paths, routes)?);
+            // What has no path of its own goes to the URL alone.
+            endpoint = endpoint.path(destination(self.path.unwrap_or("/"), self.paths, routes)?);
         }
         for (name, value) in self.headers {
             endpoint = endpoint.header(name, value.expose());
