@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     database::{Database, Kind},
+    documents,
     endpoint::Endpoint,
     place::Folder,
     relay::Relay,
@@ -87,30 +88,15 @@ fn answer(path: &str, batch: &Value) -> (u16, String) {
     }
 }
 
-/// What the processor's own settings come to: three retries, at once; batches of up to 100.
+/// What `docs/relay/from-flowcatalyst.md` has, a little quicker, and with an endpoint that says what became of each job.
 fn config(folder: &Folder, database: &Database, server: &Endpoint) -> PathBuf {
-    let source = |name: &str, system: &str| {
-        format!(
-            "  {name}:\n    url: {}\n    profile: {{ system: {system} }}\n    lease: 2s\n    poll: {{ max: 100ms }}\n\
-             \x20   defaults: {{ attempts: 4, backoff: {{ enabled: false, delay: 10ms }}, dead_heads: skip }}\n\
-             \x20   routes: [{{ event_type: \"*\", sink: {name} }}]\n",
-            database.url
-        )
-    };
-    let sink = |name: &str, path: &str, more: &str| {
-        format!(
-            "  {name}: {{ batch: 100, http: {{ url: \"{}\", path: {path}, health_path: /health, token: flow-token{more} }} }}\n",
-            server.url()
-        )
-    };
-    let text = format!(
-        "log: {{ format: json }}\noperations: {{ enabled: false }}\nsources:\n{}{}sinks:\n{}{}",
-        source("events", "flowcatalyst"),
-        source("jobs", "flowcatalyst-dispatch-jobs"),
-        sink("events", EVENTS, ""),
-        sink("jobs", JOBS, ", item_results: true"),
-    );
-    folder.write("postrider.yaml", &text)
+    let text = documents::yaml(include_str!("../../../../docs/relay/from-flowcatalyst.md"))
+        .replace("${DATABASE_URL}", &database.url)
+        .replace("${API_URL}", &server.url())
+        .replace("${API_TOKEN}", "flow-token")
+        .replace("    profile:", "    lease: 2s\n    poll: { max: 100ms }\n    profile:")
+        .replace("path: /api/dispatch/jobs/batch,", "path: /api/dispatch/jobs/batch, item_results: true,");
+    folder.write("postrider.yaml", &format!("{}{text}", documents::QUIET))
 }
 
 /// The items that the server took of a path, in the order in which it first took them, by group.

@@ -101,7 +101,7 @@ async fn from_somebody_elses_table_one_relay_delivers_and_the_other_takes_over()
         database.run(&format!("INSERT INTO outbox_events ({columns}) VALUES {rows}")).await;
     };
     let server = Endpoint::start(|_, _| (200, String::new()));
-    let profile = "    profile: { system: flowcatalyst }\n    defaults: { dead_heads: skip }\n";
+    let profile = "    profile: { system: flowcatalyst }\n";
     let start = |name| Relay::start(&folder, &config(&folder, &database, &server, name, profile));
     insert(0, 50).await;
     let first = start("one");

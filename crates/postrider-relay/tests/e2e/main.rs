@@ -15,6 +15,7 @@
 )]
 
 mod database;
+mod documents;
 mod endpoint;
 mod flowcatalyst;
 mod instances;

@@ -96,6 +96,7 @@ fn with_password(url: &str, other: &str) -> String {
 /// A sink of each kind that has secrets, a type of events for each, and a canary wherever one can be.
 fn config(source: &str, servers: &Servers, name: &str, kafka_more: &str) -> String {
     let Servers { endpoint, webhook, kafka, rabbitmq, nats, redis } = servers;
+    let host = endpoint.strip_prefix("http://").unwrap();
     let types = ["Http", "Webhook", "Kafka", "Rabbitmq", "Nats", "Redis"];
     let routes: String = types
         .iter()
@@ -103,7 +104,8 @@ fn config(source: &str, servers: &Servers, name: &str, kafka_more: &str) -> Stri
         .collect();
     format!(
         "log: {{ format: json, level: trace }}\n\
-         operations: {{ listen: \"127.0.0.1:0\", token: canary-Operations-token }}\n\
+         operations:\n  listen: 127.0.0.1:0\n  token: canary-Operations-token\n\
+         \x20 traces: {{ endpoint: \"http://us:canary-Traces-endpoint@{host}\", headers: {{ x-key: canary-Traces-headers }} }}\n\
          sources:\n  shop:\n    url: \"{source}\"\n    poll: {{ max: 100ms }}\n    routes:\n{routes}\
          sinks:\n  http:\n    http: {{ url: \"{endpoint}?key=canary-Http-url\", token: canary-Http-token, headers: {{ x-key: canary-Http-headers }} }}\n\
          \x20 webhook:\n    webhook: {{ url: \"{webhook}?key=canary-Webhook-url\", secrets: [whsec_{SIGNING_KEY}], headers: {{ x-key: canary-Webhook-headers }} }}\n\
@@ -201,6 +203,10 @@ async fn a_canary_in_every_secret_setting_is_in_no_output() {
         &["why", "--id", "Kafka", "--json"],
         &["dead", "list"],
         &["dead", "list", "--json"],
+        &["events", "--payload"],
+        &["events", "--json"],
+        &["init"],
+        &["init", "--print"],
     ] {
         assert_eq!(listener.run(&file, args), 0, "{args:?}");
     }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     database::{Database, Kind},
+    documents,
     endpoint::Endpoint,
     place::{Folder, fresh_name, program, said},
     relay::Relay,
@@ -14,12 +15,10 @@ use crate::{
 };
 
 const DOCUMENT: &str = include_str!("../../../../docs/relay/from-spring-outbox.md");
-const QUIET: &str = "log: { format: json }\noperations: { enabled: false }\n";
 
 /// The configuration of the document.
 fn translated() -> &'static str {
-    let (_, block) = DOCUMENT.split_once("```yaml\n").unwrap();
-    block.split_once("```").unwrap().0
+    documents::yaml(DOCUMENT)
 }
 
 /// Its table and events of these types, as its publisher writes them; the last part of an id is the event's number.
@@ -50,7 +49,7 @@ fn with_variables(folder: &Folder, config: &str, database: &Database) -> PathBuf
         .replace("${DATABASE_URL}", &database.url)
         .replace("${KAFKA}", server::url("POSTRIDER_TEST_KAFKA_URL").strip_prefix("kafka://").unwrap())
         .replace("${RABBITMQ_URL}", &server::url("POSTRIDER_TEST_RABBITMQ_URL"));
-    folder.write("postrider.yaml", &format!("{QUIET}{text}"))
+    folder.write("postrider.yaml", &format!("{}{text}", documents::QUIET))
 }
 
 #[tokio::test(flavor = "multi_thread")]
