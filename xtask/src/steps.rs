@@ -62,11 +62,12 @@ fn deny(place: &Place) -> Result<String, String> {
 
 fn services(place: &Place) -> Result<String, String> {
     let variables = place.services.start(place)?;
-    Ok(format!("{} servers", variables.len()))
+    Ok(format!("{} variables name them", variables.len()))
 }
 
 fn tests(place: &Place) -> Result<String, String> {
     tools::sqlite3()?;
+    tools::languages()?;
     let variables = place.services.start(place)?;
     place.run(
         place.command(place.cargo_program()).args(["test", "--workspace", "--all-features"]).envs(variables),

@@ -29,6 +29,29 @@ pub(crate) fn cargo_deny(place: &Place) -> Result<PathBuf, String> {
         .map(|_| ours)
 }
 
+/// What the examples in other languages are built and run with.
+const LANGUAGES: [(&str, &str); 6] = [
+    ("python3", "python3-pip"),
+    ("javac", "default-jdk-headless"),
+    ("mvn", "maven"),
+    ("go", "golang-go"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
+];
+
+/// The toolchains of the examples in other languages.
+pub(crate) fn languages() -> Result<(), String> {
+    let missing = LANGUAGES.iter().filter(|(program, _)| on_path(program).is_none());
+    let missing: Vec<_> = missing.map(|(_, name)| Package { name, units: &[] }).collect();
+    apt::install(&missing)?;
+    match LANGUAGES.iter().find(|(program, _)| on_path(program).is_none()) {
+        Some((program, package)) => {
+            Err(format!("apt-get installed {package}, but {program} is not on PATH."))
+        }
+        None => Ok(()),
+    }
+}
+
 /// The sqlite3 shell, which tests use to look at a database from outside.
 pub(crate) fn sqlite3() -> Result<(), String> {
     if on_path("sqlite3").is_some() {

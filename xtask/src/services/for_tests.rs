@@ -4,8 +4,7 @@
 //! closes, and the watcher ends the servers that nobody keeps and no other test run uses.
 
 use super::home::Home;
-use super::report;
-use super::{ALL, FOR_TESTS, down, given, is_alive, up};
+use super::{ALL, FOR_TESTS, down, given, up};
 use crate::place::Place;
 use std::cell::RefCell;
 use std::env;
@@ -29,8 +28,7 @@ impl ForTests {
         }
         let _lock = home.lock()?;
         up::up(&home, &up::wanted(ALL, FOR_TESTS, given)?, false)?;
-        let state = home.read_state()?;
-        Ok(report::variables(ALL, state.as_ref(), |name| is_alive(&home, name), given))
+        super::variables(&home)
     }
 
     /// Waits until the watcher has done its work.

@@ -58,6 +58,11 @@ impl Home {
         self.folder.join("process")
     }
 
+    /// The folder with programs that speak to servers.
+    pub(crate) fn clients(&self) -> PathBuf {
+        self.folder.join("clients")
+    }
+
     pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.folder.join("log").join(format!("{name}.log"))
     }

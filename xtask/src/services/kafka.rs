@@ -1,5 +1,6 @@
 //! Apache Kafka, one node that is broker and controller, from Maven.
 
+use super::clients::Client;
 use super::home::{Home, random_hex};
 use super::packages::Artefact;
 use super::server::{Room, Server};
@@ -11,6 +12,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 const BROKER: Artefact = Artefact { group: "org.apache.kafka", name: "kafka_2.13", version: "4.1.2" };
+/// Its command line tools.
+const TOOLS: Artefact = Artefact { group: "org.apache.kafka", name: "kafka-tools", version: "4.1.2" };
 /// What Kafka logs through; without a binding it is silent.
 const LOG: Artefact = Artefact { group: "org.slf4j", name: "slf4j-simple", version: "1.7.36" };
 /// A cluster's id has 22 letters.
@@ -69,6 +72,20 @@ impl Server for Kafka {
         let number = i32::from_be_bytes(wire.receive()?);
         let error = i16::from_be_bytes(wire.receive()?);
         if (number, error) == (1, 0) { Ok(()) } else { Err(format!("It answers with the error {error}.")) }
+    }
+
+    /// The names that they have in Kafka's own distribution.
+    fn clients(&self, home: &Home) -> Result<Vec<Client>, String> {
+        let libraries = TOOLS.install_with(&[LOG], &home.packages)?.join("*").display().to_string();
+        let java = server_program("java").ok_or("java is not here.")?;
+        let quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn";
+        let client = |name, class| {
+            Client::new(name, &java, &["-Xmx256m", "-XX:+UseSerialGC", quiet, "-cp", &libraries, class])
+        };
+        Ok(vec![
+            client("kafka-topics.sh", "org.apache.kafka.tools.TopicCommand"),
+            client("kafka-console-consumer.sh", "org.apache.kafka.tools.consumer.ConsoleConsumer"),
+        ])
     }
 
     fn url(&self, entry: &Entry) -> String {

@@ -5,6 +5,8 @@
 //!
 //! - `restart`: the server ends in order, and starts again
 //! - `crash`: it ends without any order, and starts again
+//! - `stop`: it ends in order; the answer is a line `stopped`
+//! - `start`: it starts again
 
 use super::account::Account;
 use super::home::{Home, random_hex};
@@ -60,6 +62,12 @@ fn serve(home: &Home, server: &dyn Server, name: &str, state: &State) -> Result<
         let line = line.map_err(|error| format!("The borrower cannot be heard: {error}"))?;
         match line.as_str() {
             "restart" => _ = down::stop(home, name)?,
+            "stop" => {
+                down::stop(home, name)?;
+                println!("stopped");
+                continue;
+            }
+            "start" => {}
             "crash" => _ = down::stop_by(home, name, server.crash_signal())?,
             other => return Err(format!("A borrower does not say {other}.")),
         }

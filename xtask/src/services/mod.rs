@@ -4,11 +4,13 @@
 //!
 //! - `server`: what a server must say of itself, and the room that it is given; then one file a server
 //! - `up`, `down`, `report`, `for_tests`, `lend`: what can be done with them
+//! - `clients`: programs that speak to them, for tests that do what a person would type
 //! - `home`, `state`, `ports`: where things lie, and what was chosen
 //! - `process`, `account`, `packages`, `ready`, `wire`: how a server is started, as whom, from what, and since when it
 //!   serves
 
 mod account;
+mod clients;
 mod down;
 mod for_tests;
 mod home;
@@ -98,8 +100,7 @@ impl<'a> Command<'a> {
             }
             Self::Status => print_status(&home),
             Self::Env => {
-                let state = home.read_state()?;
-                let variables = report::variables(ALL, state.as_ref(), |name| is_alive(&home, name), given);
+                let variables = variables(&home)?;
                 print!("{}", report::exports(&variables));
                 if variables.is_empty() {
                     eprintln!("Nothing runs: `cargo xtask services up` starts servers.");
@@ -110,6 +111,18 @@ impl<'a> Command<'a> {
             Self::Watch => for_tests::watch(&home),
         }
     }
+}
+
+/// What tests want to know of servers and their clients.
+fn variables(home: &Home) -> Result<Vec<(&'static str, String)>, String> {
+    let state = home.read_state()?;
+    let mut variables = report::variables(ALL, state.as_ref(), |name| is_alive(home, name), given);
+    let ours =
+        || Some(home.clients()).filter(|folder| folder.is_dir()).map(|folder| folder.display().to_string());
+    if let Some(folder) = given(clients::VARIABLE).or_else(ours) {
+        variables.push((clients::VARIABLE, folder));
+    }
+    Ok(variables)
 }
 
 fn print_status(home: &Home) -> Result<(), String> {

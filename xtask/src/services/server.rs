@@ -1,6 +1,7 @@
 //! What a server must say of itself, and the room that it is given.
 
 use super::account::Account;
+use super::clients::Client;
 use super::home::{Home, make_folder, remove_folder, write_private};
 use super::process;
 use super::state::{Entry, State};
@@ -57,6 +58,11 @@ pub(crate) trait Server: Sync {
 
     /// Whether a client is served right now; asked again and again.
     fn ready(&self, room: &Room<'_>) -> Result<(), String>;
+
+    /// Programs that people speak to it with, installed when they are missing.
+    fn clients(&self, _home: &Home) -> Result<Vec<Client>, String> {
+        Ok(Vec::new())
+    }
 
     /// For the user of tests, who may do everything.
     fn url(&self, entry: &Entry) -> String;

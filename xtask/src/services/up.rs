@@ -4,7 +4,7 @@ use super::account::Account;
 use super::home::{Home, make_folder, random_hex};
 use super::server::{Room, Server};
 use super::state::{Entry, State};
-use super::{ALL, down, is_alive, ports, ready};
+use super::{ALL, clients, down, is_alive, ports, ready};
 use crate::apt::{self, Package};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
@@ -83,7 +83,10 @@ pub(crate) fn up(home: &Home, servers: &[&'static dyn Server], kept: bool) -> Re
         }
     }
     home.write_state(&state)?;
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+    if !failures.is_empty() {
+        return Err(failures.join("\n"));
+    }
+    servers.iter().try_for_each(|server| clients::write(home, &server.clients(home)?))
 }
 
 /// What there is, or the beginning of it.

@@ -78,6 +78,11 @@ impl Writer<'_> {
                 .collect();
             return kinds.join(", ");
         }
+        // JSON Schema's word for what can be set and is not shown.
+        if value.get("writeOnly") == Some(&Value::Bool(true)) {
+            return if value.get("format").is_some() { "URL, its secrets hidden" } else { "secret" }
+                .to_owned();
+        }
         if let Some(constant) = value.get("const") {
             return format!("`{}`", constant.as_str().unwrap_or_default());
         }

@@ -71,7 +71,7 @@ impl JsonSchema for Secret {
         "Secret".into()
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "description": "best as `${VARIABLE}`, or `file:/path` for what stands in that file; never printed" })
+        json_schema!({ "type": "string", "writeOnly": true, "description": "best as `${VARIABLE}`, or `file:/path` for what stands in that file; never printed" })
     }
     fn inline_schema() -> bool {
         true
@@ -134,6 +134,7 @@ impl JsonSchema for SecretUrl {
     }
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let mut schema = Secret::json_schema(generator);
+        schema.insert("format".to_owned(), "uri".into());
         schema.insert(
             "description".to_owned(),
             "a URL, best as `${VARIABLE}`, or `file:/path` for one that stands in that file; printed without user, password and parameters".into(),

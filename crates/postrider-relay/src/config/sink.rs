@@ -155,6 +155,10 @@ pub(crate) struct Http {
     /// Whether the answer says of each event what became of it. Default: a status of 2xx is for all of them.
     #[serde(default)]
     pub(crate) item_results: bool,
+    /// Asked with `GET` before a failed attempt counts: 2xx shows that the receiver is well and the event is not. Without it an attempt
+    /// counts only if an event of another key was delivered meanwhile.
+    #[serde(default)]
+    pub(crate) health_path: Option<String>,
     /// Default 10s.
     #[serde(default)]
     pub(crate) connect_timeout: Option<Span>,
@@ -181,6 +185,10 @@ pub(crate) struct Webhook {
     /// Further headers of every request.
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, Secret>,
+    /// Asked with `GET` before a failed attempt counts: 2xx shows that the receiver is well and the event is not. Without it an attempt
+    /// counts only if an event of another key was delivered meanwhile.
+    #[serde(default)]
+    pub(crate) health_path: Option<String>,
     /// Default 10s.
     #[serde(default)]
     pub(crate) connect_timeout: Option<Span>,

@@ -140,10 +140,14 @@ async fn events_of_a_route_that_is_switched_off_wait_and_are_not_dead() {
     );
     let _relay = Relay::start(&folder.write("relay.yaml", &off), &[]);
     eventually("what is on is delivered", async || receiver.payloads() == [json!(1)]).await;
-    let left: Vec<(String, i64)> = sqlx::query_as("SELECT event_type, status FROM postrider_event")
-        .fetch_all(&mut database)
-        .await
-        .unwrap();
+    let mut left = Vec::new();
+    eventually("that is settled", async || {
+        let rows = sqlx::query_as("SELECT event_type, status FROM postrider_event");
+        left = rows.fetch_all(&mut database).await.unwrap();
+        left.len() == 1
+    })
+    .await;
+    let left: Vec<(String, i64)> = left;
     assert_eq!(left, [("InvoicePaid".to_owned(), 0)]);
 }
 

@@ -14,6 +14,7 @@ pub(super) fn batch(sink: &Sink, config: &Http, routes: &[&Route]) -> Result<Htt
         path: config.path.as_deref(),
         paths: &config.paths,
         headers: &config.headers,
+        health_path: config.health_path.as_deref(),
         connect_timeout: config.connect_timeout,
         tls: &config.tls,
     };
@@ -40,6 +41,7 @@ pub(super) fn webhook(sink: &Sink, config: &Webhook, routes: &[&Route]) -> Resul
         path: config.path.as_deref(),
         paths: &config.paths,
         headers: &config.headers,
+        health_path: config.health_path.as_deref(),
         connect_timeout: config.connect_timeout,
         tls: &config.tls,
     };
@@ -62,6 +64,7 @@ struct Place<'a> {
     path: Option<&'a str>,
     paths: &'a BTreeMap<String, String>,
     headers: &'a BTreeMap<String, Secret>,
+    health_path: Option<&'a str>,
     connect_timeout: Option<Span>,
     tls: &'a Tls,
 }
@@ -71,10 +74,14 @@ impl Place<'_> {
         let mut endpoint = Endpoint::new(self.url.expose()).tls(tls(self.tls));
         let by_route = routes.iter().any(|route| route.topic.is_some());
         if self.path.is_some() || !self.paths.is_empty() || by_route {
-            endpoint = endpoint.path(destination(self.path.unwrap_or_default(), self.paths, routes)?);
+            // What has no path of its own goes to the URL alone.
+            endpoint = endpoint.path(destination(self.path.unwrap_or("/"), self.paths, routes)?);
         }
         for (name, value) in self.headers {
             endpoint = endpoint.header(name, value.expose());
+        }
+        if let Some(path) = self.health_path {
+            endpoint = endpoint.health_path(path);
         }
         let connect = self.connect_timeout.map_or(endpoint.connect_timeout, |span| span.0);
         let request =
