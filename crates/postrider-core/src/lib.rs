@@ -39,7 +39,9 @@ pub use interceptor::Interceptor;
 pub use metrics::Metrics;
 pub use pattern::Pattern;
 pub use retry::{Backoff, BackoffTerms, RetryPolicy};
-pub use sink::{BatchOrder, Delivery, Health, IntoOutcome, Outcome, Sink, SinkTraits, Source, handler};
+pub use sink::{
+    BatchOrder, Delivery, Health, IntoOutcome, Outcome, Sink, SinkTraits, Source, handler, named,
+};
 pub use store::Store;
 pub use time::Timestamp;
 pub use trace::TraceContext;

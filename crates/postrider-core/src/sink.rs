@@ -231,6 +231,11 @@ pub trait Sink: Send + Sync + 'static {
         SinkTraits::HANDLER
     }
 
+    /// What operators call it, where they have a name for it: they can [pause](crate::store::Subject::Sink) it by that. See [`named`].
+    fn name(&self) -> Option<&str> {
+        None
+    }
+
     /// Delivers a batch and says what became of each event, in the order of the batch.
     ///
     /// A missing outcome, like a panic, fails the attempt of the event that it belongs to.
@@ -256,6 +261,10 @@ impl<T: Sink + ?Sized> Sink for Arc<T> {
         (**self).traits()
     }
 
+    fn name(&self) -> Option<&str> {
+        (**self).name()
+    }
+
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
         (**self).send(batch)
     }
@@ -267,6 +276,44 @@ impl<T: Sink + ?Sized> Sink for Arc<T> {
     fn health(&self) -> BoxFuture<'_, Health> {
         (**self).health()
     }
+}
+
+struct Named {
+    name: String,
+    sink: Arc<dyn Sink>,
+}
+
+impl Sink for Named {
+    fn traits(&self) -> SinkTraits {
+        self.sink.traits()
+    }
+
+    fn name(&self) -> Option<&str> {
+        Some(&self.name)
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
+        self.sink.send(batch)
+    }
+
+    fn send_one(&self, delivery: Delivery) -> BoxFuture<'_, Outcome> {
+        self.sink.send_one(delivery)
+    }
+
+    fn health(&self) -> BoxFuture<'_, Health> {
+        self.sink.health()
+    }
+}
+
+/// A sink or handler with a name, by which it can be [paused](crate::store::Subject::Sink).
+///
+/// ```
+/// use postrider_core::{Delivery, Sink, handler, named};
+/// let audit = named("audit", handler(async |delivery: Delivery| println!("{}", delivery.id())));
+/// assert_eq!(audit.name(), Some("audit"));
+/// ```
+pub fn named(name: impl Into<String>, sink: Arc<dyn Sink>) -> Arc<dyn Sink> {
+    Arc::new(Named { name: name.into(), sink })
 }
 
 struct Handler<F>(F);

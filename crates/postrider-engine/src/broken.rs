@@ -31,6 +31,8 @@ pub enum Variant {
     PassedKeysForgotten,
     /// What was passed over is never read again.
     BacklogUnread,
+    /// What is in memory when something is paused is sent all the same.
+    PausedInMemorySent,
     /// The event that a receiver refused is the next one that it is asked for.
     ProbeStays,
 }

@@ -103,7 +103,7 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     let (plan, from_bottom, ahead) = {
         let mut buffer = lock(&shared.buffer);
         // What was passed over is a long way to walk again.
-        let seldom = if buffer.is_behind() { FULL_LOOK_SELDOM } else { 1 };
+        let seldom = if buffer.has_passed_over() { FULL_LOOK_SELDOM } else { 1 };
         let from_bottom = started - pace.last_full_look >= shared.settings.full_look_every * seldom;
         let plan = buffer.begin_claim(&shared.settings, &shared.routes, started, from_bottom);
         let Some(plan) = plan else {

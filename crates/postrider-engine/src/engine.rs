@@ -1,10 +1,16 @@
 //! The delivering half of an outbox: its tasks, and how they begin and end.
 
-use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    pin::pin,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
 
 use postrider_core::{
     ConfigError, Event, EventId, Interceptor, Metrics, Result, RetryPolicy, Store,
     rng::Rng,
+    sink::error_chain,
     store::Seq,
     tx::{LaneHints, Placed},
 };
@@ -16,7 +22,7 @@ use crate::{
     DeadHeads, Settings, announce,
     buffer::{Buffer, HandOver},
     catch::catch,
-    claim, deliver, lease, lock, purge,
+    claim, deliver, lease, lock, pauses, purge,
     routes::{RouteTable, Routes},
     settle,
 };
@@ -64,6 +70,9 @@ pub(crate) struct Shared {
     pub(crate) progress: Notify,
     /// One claim at a time.
     pub(crate) claim_turn: tokio::sync::Mutex<claim::Pace>,
+    /// One look at what is paused at a time, and how often something was.
+    pub(crate) pause_turn: tokio::sync::Mutex<()>,
+    pub(crate) pauses_begun: Arc<AtomicU64>,
     /// Since when hot events were dropped without a warning, and how many.
     pub(crate) hot_drops: std::sync::Mutex<Option<(Instant, u64)>>,
     /// The lanes that writers of this process put events without a key into.
@@ -106,8 +115,14 @@ impl Engine {
         check_dead_heads(&parts.settings, &*parts.store, &routes)?;
         let mut rng = Rng::seeded(parts.settings.seed);
         let lease_rng = rng.fork();
+        let mut buffer = Buffer::new(&routes, &parts.settings);
+        if parts.store.features().keeps.pauses {
+            buffer.wait_for_pauses();
+        }
         let shared = Arc::new(Shared {
-            buffer: std::sync::Mutex::new(Buffer::new(&routes, &parts.settings)),
+            pause_turn: tokio::sync::Mutex::default(),
+            pauses_begun: buffer.pauses_begun(),
+            buffer: std::sync::Mutex::new(buffer),
             store: parts.store,
             routes,
             interceptors: parts.interceptors,
@@ -126,6 +141,12 @@ impl Engine {
             hints: LaneHints::default(),
             stop_claiming: CancellationToken::new(),
         });
+        if let Err(error) = pauses::read(&shared).await {
+            warn!(
+                error = error_chain(&error),
+                "cannot read what is paused: nothing is sent until that is known"
+            );
+        }
         let mut keeper = lease::Keeper::new(shared.clone(), lease_rng);
         // The first round is waited for, so that an outbox which has its lanes can deliver the moment it exists.
         let pause = keeper.round().await;
@@ -143,6 +164,7 @@ impl Engine {
         tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "settle", settle::run)));
         tasks.others.spawn(until(stop.clone(), keeper.run(pause)));
         tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "purge", purge::run)));
+        tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "pauses", pauses::run)));
         if shared.settings.poller {
             tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "claim", claim::run)));
             tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "announce", announce::run)));
@@ -162,10 +184,14 @@ impl Engine {
 
     /// Waits until everything that is due has been delivered, or has failed and waits, and its outcome is settled. What
     /// comes in meanwhile is waited for too; what waits for a later time is not. An engine that stands by waits for its lanes,
-    /// or until those who hold them have delivered everything. While a receiver is unavailable, what is in memory for it is waited for: give it a time limit.
+    /// or until those who hold them have delivered everything. What is paused is not waited for, except by an engine that stands by: it
+    /// cannot tell. While a receiver is unavailable, what is in memory for it is waited for: give it a time limit.
     pub async fn drain(&self) -> Result<()> {
         while !self.shared.stop_claiming.is_cancelled() {
             let progress = self.shared.progress.notified();
+            if self.is_at_rest() {
+                return Ok(());
+            }
             if lock(&self.shared.buffer).lanes_owned() == 0 && self.left_to_others().await? {
                 return Ok(());
             }
@@ -193,9 +219,23 @@ impl Engine {
         Ok(stats.pending <= stats.waiting + stats.parked)
     }
 
+    /// Everything is paused, and nothing is under way any more.
+    fn is_at_rest(&self) -> bool {
+        let buffer = lock(&self.shared.buffer);
+        buffer.is_paused() && buffer.is_drained(Instant::now())
+    }
+
     fn is_idle(&self) -> bool {
         let buffer = lock(&self.shared.buffer);
-        buffer.is_empty() && buffer.lanes_owned() > 0 && !buffer.is_expired(Instant::now())
+        buffer.knows_pauses()
+            && buffer.is_empty()
+            && buffer.lanes_owned() > 0
+            && !buffer.is_expired(Instant::now())
+    }
+
+    /// Looks now at what is paused, which happens once a second anyway. When it has returned, nothing that is paused is begun.
+    pub async fn look_at_pauses(&self) -> Result<()> {
+        pauses::look(&self.shared).await
     }
 
     /// There may be something to deliver: a hint that follows a commit. Others hear of it if they may have to deliver it.

@@ -1,5 +1,7 @@
 //! What a worker has in its hand: events to send, and outcomes to hand on.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use postrider_core::store::{Change, Settlement};
 use tokio::time::Instant;
 
@@ -55,12 +57,15 @@ impl<'a> InHand<'a> {
         self.healthy = None;
         // Handlers that block may have used up the lease on those before.
         let late = self.hand.until.is_some_and(|until| Instant::now() >= until);
-        if late { None } else { self.hand.items.pop_front() }
+        // And something may have been paused: what is in the hand lines up again, unless it is that.
+        let paused = self.hand.pauses_begun != self.shared.pauses_begun.load(Relaxed);
+        if late || paused { None } else { self.hand.items.pop_front() }
     }
 
-    /// The lease was looked at again: it holds for longer.
+    /// The lease was looked at again: it holds for longer. The attempt is counted, and under way whatever is paused meanwhile.
     pub(crate) fn extend(&mut self, until: Instant) {
         self.hand.until = Some(until);
+        self.hand.pauses_begun = self.shared.pauses_begun.load(Relaxed);
     }
 
     /// Others can send what this worker cannot at once.

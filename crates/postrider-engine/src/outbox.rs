@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postrider_core::{
     BlockingCallerTx, CallerTx, Error, Event, EventId, IntoEvent, Result, Store, TxSource,
-    store::{DeadLetter, EventStatus, Hold, Seq, Stats},
+    store::{DeadLetter, EventStatus, Hold, Pause, Paused, Seq, Stats, Subject},
     tx::OnDuplicate,
 };
 
@@ -198,6 +198,63 @@ impl Outbox {
         let count = self.store().discard(&ids).await?;
         self.wake();
         Ok(count)
+    }
+
+    /// Pauses a whole source, a type, a key or a sink: nothing of it is sent by any instance until it is [resumed](Outbox::resume), also
+    /// after a restart. No attempt is counted, nothing dies, keys keep their order, and everything else goes on.
+    ///
+    /// When this has returned, this process begins no send of it; others obey within about a second. A send that is under way ends. Pausing what
+    /// is paused changes nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use postrider_core::{Delivery, Event, store::Subject};
+    /// use postrider_engine::{Outbox, memory::MemoryStore};
+    ///
+    /// # let store = MemoryStore::new(1);
+    /// let outbox = Outbox::builder()
+    ///     .store(store.clone())
+    ///     .on("OrderPlaced", async |order: Delivery| println!("{}", order.id()))
+    ///     .start()
+    ///     .await?;
+    /// let orders = Subject::event_type("Order*");
+    /// assert!(outbox.pause(&orders, "the shop is being moved").await?.new);
+    /// assert!(!outbox.pause(&orders, "").await?.new);
+    /// assert_eq!(outbox.pauses().await?[0].reason, "the shop is being moved");
+    ///
+    /// outbox.transaction(&store, async |tx| tx.write(Event::json_text("OrderPlaced", "{}")).await).await?;
+    /// outbox.drain().await?;
+    /// assert_eq!(outbox.stats().await?.pending, 1);
+    ///
+    /// assert!(outbox.resume(&orders).await?.is_some());
+    /// outbox.drain().await?;
+    /// assert_eq!(outbox.stats().await?.pending, 0);
+    /// # outbox.shutdown().await;
+    /// # Ok(()) }
+    /// ```
+    pub async fn pause(&self, subject: &Subject, reason: &str) -> Result<Paused> {
+        let paused = self.store().pause(subject, reason).await?;
+        self.look_at_pauses().await?;
+        Ok(paused)
+    }
+
+    /// Ends a pause, and says what it was; none if there was none. What waited comes in its order.
+    pub async fn resume(&self, subject: &Subject) -> Result<Option<Pause>> {
+        let ended = self.store().resume(subject).await?;
+        self.look_at_pauses().await?;
+        Ok(ended)
+    }
+
+    /// All that is paused, the longest first.
+    pub async fn pauses(&self) -> Result<Vec<Pause>> {
+        self.store().pauses().await
+    }
+
+    async fn look_at_pauses(&self) -> Result<()> {
+        match &self.engine {
+            Some(engine) => engine.look_at_pauses().await,
+            None => Ok(()),
+        }
     }
 
     /// Stops claiming, delivers what is in memory for at most the drain timeout, gives the rest back and frees the

@@ -277,6 +277,8 @@ pub(crate) struct RouteTable {
     settings: Vec<RouteSettings>,
     sinks: Vec<Arc<dyn Sink>>,
     traits: Vec<SinkTraits>,
+    /// What operators call the sinks of each receiver.
+    names: Vec<Vec<String>>,
 }
 
 impl RouteTable {
@@ -286,6 +288,7 @@ impl RouteTable {
         settings: RouteSettings,
     ) -> RouteId {
         let mut sinks: Vec<_> = sinks.cloned().collect();
+        let names = sinks.iter().filter_map(|sink| sink.name().map(str::to_owned)).collect();
         let sink = match sinks.pop() {
             Some(only) if sinks.is_empty() => only,
             last => {
@@ -297,6 +300,7 @@ impl RouteTable {
             self.sinks.iter().position(|known| std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(&sink)));
         let receiver = known.unwrap_or_else(|| {
             self.traits.push(sink.traits());
+            self.names.push(names);
             self.sinks.push(sink);
             self.sinks.len() - 1
         });
@@ -342,6 +346,12 @@ impl RouteTable {
 
     pub(crate) fn sink(&self, receiver: ReceiverId) -> Option<&Arc<dyn Sink>> {
         self.sinks.get(receiver)
+    }
+
+    /// The receivers that have a sink of this name.
+    pub(crate) fn receivers_named(&self, name: &str) -> impl Iterator<Item = ReceiverId> {
+        let has = move |(_, names): &(usize, &Vec<String>)| names.iter().any(|known| known == name);
+        self.names.iter().enumerate().filter(has).map(|(id, _)| id)
     }
 
     /// What the sink of a receiver can do, as it said at the start.

@@ -60,6 +60,8 @@ enum Command {
     Events(commands::events::Args),
     Why(commands::why::Args),
     Dead(commands::dead::Args),
+    Pause(commands::pause::PauseArgs),
+    Resume(commands::pause::ResumeArgs),
     Bench(bench::Args),
     Completions(commands::completions::Args),
 }
@@ -103,6 +105,8 @@ fn run(command: Command) -> Result<Verdict, Failure> {
         Command::Events(args) => runtime.block_on(commands::events::run(args)),
         Command::Why(args) => runtime.block_on(commands::why::run(args)),
         Command::Dead(args) => runtime.block_on(commands::dead::run(args)),
+        Command::Pause(args) => runtime.block_on(commands::pause::pause(args)),
+        Command::Resume(args) => runtime.block_on(commands::pause::resume(args)),
         Command::Bench(args) => runtime.block_on(bench::run(args)),
         Command::Completions(args) => Ok(commands::completions::run(&args, &mut CommandLine::command())),
     }

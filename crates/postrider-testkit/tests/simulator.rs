@@ -120,6 +120,11 @@ mod flaws {
     }
 
     #[test]
+    fn a_pause_that_claims_obey_and_memory_does_not_is_found() {
+        breaks("paused", Variant::PausedInMemorySent);
+    }
+
+    #[test]
     fn a_probe_that_does_not_rotate_is_found() {
         breaks("stuck", Variant::ProbeStays);
     }

@@ -54,8 +54,8 @@ pub use postrider_core::{
     Delivery, Error, Event, EventBuilder, EventError, EventId, EventType, Fate, GLOBAL_AGGREGATE, Health,
     Interceptor, IntoEvent, IntoOutcome, Metrics, Outcome, OwnedTx, Pattern, Payload, Result, RetryPolicy,
     SchemaError, Sink, SinkTraits, Source, Store, StoreError, StoreErrorKind, Target, Timestamp,
-    TraceContext, TxSource, WriteHook, event, format, handler, id, interceptor, metrics, rng, sink, store,
-    tx::Prefix,
+    TraceContext, TxSource, WriteHook, event, format, handler, id, interceptor, metrics, named, rng, sink,
+    store, tx::Prefix,
 };
 pub use postrider_engine::{
     DeadHeads, Engine, KeyOrder, Outbox, OutboxBuilder, Parts, Receipt, Receipts, Route, RouteSettings,

@@ -53,6 +53,8 @@ pub struct Keeps {
     pub delivered: bool,
     /// Those no longer than they are to be retained.
     pub retention: bool,
+    /// What an operator has paused.
+    pub pauses: bool,
 }
 
 impl Keeps {
@@ -71,6 +73,7 @@ impl Keeps {
         written_at: true,
         delivered: true,
         retention: true,
+        pauses: true,
     };
 }
 

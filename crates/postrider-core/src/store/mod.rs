@@ -13,6 +13,7 @@ mod features;
 mod lane;
 mod list;
 mod operate;
+mod pause;
 mod settle;
 
 pub use claim::{Admission, Claim, Claimed, ClaimedEvent, Glance, LaneClaim, Position, Trail, Undecodable};
@@ -20,6 +21,7 @@ pub use features::{Defaults, Features, Keeps};
 pub use lane::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Taken, Token};
 pub use list::{Bookmark, ListFrom, ListedEvent, Listing, Shelf, TypeCount};
 pub use operate::{DeadLetter, EventStatus, Hold, HoldReason, Stats};
+pub use pause::{PAUSES_MAX, Pause, Paused, SUBJECT_CHARS_MAX, Subject, too_many_pauses};
 pub use settle::{Change, Settled, Settlement};
 
 use std::time::Duration;
@@ -122,6 +124,22 @@ pub trait Store: Send + Sync + 'static {
 
     /// What a key waits for; none if it is not held.
     fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>>;
+
+    /// Notes that nothing of this subject is to be sent until it is [resumed](Store::resume), with a reason that may be empty. Pausing
+    /// what is paused changes nothing. At most [`PAUSES_MAX`] at a time. Only for stores that [keep](Keeps::pauses) them.
+    fn pause<'a>(&'a self, _subject: &'a Subject, _reason: &'a str) -> BoxFuture<'a, Result<Paused>> {
+        pause::cannot()
+    }
+
+    /// Takes a pause away, and says what it was; none if there was none.
+    fn resume<'a>(&'a self, _subject: &'a Subject) -> BoxFuture<'a, Result<Option<Pause>>> {
+        pause::cannot()
+    }
+
+    /// All that is paused, the longest first. Engines ask once a second.
+    fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>>> {
+        pause::cannot()
+    }
 
     /// Tells other instances that something was committed. A hint: it returns at once, many become one, and whether any
     /// of them arrives is open. Stores that cannot reach others do nothing.

@@ -1,20 +1,18 @@
-//! What claims have passed over: events whose receiver is down, or has more than its share of memory.
+//! What claims have passed over: events whose receiver is down, or has more than its share of memory, or that are paused.
 //!
 //! A slot whose events were passed over is *behind*. For each lane it has a place of its own to go on reading from, so that a million
 //! events are passed over once, and read once when their time has come. The next events of a key that was passed over wait too, whatever
 //! their route: a filter of fixed size knows the keys. It may take a key for another, which then waits longer than it had to, and never
 //! out of order.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::RangeInclusive,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use postrider_core::{
     Timestamp,
     store::{Glance, Lane, Position, Seq},
 };
 
+use super::{filter::KeyFilter, pauses::KEYS_FROM};
 use crate::{
     broken::{self, Variant},
     hash,
@@ -73,6 +71,8 @@ type Places = BTreeMap<Lane, Place>;
 pub(super) struct Behind {
     slots: BTreeMap<usize, Places>,
     keys: Option<KeyFilter>,
+    /// The slots of paused keys with the numbers of their keys: nothing else is ever passed over on their account.
+    paused_keys: BTreeSet<(u64, usize)>,
     /// The events of a slot whose receiver is down that were tried in vain: others have their turn first.
     tried: BTreeMap<usize, BTreeSet<Seq>>,
 }
@@ -116,6 +116,16 @@ impl Behind {
         tried.insert(seq);
     }
 
+    /// This slot is that of a paused key.
+    pub(super) fn know_key(&mut self, slot: usize, key: u64) {
+        self.paused_keys.insert((key, slot));
+    }
+
+    /// It is no longer.
+    pub(super) fn forget_key(&mut self, slot: usize, key: u64) {
+        self.paused_keys.remove(&(key, slot));
+    }
+
     /// All were tried: from the start.
     pub(super) fn forget_tried(&mut self, slot: usize) {
         self.tried.remove(&slot);
@@ -132,13 +142,16 @@ impl Behind {
     }
 
     fn remember(&mut self, slot: usize, key: Option<u64>) {
-        if let Some(key) = key {
+        if let Some(key) = key.filter(|_| slot < KEYS_FROM) {
             self.keys.get_or_insert_with(KeyFilter::new).insert(of_slot(slot, key));
         }
     }
 
     /// Whether an event of this key may have been passed over on account of this slot.
     fn may_hold(&self, slot: usize, key: u64) -> bool {
+        if slot >= KEYS_FROM {
+            return self.paused_keys.contains(&(key, slot));
+        }
         self.keys.as_ref().is_some_and(|keys| keys.has(of_slot(slot, key)))
             && !broken::is(Variant::PassedKeysForgotten)
     }
@@ -150,8 +163,14 @@ impl Behind {
         let earlier = |places: &Places| {
             places.get(&row.lane).and_then(|place| place.seq).is_some_and(|seq| seq < row.seq)
         };
-        let mut slots = self.slots.iter().filter(|(slot, places)| earlier(places) && counts(**slot));
-        slots.find(|(slot, _)| self.may_hold(**slot, key)).map(|(slot, _)| *slot)
+        // Paused keys are many, and only one of them can be this one.
+        let paused = self.paused_keys.range((key, 0)..=(key, usize::MAX)).map(|(_, slot)| slot);
+        let paused = paused.filter_map(|slot| self.slots.get_key_value(slot));
+        let mut slots = self.slots.range(..KEYS_FROM).chain(paused);
+        let holds = |(slot, places): &(&usize, &Places)| {
+            earlier(places) && counts(**slot) && self.may_hold(**slot, key)
+        };
+        slots.find(holds).map(|(slot, _)| *slot)
     }
 
     /// Whether the backlog of a slot begins before this event of a lane; none is the end of it.
@@ -191,7 +210,15 @@ impl Behind {
 
     /// The lane is no longer ours.
     pub(super) fn forget_lane(&mut self, lane: Lane) {
-        self.slots.values_mut().for_each(|places| _ = places.remove(&lane));
+        self.keep_lanes(|other| other != lane);
+    }
+
+    /// Forgets all other lanes.
+    pub(super) fn keep_lanes(&mut self, ours: impl Fn(Lane) -> bool) {
+        if self.slots.is_empty() {
+            return;
+        }
+        self.slots.values_mut().for_each(|places| places.retain(|lane, _| ours(*lane)));
         self.slots.retain(|_, places| !places.is_empty());
         self.tidy();
     }
@@ -201,6 +228,23 @@ impl Behind {
         if self.slots.is_empty() {
             self.keys = None;
         }
+    }
+}
+
+/// Whose a row is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Whose {
+    /// The slot of its route.
+    pub(super) slot: usize,
+    /// The slot of the pause that holds it back.
+    pub(super) paused: Option<usize>,
+    /// It is of the pause whose backlog is walked.
+    pub(super) resumed: bool,
+}
+
+impl From<usize> for Whose {
+    fn from(slot: usize) -> Self {
+        Self { slot, paused: None, resumed: false }
     }
 }
 
@@ -226,10 +270,17 @@ pub(super) struct Entry {
 
 impl Entry {
     /// Whether this row comes in. One that does not is remembered.
-    pub(super) fn admits(&mut self, behind: &mut Behind, slot: usize, row: &Glance<'_>, keyed: bool) -> bool {
+    pub(super) fn admits(
+        &mut self,
+        behind: &mut Behind,
+        whose: impl Into<Whose>,
+        row: &Glance<'_>,
+        keyed: bool,
+    ) -> bool {
+        let Whose { slot, paused, resumed } = whose.into();
         let key = row.key.filter(|_| keyed).map(hash::of_key);
         if let Some(only) = self.only {
-            let listed = slot == only || key.is_some_and(|key| behind.may_hold(only, key));
+            let listed = slot == only || resumed || key.is_some_and(|key| behind.may_hold(only, key));
             if !listed {
                 // Somebody else's, or never met.
                 let met = self.met.get(&row.lane).is_some_and(|met| row.seq <= *met);
@@ -252,6 +303,8 @@ impl Entry {
         };
         let waits_for = if key.is_some_and(|key| self.left.contains(&key)) {
             self.only
+        } else if let Some(pause) = paused {
+            Some(pause)
         } else if full || unseen(slot) {
             Some(slot)
         } else {
@@ -280,38 +333,6 @@ impl Entry {
 
 fn of_slot(slot: usize, key: u64) -> u64 {
     key ^ hash::of_seq(slot as u64)
-}
-
-/// A Bloom filter: 64 Mbit, four bits a key. A million keys are told apart but for one in a hundred thousand, ten million but for one in
-/// twenty-five.
-#[derive(Debug)]
-struct KeyFilter(Box<[u64]>);
-
-impl KeyFilter {
-    const WORDS: usize = 1 << 20;
-    const BITS: RangeInclusive<u32> = 1..=4;
-
-    fn new() -> Self {
-        Self(vec![0; Self::WORDS].into_boxed_slice())
-    }
-
-    fn places(hash: u64) -> impl Iterator<Item = (usize, u64)> {
-        let step = hash.rotate_left(32) | 1;
-        Self::BITS.map(move |n| {
-            let bit = hash.wrapping_add(step.wrapping_mul(u64::from(n)));
-            ((bit >> 6) as usize % Self::WORDS, 1 << (bit & 63))
-        })
-    }
-
-    fn insert(&mut self, hash: u64) {
-        for (word, bit) in Self::places(hash) {
-            self.0.get_mut(word).into_iter().for_each(|word| *word |= bit);
-        }
-    }
-
-    fn has(&self, hash: u64) -> bool {
-        Self::places(hash).all(|(word, bit)| self.0.get(word).is_some_and(|word| word & bit != 0))
-    }
 }
 
 #[cfg(test)]
@@ -453,14 +474,5 @@ mod tests {
         // And where the walk would begin behind it, it begins earlier.
         let lane = Position { seq: 100, met: 130, ..Position::START };
         assert_eq!(behind.places(1).next().unwrap().1.position(lane).seq, 100);
-    }
-
-    #[test]
-    fn the_filter_tells_a_million_keys_apart() {
-        let mut filter = KeyFilter::new();
-        (0..1_000_000).for_each(|n| filter.insert(hash::of_seq(n)));
-        assert!((0..1_000_000).all(|n| filter.has(hash::of_seq(n))));
-        let wrong = (1_000_000..1_100_000).filter(|n| filter.has(hash::of_seq(*n))).count();
-        assert!(wrong < 20, "{wrong}");
     }
 }

@@ -17,11 +17,20 @@ impl Buffer {
     ) -> Option<Plan> {
         // Settles that commit from here on may name an earlier moment than the claim will.
         self.due_at = None;
+        self.forget_pauses();
+        if self.pauses.stop() {
+            // Nobody waits for room: there will be a wake-up when it is over.
+            self.starved_since = None;
+            return None;
+        }
         let room = self.room(settings, now)?;
         // What was let go comes first: it may stand before what lies in a backlog.
         let main = from_bottom || self.main_turn || self.has_again();
         let backlog = if main { None } else { self.next_backlog(settings) };
         self.main_turn = backlog.is_some();
+        if backlog.is_none() {
+            self.go_round_before_passing();
+        }
         let lanes = match backlog {
             Some(slot) => self.backlog_lanes(slot, now),
             None => self.main_lanes(settings, now, from_bottom),
@@ -157,6 +166,17 @@ impl Buffer {
         count
     }
 
+    /// A claim that passes nothing over may leave a due event that is in memory where it is: the next round meets it. Claims that pass rows over go
+    /// no further rounds, so the first of them begins one.
+    fn go_round_before_passing(&mut self) {
+        let passes = self.has_exceptions();
+        if passes && !self.passes {
+            let lanes: Vec<Lane> = self.lanes.keys().copied().collect();
+            lanes.into_iter().for_each(|lane| self.wait_from_start(lane));
+        }
+        self.passes = passes;
+    }
+
     /// Looks at all waiting events of a lane again, those included that were passed over.
     pub(super) fn wait_from_start(&mut self, lane: Lane) {
         if let Some(owned) = self.lanes.get_mut(&lane) {
@@ -190,6 +210,9 @@ impl Buffer {
 
     pub(super) fn end_claim(&mut self) {
         self.claiming = false;
+        // It may have passed something over in a lane that was lost meanwhile: a backlog that nobody can read would stand before all others.
+        let ours = |lane: Lane| self.lanes.get(&lane).is_some_and(|owned| !owned.draining);
+        lock(&self.behind).keep_lanes(ours);
         self.passed += u64::from(std::mem::take(&mut self.passing));
         self.held_meanwhile.clear();
         self.tracked.remove_settled();
@@ -215,8 +238,13 @@ impl Buffer {
     }
 
     /// Whether something was passed over and is still in the table.
-    pub(crate) fn is_behind(&self) -> bool {
+    pub(crate) fn has_passed_over(&self) -> bool {
         !lock(&self.behind).is_empty()
+    }
+
+    /// Whether something was passed over that is not paused.
+    pub(crate) fn is_behind(&self) -> bool {
+        lock(&self.behind).slots_after(0).any(|slot| !self.pauses.holds(slot))
     }
 
     /// A waiting event is due at this moment. True if none was known to be due earlier.
@@ -231,5 +259,30 @@ impl Buffer {
     /// When the next waiting event is due, as far as is known.
     pub(crate) fn due_at(&self) -> Option<Instant> {
         self.due_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postrider_core::store::Token;
+
+    use super::*;
+    use crate::Routes;
+
+    #[test]
+    fn what_a_claim_passes_over_in_a_lane_that_is_lost_meanwhile_stands_in_nobodys_way() {
+        let routes = Arc::new(Routes::new().on("A", async |_| ()).on("B", async |_| ()).build().unwrap());
+        let (settings, now) = (Settings::default(), Instant::now());
+        let mut buffer = Buffer::new(&routes, &settings);
+        let [kept, lost] = [0, 1].map(|lane| Lease { lane, token: Token { epoch: 1, nonce: 1 } });
+        for lease in [kept, lost] {
+            buffer.own(Taken { lease, suspect_to: 0 }, now + Duration::from_secs(60));
+        }
+        let plan = buffer.begin_claim(&settings, &routes, now, false).unwrap();
+        buffer.lose(lost);
+        lock(&buffer.behind).note_probe(1, lost.lane, 5, None);
+        lock(&buffer.behind).note_probe(2, kept.lane, 6, None);
+        buffer.claim_failed(&plan);
+        assert_eq!(buffer.next_backlog(&settings), Some(2));
     }
 }

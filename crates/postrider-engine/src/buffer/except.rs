@@ -1,7 +1,8 @@
 //! Which events a claim is to leave in the table, and whose backlog is read next.
 
 use super::{
-    behind::{Entry, Place},
+    behind::{Entry, Place, Whose},
+    pauses::{Marks, Pauses},
     *,
 };
 use postrider_core::store::{Admission, Glance};
@@ -107,6 +108,7 @@ struct Except {
     routes: Arc<RouteTable>,
     entry: Mutex<Entry>,
     behind: Arc<Mutex<Behind>>,
+    pauses: Arc<Pauses>,
     keyed: bool,
 }
 
@@ -120,7 +122,16 @@ impl Admission for Except {
     fn admits(&self, row: &Glance<'_>) -> bool {
         let route = self.routes.find_by_name(row.event_type, row.aggregate_type);
         let slot = route.map_or(0, |route| route + 1);
-        lock(&self.entry).admits(&mut lock(&self.behind), slot, row, self.keyed)
+        let mut entry = lock(&self.entry);
+        let whose = if self.pauses.is_empty() {
+            slot.into()
+        } else {
+            let receiver = route.and_then(|route| self.routes.receiver(route)).map_or(0, |id| id + 1);
+            let marks = Marks { event_type: Some(row.event_type), key: row.key, receiver };
+            let resumed = entry.only.is_some_and(|only| self.pauses.fits(only, marks));
+            Whose { slot, paused: self.pauses.of(marks), resumed }
+        };
+        entry.admits(&mut lock(&self.behind), whose, row, self.keyed)
     }
 }
 
@@ -161,11 +172,14 @@ impl Buffer {
     }
 
     /// Whether claims have to ask what is wanted.
-    fn has_exceptions(&self) -> bool {
-        self.sharing || !self.receivers.iter().all(Receiver::is_up) || !lock(&self.behind).is_empty()
+    pub(super) fn has_exceptions(&self) -> bool {
+        self.sharing
+            || !self.receivers.iter().all(Receiver::is_up)
+            || !self.pauses.is_empty()
+            || !lock(&self.behind).is_empty()
     }
 
-    /// The slot whose backlog is read next: one with room for half of what it may have.
+    /// The slot whose backlog is read next: one with room for half of what it may have, or a pause that has ended.
     pub(super) fn next_backlog(&self, settings: &Settings) -> Option<usize> {
         if broken::is(Variant::BacklogUnread) {
             return None;
@@ -173,6 +187,9 @@ impl Buffer {
         // The limits ask who is behind, so the lock must be free by then.
         let slots: Vec<usize> = lock(&self.behind).slots_after(self.walked_slot).collect();
         slots.into_iter().find(|slot| {
+            if *slot >= self.slot_counts.len() {
+                return !self.pauses.holds(*slot);
+            }
             let limit = self.limit_of(*slot, settings).min(settings.cold_queue);
             self.room_of(*slot, settings) >= limit.div_ceil(2)
         })
@@ -214,6 +231,7 @@ impl Buffer {
                     met: self.lanes.iter().map(|(lane, owned)| (*lane, owned.position.seq)).collect(),
                 }),
                 behind: self.behind.clone(),
+                pauses: self.pauses.clone(),
                 keyed: settings.key_order == KeyOrder::Kept,
             })
         });

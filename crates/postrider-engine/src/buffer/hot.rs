@@ -1,6 +1,6 @@
 //! The hot queue: places for events that are about to commit.
 
-use super::*;
+use super::{pauses::Marks, *};
 
 impl Buffer {
     /// Reserves a place in the hot queue for an event that is about to commit. Claims pass it over from now on: otherwise
@@ -14,7 +14,10 @@ impl Buffer {
         now: Instant,
     ) -> HandOver {
         let slot = slot_of(event, routes);
-        if !self.receiver(slot).is_some_and(Receiver::is_up) {
+        let receiver = self.receiver_of.get(slot).copied().unwrap_or_default();
+        let marks = Marks { event_type: Some(event.event_type()), key: event.key(), receiver };
+        let paused = self.pauses.stop() || self.pauses.of(marks).is_some();
+        if paused || !self.receiver(slot).is_some_and(Receiver::is_up) {
             return HandOver::LeftToClaim;
         }
         let lease = match self.lanes.get(&placed.lane) {
@@ -46,11 +49,12 @@ impl Buffer {
         HandOver::Reserved
     }
 
-    /// The event has committed: it lines up. False if its lane was lost meanwhile.
+    /// The event has committed: it lines up. False if its lane was lost meanwhile, or it was paused.
     pub(crate) fn hand_over(&mut self, seq: Seq) -> bool {
         let Some(item) = self.reserved.remove(&seq) else { return false };
+        let paused = self.is_held_back(&item);
         self.line_up(item);
-        true
+        !paused
     }
 
     /// Nobody knows whether the event has committed: the table does.

@@ -11,11 +11,13 @@
 mod behind;
 mod claim;
 mod except;
+mod filter;
 mod followers;
 mod hot;
 mod lanes;
 mod outcomes;
 mod pace;
+mod pauses;
 mod queues;
 mod receivers;
 mod suspects;
@@ -23,9 +25,12 @@ mod tracker;
 mod verdicts;
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque, hash_map::Entry},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, hash_map::Entry},
     hash::{Hash, Hasher},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -53,6 +58,7 @@ use behind::Behind;
 pub(crate) use except::Plan;
 use followers::Followers;
 use pace::Pace;
+use pauses::Pauses;
 use tracker::Tracker;
 pub(crate) use verdicts::{Verdict, Verdicts};
 
@@ -127,6 +133,8 @@ pub(crate) struct Hand {
     /// When they were taken, and how many that were that were not put back.
     taken_at: Instant,
     taken: usize,
+    /// How often something had been paused by then.
+    pub(crate) pauses_begun: u64,
     slot: usize,
     /// Sent to see whether the receiver is back.
     probe: bool,
@@ -225,6 +233,8 @@ pub(crate) struct Buffer {
     passing: bool,
     passed: u64,
     passed_before_settle: u64,
+    /// Whether the last claim of the lanes' own positions passed rows over.
+    passes: bool,
     /// Since when claims are not begun for want of room.
     starved_since: Option<Instant>,
     /// Memory is full and drains slowly: claims look beyond what fills it, and each slot has a share.
@@ -263,6 +273,9 @@ pub(crate) struct Buffer {
     receiver_of: Vec<usize>,
     /// The pace of each slot.
     paces: Vec<Pace>,
+    /// What is paused; shared with the claim under way. And how often something was.
+    pauses: Arc<Pauses>,
+    pauses_begun: Arc<AtomicU64>,
     /// Most events in memory for a receiver that is down.
     probes: usize,
     /// Workers that handlers in this process have between them, how many of them are busy, and how many one slot may have.
@@ -304,6 +317,7 @@ impl Buffer {
             bytes: 0,
             claiming: false,
             passing: false,
+            passes: false,
             passed: 0,
             passed_before_settle: 0,
             starved_since: None,
@@ -324,6 +338,8 @@ impl Buffer {
             alone_since: None,
             suspect_turn: Lane::MAX,
             patience: settings.lease,
+            pauses: Arc::default(),
+            pauses_begun: Arc::default(),
             probes: except::probes(receivers.len(), settings),
             workers: settings.workers,
             handlers_busy: 0,
@@ -353,9 +369,9 @@ impl Buffer {
         self.sending == 0 && !self.has_outcomes() && !self.has_work(now)
     }
 
-    /// Nothing is in memory, and nothing was passed over.
+    /// Nothing is in memory, and nothing was passed over but what is paused.
     pub(crate) fn is_empty(&self) -> bool {
-        self.tracked.is_empty() && lock(&self.behind).is_empty()
+        self.tracked.is_empty() && !self.is_behind()
     }
 
     /// Forgets what is queued, without an attempt counted; says how many events that were.

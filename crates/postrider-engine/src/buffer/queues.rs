@@ -25,6 +25,9 @@ impl Buffer {
     }
 
     pub(super) fn line_up(&mut self, item: Item) {
+        if self.is_held_back(&item) {
+            return self.release(item);
+        }
         match self.suspects_beside(&item) {
             Some(suspects) => suspects.push_back(item),
             None => self.queue_of(item.source).push(item.slot, item),
@@ -32,6 +35,9 @@ impl Buffer {
     }
 
     pub(super) fn line_up_first(&mut self, item: Item) {
+        if self.is_held_back(&item) {
+            return self.release(item);
+        }
         match self.suspects_beside(&item) {
             Some(suspects) => suspects.push_front(item),
             None => self.queue_of(item.source).push_front(item.slot, item),
@@ -54,7 +60,7 @@ impl Buffer {
 
     /// What to send next: hot and cold in turn, two to one, routes in turn within each.
     pub(crate) fn next(&mut self, now: Instant) -> Next {
-        if self.is_expired(now) {
+        if self.is_expired(now) || self.pauses.stop() {
             return Next::Wait(None);
         }
         match self.alone(now) {
@@ -96,7 +102,8 @@ impl Buffer {
             let Some(followers) = first.key_of_lane().and_then(|key| self.keys.get_mut(&key)) else {
                 continue;
             };
-            let may = |item: &Item| item.slot == slot && !item.held && item.seq > suspect_to;
+            let paused = |item: &Item| self.pauses.of(item.marks(&self.receiver_of)).is_some();
+            let may = |item: &Item| item.slot == slot && !item.held && item.seq > suspect_to && !paused(item);
             while items.len() < most {
                 let Some(next) = followers.take_along(may) else { break };
                 items.push_back(next);
@@ -136,6 +143,7 @@ impl Buffer {
     pub(crate) fn has_work(&self, now: Instant) -> bool {
         let open = |slot: usize| self.is_open(slot, now);
         !self.is_expired(now)
+            && !self.pauses.stop()
             && match self.alone(now) {
                 Alone::Now(..) => true,
                 Alone::Wait(_) => false,

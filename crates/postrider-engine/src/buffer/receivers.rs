@@ -47,7 +47,8 @@ impl Buffer {
         self.handlers_busy += usize::from(in_process);
         let receiver = self.receiver_of.get(slot).and_then(|receiver| receiver.checked_sub(1));
         let (taken_at, taken) = (now, items.len());
-        Hand { receiver, since, items, until: self.first_deadline, taken_at, taken, slot, probe }
+        let (until, pauses_begun) = (self.first_deadline, self.pauses_begun.load(Relaxed));
+        Hand { receiver, since, items, until, taken_at, taken, pauses_begun, slot, probe }
     }
 
     /// The worker is free again. What it still has in its hand was not sent: it lines up again, at the front.
@@ -172,7 +173,7 @@ impl Buffer {
     }
 
     /// Takes an event and what waits behind it out of memory: the next claim meets them again.
-    fn release(&mut self, item: Item) {
+    pub(super) fn release(&mut self, item: Item) {
         let lane = item.lease.lane;
         self.look_again(lane, item.seq);
         self.untrack(item.seq);

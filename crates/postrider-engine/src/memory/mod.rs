@@ -9,7 +9,7 @@
 //!
 //! * `tables` and `lane`: rows, and the sets of each lane that a claim reads; `rows`, `ids` and `seqs` are how they are kept
 //! * `tx`: transactions, which events enter through
-//! * `claim` with its `streams`, `settle`, `lease`, `operate`, `list`: the verbs
+//! * `claim` with its `streams`, `settle`, `lease`, `operate`, `list`, `pause`: the verbs
 //! * `aids`: what only tests want to see or do
 
 mod aids;
@@ -21,6 +21,7 @@ mod lane;
 mod lease;
 mod list;
 mod operate;
+mod pause;
 mod row;
 mod rows;
 mod seqs;
@@ -43,7 +44,8 @@ use postrider_core::{
     BoxFuture, EventId, Result, Store, Target, Timestamp,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Seq, Settled, Settlement, Stats, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        too_many_pauses,
     },
     tx::{Dialect, LaneHints, Prefix},
 };
@@ -223,6 +225,22 @@ impl Store for MemoryStore {
 
     fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
         self.answer(|tables, _| operate::why(tables, key))
+    }
+
+    fn pause<'a>(&'a self, subject: &'a Subject, reason: &'a str) -> BoxFuture<'a, Result<Paused>> {
+        if let Err(error) = subject.check() {
+            return Box::pin(std::future::ready(Err(error.into())));
+        }
+        let paused = self.answer(|tables, now| pause::pause(tables, subject, reason, now));
+        Box::pin(async move { paused.await?.ok_or_else(too_many_pauses) })
+    }
+
+    fn resume<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, Result<Option<Pause>>> {
+        self.answer(|tables, _| pause::resume(tables, subject))
+    }
+
+    fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>>> {
+        self.answer(|tables, _| pause::pauses(tables))
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use postrider_core::{
     EventId, Timestamp,
-    store::{Lane, Lease, Seq},
+    store::{Lane, Lease, Seq, Subject},
 };
 
 use super::{
@@ -31,6 +31,8 @@ pub(super) struct Tables {
     open: BTreeMap<u64, Seq>,
     /// Instances, and until when they are believed to be there.
     pub(super) members: BTreeMap<String, Timestamp>,
+    /// What an operator has told to wait.
+    pub(super) pauses: BTreeMap<Subject, (Timestamp, String)>,
     lanes: Vec<LaneTable>,
     last_seq: Seq,
 }
@@ -45,6 +47,7 @@ impl Tables {
             business: BTreeMap::new(),
             open: BTreeMap::new(),
             members: BTreeMap::new(),
+            pauses: BTreeMap::new(),
             lanes: (0..lanes).map(|_| LaneTable::default()).collect(),
             last_seq: 0,
         }

@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod dead;
 pub(crate) mod events;
 pub(crate) mod init;
+pub(crate) mod pause;
 mod shelves;
 pub(crate) mod status;
 mod target;

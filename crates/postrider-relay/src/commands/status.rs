@@ -1,17 +1,17 @@
 //! `postrider status`: how much of everything there is.
 
 use clap::Args as ClapArgs;
-use postrider::store::Stats;
+use postrider::store::{Pause, Stats};
 use serde_json::{Map, Value, json};
 
-use super::target::Target;
+use super::{pause, target::Target};
 use crate::{
     Verdict,
     failure::Failure,
     terminal::{Terminal, table},
 };
 
-/// Say how much waits, is dead and was delivered.
+/// Say how much waits, is dead and was delivered, and what is paused.
 #[derive(ClapArgs)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -27,9 +27,11 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         ["source", "database", "pending", "waiting", "parked", "dead", "held keys", "kept", "oldest"],
         &[2, 3, 4, 5, 6, 7, 8],
     );
-    let mut answer = Map::new();
+    let (mut answer, mut paused) = (Map::new(), Vec::new());
     for outbox in args.target.all().await? {
         let stats = outbox.store.stats().await?;
+        let pauses = pause::pauses(&outbox).await?;
+        paused.extend(pauses.iter().map(|pause| format!("{}: {}", outbox.name, pause::sentence(pause))));
         let oldest = stats
             .oldest
             .map_or_else(|| "-".to_owned(), |age| humantime::format_duration(round(age)).to_string());
@@ -38,14 +40,15 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         row.extend(numbers.map(|number| number.to_string()));
         row.push(oldest);
         rows.add_row(row);
-        answer.insert(outbox.name, of(&outbox.what, &stats));
+        answer.insert(outbox.name, of(&outbox.what, &stats, &pauses));
     }
     terminal.say(rows);
+    paused.iter().for_each(|line| terminal.say(line));
     terminal.answer(answer);
     Ok(Verdict::Good)
 }
 
-fn of(what: &str, stats: &Stats) -> Value {
+fn of(what: &str, stats: &Stats, pauses: &[Pause]) -> Value {
     json!({
         "database": what,
         "pending": stats.pending,
@@ -55,6 +58,7 @@ fn of(what: &str, stats: &Stats) -> Value {
         "held_keys": stats.held_keys,
         "done": stats.done,
         "oldest_ms": stats.oldest.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+        "pauses": pauses.iter().map(pause::of).collect::<Vec<_>>(),
     })
 }
 

@@ -1,6 +1,6 @@
 //! Which outbox a command is about.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use clap::Args as ClapArgs;
 use postrider::Store;
@@ -41,6 +41,8 @@ pub(crate) struct Outbox {
     pub(crate) store: Arc<dyn Store>,
     /// Product and version.
     pub(crate) what: String,
+    /// The sinks that its routes go to; none without a configuration.
+    pub(crate) sinks: BTreeSet<String>,
 }
 
 impl Target {
@@ -110,6 +112,7 @@ impl Named {
         let found = relay::find(&self.source)
             .await
             .map_err(|error| Failure::from(error).of(&format!("the source `{}`", self.name)))?;
-        Ok(Outbox { name: self.name, store: found.store, what: found.what })
+        let sinks = self.source.routes.iter().map(|route| route.sink.value.clone()).collect();
+        Ok(Outbox { name: self.name, store: found.store, what: found.what, sinks })
     }
 }

@@ -3,11 +3,11 @@
 use clap::Args as ClapArgs;
 use postrider::{
     EventId,
-    store::{EventStatus, Hold},
+    store::{EventStatus, Hold, Pause, Subject},
 };
 use serde_json::{Map, Value, json};
 
-use super::target::Target;
+use super::{pause, target::Target};
 use crate::{Verdict, failure::Failure, terminal::Terminal};
 
 /// Say what an event or a key waits for.
@@ -30,7 +30,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     let terminal = Terminal::new(args.json);
     let outbox = args.target.one().await?;
-    let (sentence, answer) = match (&args.id, &args.key) {
+    let (sentence, mut answer) = match (&args.id, &args.key) {
         (Some(id), _) => {
             let status = outbox.store.status(&EventId::from(id.as_str())).await?;
             of_event(id, &status)
@@ -39,8 +39,26 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         (None, None) => return Err(Failure::usage("name an event with --id, or a key with --key")),
     };
     terminal.say(sentence);
+    let pauses = pause::pauses(&outbox).await?;
+    let (stop, may_stop) = apart(&pauses, args.key.as_deref());
+    stop.iter().for_each(|pause| terminal.say(format!("  {}", pause::sentence(pause))));
+    let may = |pause: &&Pause| format!("  it waits also if it is of this: {}", pause::sentence(pause));
+    may_stop.iter().for_each(|pause| terminal.say(may(pause)));
+    let list = |pauses: Vec<&Pause>| Value::Array(pauses.into_iter().map(pause::of).collect());
+    answer.insert("paused".to_owned(), list(stop));
+    answer.insert("may_be_paused".to_owned(), list(may_stop));
     terminal.answer(answer);
     Ok(Verdict::Good)
+}
+
+/// The pauses that certainly stop what was asked for, and those that do if it is of them: the types and sinks of events are not looked up.
+fn apart<'a>(pauses: &'a [Pause], key: Option<&str>) -> (Vec<&'a Pause>, Vec<&'a Pause>) {
+    let others = |pause: &&Pause| matches!((&pause.subject, key), (Subject::Key(of), Some(key)) if of != key);
+    pauses.iter().filter(|pause| !others(pause)).partition(|pause| match &pause.subject {
+        Subject::Source => true,
+        Subject::Key(of) => key == Some(of),
+        _ => false,
+    })
 }
 
 fn object(value: Value) -> Map<String, Value> {
@@ -137,6 +155,16 @@ mod tests {
             assert!(sentence.starts_with("e-1 "), "{sentence}");
             assert_eq!((&answer["status"], &answer["id"]), (&json!(word), &json!("e-1")));
         }
+    }
+
+    #[test]
+    fn a_pause_of_another_key_is_nobodys_business_and_one_of_a_type_may_be() {
+        let pause = |subject| Pause { subject, since: Timestamp::EPOCH, reason: String::new() };
+        let all =
+            [Subject::Source, Subject::key("a"), Subject::key("b"), Subject::event_type("T")].map(pause);
+        let [source, a, _, of_type] = &all;
+        assert_eq!(apart(&all, Some("a")), (vec![source, a], vec![of_type]));
+        assert_eq!(apart(&all, None).0, [source]);
     }
 
     #[test]

@@ -51,6 +51,14 @@ fn check_sink(name: &str, sink: &Sink, say: &mut impl FnMut(Problem)) {
         }
     }
     check_format(name, sink, say);
+    let protocol = sink.kafka.as_ref().and_then(|kafka| kafka.properties.get("security.protocol"));
+    let by_tls = protocol.is_some_and(|protocol| protocol.expose().to_ascii_lowercase().ends_with("ssl"));
+    if by_tls && !cfg!(feature = "kafka-tls") {
+        say(Problem::new(format!(
+            "the sink `{name}` wants TLS to Kafka, which this program was built without"
+        ))
+        .hint("build it with `--features kafka-tls`"));
+    }
     if sink.timeout.is_some_and(|timeout| timeout.0.is_zero()) {
         say(Problem::new(format!("`timeout` of the sink `{name}` is 0s")).hint("it must be more"));
     }

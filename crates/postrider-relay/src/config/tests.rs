@@ -123,6 +123,15 @@ fn an_endpoint_outside_of_loopback_needs_a_token() {
 }
 
 #[test]
+fn tls_to_kafka_is_refused_by_a_program_that_was_built_without_it() {
+    let by_tls = SHOP.replace("sasl.password:", "security.protocol: SASL_SSL, sasl.password:");
+    match cfg!(feature = "kafka-tls") {
+        true => assert!(read(&by_tls).is_ok()),
+        false => assert!(only_problem(&by_tls).hint.unwrap().contains("kafka-tls")),
+    }
+}
+
+#[test]
 fn the_smallest_file_is_enough() {
     // S4-51
     let config = read(

@@ -9,6 +9,7 @@
 mod checking;
 mod listing;
 mod making;
+mod pausing;
 mod place;
 mod running;
 mod server;

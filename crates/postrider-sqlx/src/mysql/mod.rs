@@ -16,7 +16,7 @@
 //! * `lease`: who may deliver, and the fence
 //! * `claim/`: what is due; `row` decodes it
 //! * `settle`: what became of it; `hold` sees to the keys
-//! * `operate`: what operators see and do
+//! * `operate`: what operators see and do; `pause`: what they have told to wait
 //! * `error`, `patience`: what error codes mean, and which of them are worth another try
 //! * `statement`: what SQL texts are made of
 
@@ -29,6 +29,7 @@ mod lease;
 mod list;
 mod operate;
 mod patience;
+mod pause;
 mod row;
 mod schema;
 mod settle;
@@ -49,9 +50,11 @@ use std::{
 
 use postrider_core::{
     BoxFuture, ConfigError, EventId, Result, Store, Target,
+    event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Seq, Settled, Settlement, Stats, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        too_many_pauses,
     },
     tx::Prefix,
 };
@@ -89,6 +92,7 @@ struct Inner {
     hold: hold::Statements,
     settle: settle::Statements,
     operate: operate::Statements,
+    pause: pause::Statements,
     memory: claim::Memory,
 }
 
@@ -140,6 +144,7 @@ impl MysqlStore {
             hold: hold::Statements::new(&prefix),
             settle: settle::Statements::new(&prefix),
             operate: operate::Statements::new(&prefix),
+            pause: pause::Statements::new(&prefix),
             memory: claim::Memory::default(),
         }))
     }
@@ -367,5 +372,27 @@ impl Store for MysqlStore {
     fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
         let Inner { operate: sql, .. } = &*self.0;
         self.run("look for a hold", move |mut conn| async move { operate::why(sql, &mut conn, key).await })
+    }
+
+    fn pause<'a>(&'a self, subject: &'a Subject, reason: &'a str) -> BoxFuture<'a, Result<Paused>> {
+        let Inner { pause: sql, .. } = &*self.0;
+        Box::pin(async move {
+            subject.check()?;
+            let reason = &clean_error(reason);
+            let paused = self.run("pause", move |mut conn| async move {
+                pause::pause(sql, &mut conn, subject, reason).await
+            });
+            paused.await?.ok_or_else(too_many_pauses)
+        })
+    }
+
+    fn resume<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, Result<Option<Pause>>> {
+        let Inner { pause: sql, .. } = &*self.0;
+        self.run("resume", move |mut conn| async move { pause::resume(sql, &mut conn, subject).await })
+    }
+
+    fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>>> {
+        let Inner { pause: sql, .. } = &*self.0;
+        self.run("read the pauses", move |mut conn| async move { pause::pauses(sql, &mut conn).await })
     }
 }

@@ -18,7 +18,7 @@ const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_outbox.sql")];
 const GRANTS: &str = include_str!("migrations/grants.sql");
 
 /// The tables that we own, without their prefix. `meta` is the first: it is what tells ours from foreign ones.
-const TABLES: [&str; 6] = ["meta", "event", "done", "lane", "member", "hold"];
+const TABLES: [&str; 7] = ["meta", "event", "done", "lane", "member", "hold", "pause"];
 
 /// The collation that compares as bytes, blanks at the end included. The first is MySQL's (8.0.17), the second MariaDB's; each
 /// takes the other's for a comment.
@@ -163,12 +163,12 @@ async fn meta_value(
 
 /// Those of our names that something has already, be it a table or a view.
 async fn our_names(conn: &mut MySqlConnection, prefix: &Prefix) -> sqlx::Result<Vec<String>> {
-    let [a, b, c, d, e, f] = TABLES.map(|table| format!("{prefix}{table}").to_ascii_lowercase());
+    let names = TABLES.map(|table| format!("{prefix}{table}").to_ascii_lowercase());
     let rows = sqlx::query(
         "SELECT table_name AS name FROM information_schema.tables
-         WHERE table_schema = DATABASE() AND LOWER(table_name) IN (?, ?, ?, ?, ?, ?) ORDER BY table_name",
+         WHERE table_schema = DATABASE() AND LOWER(table_name) IN (?, ?, ?, ?, ?, ?, ?) ORDER BY table_name",
     );
-    let rows = rows.bind(a).bind(b).bind(c).bind(d).bind(e).bind(f).fetch_all(conn).await?;
+    let rows = names.into_iter().fold(rows, |rows, name| rows.bind(name)).fetch_all(conn).await?;
     rows.iter().map(|row| Ok(text(row, "name")?.unwrap_or_default())).collect()
 }
 

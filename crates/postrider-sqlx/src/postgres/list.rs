@@ -16,7 +16,7 @@ const LAST_US: i64 = 253_402_300_799_999_999;
 
 /// A page of a shelf. It is read along an index: those who are not delivered and the dead by their place, the delivered by the time of
 /// their delivery, of which there is an index for the purge. What a filter leaves out is passed on the way.
-fn statement(shape: &Shape, listing: &Listing) -> Statement {
+pub(super) fn statement(shape: &Shape, listing: &Listing) -> Statement {
     let (before, order) = match listing.from {
         ListFrom::After(_) => (">", "ASC"),
         _ => ("<", "DESC"),

@@ -12,7 +12,7 @@
 //! * `lease`: who may deliver
 //! * `claim/`: what is due, and what may still commit; `row` decodes it
 //! * `settle`: what became of it
-//! * `operate`, `list`: what operators see and do
+//! * `operate`, `list`: what operators see and do; `pause`: what they have told to wait
 //! * `announce`: waking up other processes
 //! * `error`: what PostgreSQL's states mean, and which of them are worth another try
 
@@ -23,6 +23,7 @@ pub(crate) mod error;
 mod lease;
 mod list;
 mod operate;
+mod pause;
 #[cfg(test)]
 mod plans;
 mod row;
@@ -91,6 +92,7 @@ struct Inner {
     claim: statement::Twice<claim::Statements>,
     settle: statement::Twice<settle::Statements>,
     operate: operate::Statements,
+    pause: pause::Statements,
 }
 
 /// How a verb runs.
@@ -200,6 +202,7 @@ impl PgStoreBuilder {
             claim: statement::Twice::new(&shape, claim::Statements::new),
             settle: statement::Twice::new(&shape, settle::Statements::new),
             operate: operate::Statements::new(&shape),
+            pause: pause::Statements::new(&shape),
             shape,
         })))
     }

@@ -5,13 +5,13 @@ use std::time::Duration;
 use postrider_core::{
     Store,
     rng::Rng,
-    store::{Claim, LaneClaim, LeaseRequest, Position},
+    store::{Claim, LaneClaim, LeaseRequest, Listing, Position, Shelf},
     tx::Prefix,
 };
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
 use super::{
-    PgStore, claim, operate, settle,
+    PgStore, claim, list, operate, settle,
     statement::{Shape, Statement},
 };
 
@@ -198,6 +198,15 @@ async fn every_verb_that_runs_often_walks_an_index() {
     check(&mut conn, &operate.purge, "(1, 10)", &["postrider_done_at", "Tid Scan"]).await;
     check(&mut conn, &operate.status, "('a')", &["postrider_event_id", "postrider_done_id"]).await;
     check(&mut conn, &operate.why, "('a')", &[hold, parked]).await;
+    let shelves = [
+        (Shelf::Undelivered, "Index Scan Backward using postrider_event_pkey"),
+        (Shelf::Dead, "Index Scan Backward using postrider_event_dead"),
+        (Shelf::Delivered, "Index Scan Backward using postrider_done_at"),
+    ];
+    for (shelf, index) in shelves {
+        let page = list::statement(&shape, &Listing::newest(shelf, 10));
+        check(&mut conn, &page, "(9, NULL, NULL, 10, 9)", &[index]).await;
+    }
 
     drop(conn);
     own.close().await;

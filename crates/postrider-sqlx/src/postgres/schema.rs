@@ -19,7 +19,7 @@ const NO_LANES: &str = "ALTER TABLE {p}event DROP COLUMN lane; DROP TABLE {p}lan
 const GRANTS: &str = include_str!("migrations/grants.sql");
 
 /// The tables that we own, without their prefix. `meta` is the first: it is what tells ours from foreign ones.
-const TABLES: [&str; 6] = ["meta", "event", "done", "lane", "member", "hold"];
+const TABLES: [&str; 7] = ["meta", "event", "done", "lane", "member", "hold", "pause"];
 
 /// How many lanes there are unless somebody wants another number, and most that there may be.
 pub(super) const LANES_DEFAULT: u32 = 64;

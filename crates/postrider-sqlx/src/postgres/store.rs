@@ -4,13 +4,15 @@ use std::{sync::PoisonError, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target,
+    event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Seq, Settled, Settlement, Stats, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        too_many_pauses,
     },
 };
 
-use super::{Inner, PgStore, claim, error, lease, list, operate, schema, session::Session, settle};
+use super::{Inner, PgStore, claim, error, lease, list, operate, pause, schema, session::Session, settle};
 
 /// A verb of one statement: runs it on the session and ends that.
 macro_rules! verb {
@@ -158,6 +160,28 @@ impl Store for PgStore {
 
     fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
         verb!(self.run, "look for a hold", operate, |session| operate::why(operate, &mut session, key))
+    }
+
+    fn pause<'a>(&'a self, subject: &'a Subject, reason: &'a str) -> BoxFuture<'a, Result<Paused>> {
+        Box::pin(async move {
+            subject.check()?;
+            let reason = &clean_error(reason);
+            let paused = verb!(self.run_whole, "pause", pause, |session| pause::pause(
+                pause,
+                &mut session,
+                subject,
+                reason
+            ));
+            paused.await?.ok_or_else(too_many_pauses)
+        })
+    }
+
+    fn resume<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, Result<Option<Pause>>> {
+        verb!(self.run, "resume", pause, |session| pause::resume(pause, &mut session, subject))
+    }
+
+    fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>>> {
+        verb!(self.run, "read the pauses", pause, |session| pause::pauses(pause, &mut session))
     }
 
     fn announce(&self) {

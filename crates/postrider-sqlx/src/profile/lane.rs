@@ -7,13 +7,13 @@ use postrider_core::{
     store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Seq, Taken, Token},
 };
 
-use super::{Profile, db::Tx, mind::Mind, recover, shape::Shape, sql::Kind};
+use super::{Profile, db::Tx, mind::Mind, pause, recover, shape::Shape, sql::Kind};
 
 /// The number of the lane.
 pub(super) const LANE: Lane = 0;
 
 /// Our own tables.
-const OURS: [&str; 2] = ["lane", "dead"];
+const OURS: [&str; 3] = ["lane", "dead", "pause"];
 
 /// Most characters of an owner's name that are stored.
 const NAME_CHARS_MAX: usize = 255;
@@ -29,8 +29,8 @@ struct Row {
 }
 
 /// The SQL of our own tables.
-pub(super) fn tables(kind: Kind, profile: &Profile) -> [String; 2] {
-    let [lane, dead] = OURS.map(|name| kind.table(&profile.beside.with_suffix(name)));
+pub(super) fn tables(kind: Kind, profile: &Profile) -> [String; 3] {
+    let [lane, dead, paused] = OURS.map(|name| kind.table(&profile.beside.with_suffix(name)));
     let (text, time) = kind.pick(
         ("varchar(255)", "timestamptz"),
         ("varchar(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "datetime(6)"),
@@ -45,6 +45,7 @@ pub(super) fn tables(kind: Kind, profile: &Profile) -> [String; 2] {
             "CREATE TABLE IF NOT EXISTS {dead} (source {text} NOT NULL, event_id {id} NOT NULL, attempts int NOT NULL, \
              error text NOT NULL, dead_at {time} NOT NULL, PRIMARY KEY (source, event_id))"
         ),
+        pause::table(kind, &paused),
     ]
 }
 
@@ -52,18 +53,20 @@ pub(super) fn tables(kind: Kind, profile: &Profile) -> [String; 2] {
 pub(super) fn grants(kind: Kind, profile: &Profile, relay: &str, operator: &str) -> String {
     let [relay, operator] = [relay, operator].map(|role| kind.role(role));
     let table = kind.table(&profile.table);
-    let [lane, dead] = OURS.map(|name| kind.table(&profile.beside.with_suffix(name)));
+    let [lane, dead, pause] = OURS.map(|name| kind.table(&profile.beside.with_suffix(name)));
     // Whoever delivers deletes rows only where that system does.
     let deletes = if profile.statuses.is_none() || profile.purges { ", DELETE" } else { "" };
     format!(
         "-- Who delivers.\n\
          GRANT SELECT, UPDATE{deletes} ON {table} TO {relay};\n\
          GRANT SELECT, INSERT, UPDATE ON {lane} TO {relay};\n\
-         GRANT SELECT, INSERT, DELETE ON {dead} TO {relay};\n\n\
-         -- Who looks at events, tries dead ones again and discards them.\n\
+         GRANT SELECT, INSERT, DELETE ON {dead} TO {relay};\n\
+         GRANT SELECT ON {pause} TO {relay};\n\n\
+         -- Who looks at events, tries dead ones again, discards them, pauses and resumes.\n\
          GRANT SELECT, UPDATE, DELETE ON {table} TO {operator};\n\
          GRANT SELECT ON {lane} TO {operator};\n\
-         GRANT SELECT, DELETE ON {dead} TO {operator};\n"
+         GRANT SELECT, DELETE ON {dead} TO {operator};\n\
+         GRANT SELECT, INSERT, DELETE ON {pause} TO {operator};\n"
     )
 }
 

@@ -14,7 +14,7 @@
 //! * `settle`: what became of it
 //! * `recover`: claims that nobody will settle
 //! * `mind`: what the active instance keeps in memory
-//! * `operate`, `list`: what operators see and do
+//! * `operate`, `list`: what operators see and do; `pause`: what they have told to wait
 //! * `guarantees`: which promises hold
 
 mod claim;
@@ -28,6 +28,7 @@ mod mind;
 mod name;
 mod named;
 mod operate;
+mod pause;
 mod recover;
 mod rights;
 mod settle;

@@ -260,6 +260,7 @@ impl Profile {
             written_at: self.has(Field::CreatedAt),
             delivered: !buried,
             retention: self.purges && self.has(Field::DoneAt),
+            pauses: true,
         }
     }
 

@@ -4,15 +4,18 @@ use std::time::Duration;
 
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target, Timestamp,
+    event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, Defaults, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Seq, Settled, Settlement, Stats, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        too_many_pauses,
     },
 };
 use tokio::time::Instant;
 
 use super::{
-    ProfileStore, claim::Claiming, lane, lane::LANE, list, operate, recover, settle::Settle, take::Taken,
+    ProfileStore, claim::Claiming, lane, lane::LANE, list, operate, pause, recover, settle::Settle,
+    take::Taken,
 };
 
 /// Runs a verb as one transaction, and again if another try may help. A macro, because the futures of closures that borrow cannot be
@@ -238,5 +241,22 @@ impl Store for ProfileStore {
                 parked: 0,
             }))
         })
+    }
+
+    fn pause<'a>(&'a self, subject: &'a Subject, reason: &'a str) -> BoxFuture<'a, Result<Paused>> {
+        Box::pin(async move {
+            subject.check()?;
+            let reason = &clean_error(reason);
+            let paused = run!(self, "pause", |tx| pause::pause(&self.0.shape, tx, subject, reason))?;
+            paused.ok_or_else(too_many_pauses)
+        })
+    }
+
+    fn resume<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, Result<Option<Pause>>> {
+        Box::pin(async move { run!(self, "resume", |tx| pause::resume(&self.0.shape, tx, subject)) })
+    }
+
+    fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>>> {
+        Box::pin(async move { run!(self, "read the pauses", |tx| pause::pauses(&self.0.shape, tx)) })
     }
 }

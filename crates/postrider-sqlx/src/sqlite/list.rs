@@ -14,7 +14,7 @@ use super::{
 
 /// A page of a shelf. It is read along an index: those who are not delivered and the dead by their place, the delivered by the time of
 /// their delivery, of which there is an index for the purge. What a filter leaves out is passed on the way.
-fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
+pub(super) fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
     let (before, order) = match listing.from {
         ListFrom::After(_) => (">", "ASC"),
         _ => ("<", "DESC"),

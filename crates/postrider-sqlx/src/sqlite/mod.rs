@@ -11,7 +11,7 @@
 //! * `lease`: who may deliver
 //! * `claim/`: what is due, the usual way in one statement and the careful way in pages; `row` decodes it
 //! * `settle`: what became of it
-//! * `operate`: what operators see and do
+//! * `operate`: what operators see and do; `pause`: what they have told to wait
 //! * `error`, `patience`: what SQLite's result codes mean, and which of them are worth another try
 
 mod claim;
@@ -22,6 +22,7 @@ mod lease;
 mod list;
 mod operate;
 mod patience;
+mod pause;
 #[cfg(test)]
 mod plans;
 mod row;
@@ -36,9 +37,11 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target,
+    event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Seq, Settled, Settlement, Stats, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        too_many_pauses,
     },
     tx::Prefix,
 };
@@ -64,6 +67,7 @@ struct Inner {
     claim: claim::Statements,
     settle: settle::Statements,
     operate: operate::Statements,
+    pause: pause::Statements,
 }
 
 impl SqliteStore {
@@ -98,6 +102,7 @@ impl SqliteStore {
             claim: claim::Statements::new(&prefix),
             settle: settle::Statements::new(&prefix),
             operate: operate::Statements::new(&prefix),
+            pause: pause::Statements::new(&prefix),
         }))
     }
 
@@ -297,5 +302,27 @@ impl Store for SqliteStore {
     fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
         let Inner { operate: sql, .. } = &*self.0;
         self.run("look for a hold", move |mut conn| async move { operate::why(sql, &mut conn, key).await })
+    }
+
+    fn pause<'a>(&'a self, subject: &'a Subject, reason: &'a str) -> BoxFuture<'a, Result<Paused>> {
+        let Inner { pause: sql, .. } = &*self.0;
+        Box::pin(async move {
+            subject.check()?;
+            let reason = &clean_error(reason);
+            let paused = self.run("pause", move |mut conn| async move {
+                pause::pause(sql, &mut conn, subject, reason).await
+            });
+            paused.await?.ok_or_else(too_many_pauses)
+        })
+    }
+
+    fn resume<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, Result<Option<Pause>>> {
+        let Inner { pause: sql, .. } = &*self.0;
+        self.run("resume", move |mut conn| async move { pause::resume(sql, &mut conn, subject).await })
+    }
+
+    fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>>> {
+        let Inner { pause: sql, .. } = &*self.0;
+        self.run("read the pauses", move |mut conn| async move { pause::pauses(sql, &mut conn).await })
     }
 }

@@ -1,9 +1,13 @@
 //! Every statement that runs often walks an index, whatever is in the table and whether SQLite has statistics or not.
 
-use postrider_core::{Store, tx::Prefix};
+use postrider_core::{
+    Store,
+    store::{Listing, Shelf},
+    tx::Prefix,
+};
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{SqliteStore, claim, operate, settle, statement::Statement};
+use super::{SqliteStore, claim, list, operate, settle, statement::Statement};
 
 /// Tens of thousands of rows of every kind, most of them of kinds that a claim must not walk over.
 const ROWS: &str = "
@@ -99,6 +103,15 @@ async fn check_all(store: &SqliteStore) {
     check(store, &operate.status, &["postrider_event_id (event_id=?)"]).await;
     check(store, &operate.done, &["done_id (event_id=?)"]).await;
     check(store, &operate.why, &["(lane=? AND effective_key=?)", parked]).await;
+    for (shelf, index) in [
+        (Shelf::Undelivered, "INTEGER PRIMARY KEY (rowid<?)"),
+        (Shelf::Dead, "event_dead (seq<?)"),
+        (Shelf::Delivered, "done_at (done_at<?)"),
+    ] {
+        let page = list::statement(&prefix, &Listing::newest(shelf, 10));
+        check(store, &page, &[index]).await;
+        assert!(!plan(store, &page).await.contains("B-TREE"), "it sorts: {}", page.text());
+    }
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use super::{
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_outbox.sql")];
 
 /// The tables that we own, without their prefix. `meta` is the first: it is what tells ours from foreign ones.
-const TABLES: [&str; 6] = ["meta", "event", "done", "lane", "member", "hold"];
+const TABLES: [&str; 7] = ["meta", "event", "done", "lane", "member", "hold", "pause"];
 
 fn newest() -> u32 {
     u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX)

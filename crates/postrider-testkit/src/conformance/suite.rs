@@ -156,6 +156,16 @@ macro_rules! delivery_conformance {
                 status_names_each_state_on_the_way
                 a_purge_takes_old_delivered_events_in_batches
             }
+            pausing {
+                what_is_paused_is_listed_with_its_time_and_its_reason
+                pausing_twice_keeps_the_first_pause
+                of_many_who_pause_the_same_at_once_one_begins_it
+                resuming_ends_one_pause_and_says_what_it_was
+                names_are_told_apart_by_their_bytes
+                a_name_that_nothing_can_have_is_refused
+                there_is_an_end_to_how_much_can_be_paused
+                a_pause_changes_no_event_and_outlives_a_migration
+            }
             listing {
                 events_are_listed_in_pages_both_ways
                 a_list_tells_shelves_keys_and_types_apart

@@ -10,7 +10,7 @@ use postrider_core::{
     BoxFuture, EventId, Result, Store, Target,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Seq, Settled, Settlement, Stats, Taken, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, Taken, TypeCount,
     },
 };
 use postrider_engine::{
@@ -38,6 +38,11 @@ impl BrokenStore {
 
     pub(super) fn of(&self, by: &Name) -> Self {
         Self { by: by.clone(), ..self.clone() }
+    }
+
+    /// Whose life it is.
+    pub(super) fn by(&self) -> &Name {
+        &self.by
     }
 
     pub(super) fn memory(&self) -> &MemoryStore {
@@ -198,5 +203,21 @@ impl BrokenStore {
 
     pub(super) fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
         self.inner.why(key)
+    }
+
+    pub(super) fn pause<'a>(
+        &'a self,
+        subject: &'a Subject,
+        reason: &'a str,
+    ) -> BoxFuture<'a, Result<Paused>> {
+        self.inner.pause(subject, reason)
+    }
+
+    pub(super) fn resume<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, Result<Option<Pause>>> {
+        self.inner.resume(subject)
+    }
+
+    pub(super) fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>>> {
+        self.inner.pauses()
     }
 }

@@ -133,6 +133,10 @@ impl Sink for Door {
         self.receiver.traits()
     }
 
+    fn name(&self) -> Option<&str> {
+        Some(self.receiver.to().name())
+    }
+
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
         Box::pin(self.receive(batch))
     }

@@ -12,8 +12,8 @@ use postrider_core::{
     BoxFuture, Error, EventId, Result, Store, StoreError, StoreErrorKind, Target,
     rng::Rng,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Seq, Settled, Settlement, Stats, TypeCount,
+        Change, Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
+        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
     },
 };
 use postrider_engine::memory::MemoryStore;
@@ -208,12 +208,25 @@ impl Store for FaultyStore {
         settlements: &'a [Settlement],
         retention: Duration,
     ) -> BoxFuture<'a, Result<Settled>> {
-        self.around("settle", move || {
+        // An attempt that is written down before it is made.
+        let counted = settlements.iter().find(|each| matches!(each.change, Change::Attempt { .. }));
+        let note = move |what: fn(Name, Seq) -> Happening| {
+            if let Some(counted) = counted {
+                self.shared.history.note(what(self.inner.by().clone(), counted.seq));
+            }
+        };
+        note(Happening::Counting);
+        let settled = self.around("settle", move || {
             Box::pin(async move {
                 let settled = self.inner.settle(leases, settlements, retention, self.shared.lease).await?;
                 watch::fence(self.memory(), leases, &settled, &self.shared.history);
                 Ok(settled)
             })
+        });
+        Box::pin(async move {
+            let settled = settled.await;
+            note(Happening::Counted);
+            settled
         })
     }
 
@@ -251,5 +264,22 @@ impl Store for FaultyStore {
 
     fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
         self.around("why", move || self.inner.why(key))
+    }
+
+    fn pause<'a>(&'a self, subject: &'a Subject, reason: &'a str) -> BoxFuture<'a, Result<Paused>> {
+        self.around("pause", move || self.inner.pause(subject, reason))
+    }
+
+    fn resume<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, Result<Option<Pause>>> {
+        self.around("resume", move || self.inner.resume(subject))
+    }
+
+    fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>>> {
+        Box::pin(async move {
+            let pauses = self.around("pauses", || self.inner.pauses()).await?;
+            let subjects = pauses.iter().map(|pause| pause.subject.clone()).collect();
+            self.shared.history.note(Happening::SawPauses { by: self.inner.by().clone(), subjects });
+            Ok(pauses)
+        })
     }
 }

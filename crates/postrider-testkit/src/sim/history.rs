@@ -7,7 +7,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use postrider_core::{EventId, store::Lane};
+use postrider_core::{
+    EventId,
+    store::{Lane, Seq, Subject},
+};
 use tokio::time::Instant;
 
 use super::{Tally, receiver::To};
@@ -31,6 +34,7 @@ pub(super) enum Happening {
     /// A transaction committed with this event, which has this place in its key's order.
     Committed {
         id: EventId,
+        event_type: &'static str,
         key: Option<String>,
         to: To,
         delayed: bool,
@@ -95,6 +99,17 @@ pub(super) enum Happening {
     Walked,
     /// More events were in memory than may be.
     Overfull(u64, u64),
+    /// An operator paused something, or resumed it.
+    Paused(Subject),
+    Resumed(Subject),
+    /// An engine has read what is paused.
+    SawPauses {
+        by: Name,
+        subjects: Vec<Subject>,
+    },
+    /// An engine writes an attempt down before it makes it, or has.
+    Counting(Name, Seq),
+    Counted(Name, Seq),
     /// An operator saw that the event is dead.
     Dead(EventId),
     Redriving(EventId),
@@ -182,6 +197,10 @@ impl History {
                 }
                 Happening::PassedOver(rows) => tally.passed_over += rows,
                 Happening::Walked => tally.walks += 1,
+                Happening::Paused(_) => tally.pauses += 1,
+                Happening::SawPauses { subjects, .. } => {
+                    tally.pauses_seen += usize::from(!subjects.is_empty())
+                }
                 Happening::Dead(id) => tally.dead += usize::from(dead.insert(id)),
                 _ => {}
             }

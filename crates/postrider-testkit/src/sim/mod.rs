@@ -16,6 +16,7 @@
 //! * `faults`: a store that fails, stalls and loses its replies; `commit`: transactions that lose theirs
 //! * `writers`: business transactions, most of which commit
 //! * `receiver`: the handler and the sinks, with their moods and `outage`s; `door`: one of them as an engine sees it
+//! * `pausing`: an operator who pauses and resumes
 //! * `history`: what happened, in order; `watch` and `gauges`: what is seen in passing; `tally`: how much of everything there was
 //! * `check`: the promises, held against the history
 //! * `broken`: stores with a flaw, which the checks must find
@@ -29,6 +30,7 @@ mod gauges;
 mod history;
 mod instance;
 mod outage;
+mod pausing;
 mod receiver;
 mod scenario;
 mod tally;
@@ -113,6 +115,7 @@ impl World {
 
     async fn run(mut self) -> Report {
         let outages = outage::note(&self.scenario, &self.history);
+        let breaks = pausing::start(&self.scenario, &self.memory, &self.history);
         let outboxes = Outboxes::default();
         let writers =
             writers::start(&mut self.rng, &self.scenario, &self.memory, &self.history, outboxes.clone());
@@ -137,8 +140,8 @@ impl World {
         for instance in instances {
             last.extend(instance.await);
         }
-        for outage in outages {
-            let _ = outage.await;
+        for each in outages.into_iter().chain(breaks) {
+            let _ = each.await;
         }
         self.store.heal();
         self.receivers.iter().for_each(Receiver::heal);

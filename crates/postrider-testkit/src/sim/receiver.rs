@@ -33,6 +33,15 @@ pub(super) enum To {
 impl To {
     pub(super) const ALL: [Self; 3] = [Self::Handler, Self::Batch, Self::Shared];
 
+    /// What operators call it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Handler => "handler",
+            Self::Batch => "batch",
+            Self::Shared => "shared",
+        }
+    }
+
     /// The event types and where they go.
     pub(super) const TYPES: [(&'static str, Self); 4] = [
         ("Handled", Self::Handler),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::rng::Rng;
 
-use super::{outage::Outage, receiver::To};
+use super::{outage::Outage, pausing::Break, receiver::To};
 
 /// How often the store misbehaves, for each call.
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +72,7 @@ pub(super) struct ReceiverScenario {
 
 #[derive(Debug, Clone)]
 pub(super) struct Scenario {
-    /// Nothing goes wrong but one outage: what it does to the others can be told.
+    /// Nothing goes wrong but one outage, or nothing but the pause of one sink: what that does to the others can be told.
     pub(super) calm: bool,
     pub(super) lanes: u32,
     /// How many engines there are at once.
@@ -93,6 +93,8 @@ pub(super) struct Scenario {
     pub(super) retention: Duration,
     pub(super) faults: FaultRates,
     pub(super) receivers: Vec<ReceiverScenario>,
+    /// What an operator pauses.
+    pub(super) breaks: Vec<Break>,
 }
 
 impl Scenario {
@@ -111,12 +113,19 @@ impl Scenario {
         let kill = rate(0.05);
         let poison = rate(0.1);
         let unlucky = rng.below(3);
+        let keys = 1 + rng.below(12);
+        let unlucky_is_paused = rng.chance(0.5);
+        let breaks = match To::ALL.get(unlucky as usize).filter(|_| unlucky_is_paused) {
+            Some(&to) if calm => vec![Break::long(rng, to)],
+            _ if calm => Vec::new(),
+            _ => (0..rng.below(4)).map(|_| Break::draw(rng, keys)).collect(),
+        };
         let poisoned = if rng.chance(0.5) { To::Batch } else { To::Shared };
         let receivers = (0..)
             .zip(To::ALL)
             .map(|(number, to)| {
                 let outages = match (calm, number == unlucky) {
-                    (true, true) => 1,
+                    (true, true) => u64::from(!unlucky_is_paused),
                     (true, false) => 0,
                     (false, _) => rng.below(3),
                 };
@@ -136,7 +145,7 @@ impl Scenario {
             lanes: 1 << rng.below(4),
             instances: 1 + rng.below(3) as usize,
             clock_jump: if !calm && rng.chance(0.4) { 0.3 } else { 0.0 },
-            keys: 1 + rng.below(12),
+            keys,
             writers: 1 + rng.below(4),
             transactions_each: 5 + rng.below(20),
             lives: if calm { 0 } else { rng.below(5) },
@@ -149,6 +158,7 @@ impl Scenario {
             retention: if rng.chance(0.5) { Duration::ZERO } else { Duration::from_secs(3600) },
             faults,
             receivers,
+            breaks,
         }
     }
 }

@@ -61,6 +61,10 @@ tally! {
     passed_over,
     /// Claims that went back to what was passed over.
     walks,
+    /// Pauses that an operator began.
+    pauses,
+    /// Looks of engines that found something paused.
+    pauses_seen,
     /// Events that went dead.
     dead,
     /// Crashes of engines.

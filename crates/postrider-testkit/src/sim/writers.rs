@@ -57,6 +57,7 @@ struct OneWriter {
 /// An event and what has to be remembered of it.
 struct Draft {
     event: Event,
+    event_type: &'static str,
     to: To,
     delayed: bool,
 }
@@ -98,17 +99,18 @@ impl OneWriter {
             builder = builder.deliver_after(Duration::from_millis(1 + self.rng.below(300)));
         }
         match builder.build() {
-            Ok(event) => Draft { event, to, delayed },
+            Ok(event) => Draft { event, event_type, to, delayed },
             // Every field is well within its limit.
             Err(error) => std::panic::resume_unwind(Box::new(error.to_string())),
         }
     }
 
     fn note(&self, drafts: &[Draft], committed: bool) {
-        for Draft { event, to, delayed } in drafts {
+        for Draft { event, event_type, to, delayed } in drafts {
             self.history.note(if committed {
                 Happening::Committed {
                     id: event.id().clone(),
+                    event_type,
                     key: event.key().map(str::to_owned),
                     to: *to,
                     delayed: *delayed,

@@ -30,6 +30,7 @@ mod ordering;
 mod outages;
 mod outcomes;
 mod parts;
+mod pauses;
 mod poller;
 mod queues;
 mod routing;

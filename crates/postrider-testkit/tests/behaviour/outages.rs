@@ -339,3 +339,36 @@ async fn routes_to_one_receiver_share_its_breaker() {
     outside.is_back();
     site.until_all_done(2).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_due_event_that_a_claim_brought_while_it_was_in_memory_is_met_again_when_a_receiver_goes_down() {
+    // Found by the simulator: a claim that began before the event did left it to the next round, and no claim that passes rows over goes round.
+    let site = Site::memory(1);
+    let (doors, seen) = (Doors::before(site.store.clone()), Recorder::default());
+    let puts_off = seen.answers(|_| Outcome::deferred(ms(50)));
+    let outbox = site
+        .outbox()
+        .shared_store(doors.clone())
+        .on("Late", puts_off)
+        .sink("Tested", Outside::down(Way::Refuses))
+        .claim_batch(2)
+        .full_look_every(secs(86_400))
+        .start()
+        .await
+        .unwrap();
+    doors.claim.before.close();
+    let claims = doors.claim.before.arrivals();
+    outbox.wake();
+    eventually("a claim waits", async || doors.claim.before.arrivals() > claims).await;
+    for _ in 0..2 {
+        site.write_hot(&outbox, plain("Late")).await;
+    }
+    seen.reaches(2).await;
+    site.write_all(&outbox, (0..2).map(|n| keyed(&format!("key {n}"), n))).await;
+    pass(ms(200)).await;
+    doors.claim.before.let_through();
+    // Both come again, and again.
+    let comes = |id: &postrider::EventId| seen.ids().iter().filter(|seen| *seen == id).count();
+    let ids = seen.ids();
+    eventually("both come again", async || ids.iter().all(|id| comes(id) >= 3)).await;
+}

@@ -12,7 +12,7 @@ use postrider::{
     BoxFuture, EventId, Metrics, Result, Store, Target,
     store::{
         Change, Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Seq, Settled, Settlement, Stats, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
     },
 };
 
@@ -112,6 +112,9 @@ impl Store for Recording {
         stats() -> Stats;
         status(id: &'a EventId) -> EventStatus;
         why(key: &'a str) -> Option<Hold>;
+        pause(subject: &'a Subject, reason: &'a str) -> Paused;
+        resume(subject: &'a Subject) -> Option<Pause>;
+        pauses() -> Vec<Pause>;
         announced() -> ();
     }
 

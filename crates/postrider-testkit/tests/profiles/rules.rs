@@ -188,7 +188,7 @@ async fn a_right_that_is_missing_is_named_with_its_table() -> Checked {
         assert!(told.contains("cannot create our tables") && told.contains("schema_sql"), "{kind:?}: {told}");
         // Whoever may applies them; then a user who may not create tables can use them.
         database.run(&store.schema_sql()).await?;
-        for ours in ["lane", "dead"] {
+        for ours in ["lane", "dead", "pause"] {
             let rights = "SELECT, INSERT, UPDATE, DELETE";
             database.run(&format!("GRANT {rights} ON {schema}.postrider_profile_{ours} TO {to}")).await?;
         }

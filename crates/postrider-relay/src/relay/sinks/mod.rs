@@ -82,7 +82,8 @@ impl Around<'_> {
             let labels = Labels { source: self.source.to_owned(), sink: name.to_owned(), system };
             sink = Arc::new(Traced::new(sink, self.tracer.clone(), labels));
         }
-        Arc::new(Tuned::new(sink, config, self.types.clone()))
+        // Operators pause it by the name that it has in the configuration.
+        postrider::named(name, Arc::new(Tuned::new(sink, config, self.types.clone())))
     }
 }
 

@@ -99,4 +99,13 @@ CREATE TABLE IF NOT EXISTS {p}hold (
     KEY {p}hold_reason (reason, seq)
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE {bytes};
 
+-- What an operator has told to wait: the whole source (with an empty name), types by a pattern, a key, a sink.
+CREATE TABLE IF NOT EXISTS {p}pause (
+    kind   VARCHAR(16)  NOT NULL CHECK (kind IN ('source', 'type', 'key', 'sink')),
+    name   VARCHAR(255) NOT NULL,
+    since  DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    reason TEXT         NOT NULL,
+    PRIMARY KEY (kind, name)
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE {bytes};
+
 UPDATE {p}meta SET value = '1' WHERE name = 'schema_version' AND value = '0';

@@ -7,7 +7,7 @@ use crate::MysqlStore;
 /// How every table of a database was made.
 async fn tables(store: &MysqlStore, prefix: &str) -> Vec<String> {
     let mut made = Vec::new();
-    for table in ["meta", "event", "done", "lane", "member", "hold"] {
+    for table in ["meta", "event", "done", "lane", "member", "hold", "pause"] {
         let sql = format!("SHOW CREATE TABLE {prefix}{table}");
         let row = sqlx::query(AssertSqlSafe(sql)).fetch_one(store.pool()).await.unwrap();
         let text = row.try_get_unchecked::<String, _>(1).unwrap();

@@ -10,10 +10,11 @@ GRANT SELECT, UPDATE, DELETE ON {p}event TO {relay};
 GRANT SELECT, INSERT, DELETE ON {p}done TO {relay};
 GRANT SELECT, UPDATE ON {p}lane TO {relay};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {p}hold, {p}member TO {relay};
-GRANT SELECT ON {p}meta TO {relay};
+GRANT SELECT ON {p}meta, {p}pause TO {relay};
 
--- Who looks at them, tries dead letters again and discards them.
+-- Who looks at them, tries dead letters again, discards them, pauses and resumes.
 GRANT SELECT, UPDATE, DELETE ON {p}event TO {operator};
 GRANT SELECT, UPDATE ON {p}hold TO {operator};
 GRANT SELECT, DELETE ON {p}done TO {operator};
+GRANT SELECT, INSERT, DELETE ON {p}pause TO {operator};
 GRANT SELECT ON {p}lane, {p}member, {p}meta TO {operator};

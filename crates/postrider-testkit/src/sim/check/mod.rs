@@ -5,6 +5,7 @@ mod bounds;
 mod delivery;
 mod duplicates;
 mod outages;
+mod pauses;
 mod under_way;
 
 use std::collections::BTreeMap;
@@ -36,6 +37,7 @@ pub(super) fn promises(
     bounds::fenced(entries, &mut broken);
     bounds::bounded(entries, &mut broken);
     outages::confined(entries, scenario, &mut broken);
+    pauses::obeyed(entries, scenario, &mut broken);
     broken
 }
 
@@ -44,6 +46,7 @@ struct Written<'a> {
     /// Its place among all that committed.
     place: usize,
     at: u64,
+    event_type: &'a str,
     key: Option<&'a str>,
     to: To,
     delayed: bool,
@@ -53,9 +56,9 @@ struct Written<'a> {
 fn written(entries: &[Entry]) -> BTreeMap<&EventId, Written<'_>> {
     let mut all = BTreeMap::new();
     for (place, entry) in entries.iter().enumerate() {
-        if let Happening::Committed { id, key, to, delayed } = &entry.what {
+        if let Happening::Committed { id, event_type, key, to, delayed } = &entry.what {
             let key = key.as_deref();
-            all.insert(id, Written { place, at: entry.at, key, to: *to, delayed: *delayed });
+            all.insert(id, Written { place, at: entry.at, event_type, key, to: *to, delayed: *delayed });
         }
     }
     all

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -11,8 +11,9 @@ use std::{
 use postrider::{
     BoxFuture, EventId, Result, Store, StoreError, StoreErrorKind, Target,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Seq, Settled, Settlement, Stats, TypeCount,
+        Admission, Claim, Claimed, DeadLetter, EventStatus, Features, Glance, Hold, Lane, Lease,
+        LeaseRequest, Leased, ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject,
+        TypeCount,
     },
 };
 
@@ -77,6 +78,9 @@ pub(crate) struct Doors {
     pub(crate) claim: Door,
     pub(crate) mark: Door,
     pub(crate) settle: Door,
+    pub(crate) pauses: Door,
+    /// How many rows claims have asked about.
+    pub(crate) asked: Arc<AtomicUsize>,
 }
 
 impl Doors {
@@ -88,13 +92,29 @@ impl Doors {
             claim: Door::new(),
             mark: Door::new(),
             settle: Door::new(),
+            pauses: Door::new(),
+            asked: Arc::default(),
         })
     }
 
     /// Every verb of the engine fails from now on, or works again.
     pub(crate) fn fail(&self, failing: bool) {
-        let doors = [&self.lease, &self.renew, &self.claim, &self.mark, &self.settle];
+        let doors = [&self.lease, &self.renew, &self.claim, &self.mark, &self.settle, &self.pauses];
         doors.into_iter().for_each(|door| door.fail(failing));
+    }
+}
+
+/// Counts the rows that a claim asks about.
+#[derive(Debug)]
+struct Counting {
+    inner: Arc<dyn Admission>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Admission for Counting {
+    fn admits(&self, row: &Glance<'_>) -> bool {
+        self.asked.fetch_add(1, SeqCst);
+        self.inner.admits(row)
     }
 }
 
@@ -137,7 +157,10 @@ impl Store for Doors {
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
-        Box::pin(self.claim.through(Box::pin(async move { self.inner.claim(claim).await })))
+        let mut claim = claim.clone();
+        let inner = claim.admission.take();
+        claim.admission = inner.map(|inner| Arc::new(Counting { inner, asked: self.asked.clone() }) as _);
+        Box::pin(self.claim.through(Box::pin(async move { self.inner.claim(&claim).await })))
     }
 
     fn settle<'a>(
@@ -186,5 +209,17 @@ impl Store for Doors {
 
     fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
         self.inner.why(key)
+    }
+
+    fn pause<'a>(&'a self, subject: &'a Subject, reason: &'a str) -> BoxFuture<'a, Result<Paused>> {
+        self.inner.pause(subject, reason)
+    }
+
+    fn resume<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, Result<Option<Pause>>> {
+        self.inner.resume(subject)
+    }
+
+    fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>>> {
+        Box::pin(self.pauses.through(Box::pin(async move { self.inner.pauses().await })))
     }
 }

@@ -1,0 +1,316 @@
+//! What an operator has paused, as this engine knows it.
+//!
+//! Each pause is a slot of its own among those that may be behind (see `behind`): while it holds, claims pass its events over, once, and
+//! those in memory go back to the table. When it has ended, its backlog is walked like that of a receiver that is back, and then it is
+//! forgotten. A paused source needs none of that: nothing is claimed and nothing is sent.
+
+use postrider_core::store::{Pause, Subject};
+
+use super::*;
+
+/// Slots of paused keys have numbers from here on. There may be many, but an event names its key: nobody has to look through them.
+pub(super) const KEYS_FROM: usize = usize::MAX / 2;
+
+/// Slots of other pauses have numbers from here on, beyond those of all routes.
+const OTHERS_FROM: usize = usize::MAX / 4;
+
+/// The pauses that hold, and those that have ended and are still behind.
+#[derive(Debug, Clone)]
+pub(super) struct Pauses {
+    /// Whether anybody has said what is paused. Nothing is sent before.
+    known: bool,
+    /// Everything is paused.
+    source: bool,
+    rules: BTreeMap<usize, Rule>,
+    /// The slot of each key that has one.
+    keys: BTreeMap<String, usize>,
+    /// Slots are used once: the filter of keys that were passed over does not forget.
+    next_key: usize,
+    next_other: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Rule {
+    subject: Subject,
+    /// The receivers that a paused sink is here.
+    receivers: Vec<usize>,
+    holds: bool,
+}
+
+/// What of an event decides whether it is paused.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Marks<'a> {
+    pub(super) event_type: Option<&'a str>,
+    pub(super) key: Option<&'a str>,
+    pub(super) receiver: usize,
+}
+
+/// What another list of pauses has changed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    pub(crate) began: Vec<Subject>,
+    pub(crate) ended: Vec<Subject>,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        let (rules, keys) = (BTreeMap::new(), BTreeMap::new());
+        Self { known: true, source: false, rules, keys, next_key: KEYS_FROM, next_other: OTHERS_FROM }
+    }
+}
+
+impl Rule {
+    fn fits(&self, marks: Marks<'_>) -> bool {
+        match &self.subject {
+            Subject::Source => false,
+            Subject::Type(pattern) => marks.event_type.is_some_and(|name| pattern.matches(name)),
+            Subject::Key(key) => marks.key == Some(key),
+            Subject::Sink(_) => self.receivers.contains(&marks.receiver),
+        }
+    }
+}
+
+impl Pauses {
+    /// Whether nothing at all is to be sent.
+    pub(super) fn stop(&self) -> bool {
+        self.source || !self.known
+    }
+
+    /// Whether no single event is anybody's business.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Whether this is the slot of a pause that holds.
+    pub(super) fn holds(&self, slot: usize) -> bool {
+        self.rules.get(&slot).is_some_and(|rule| rule.holds)
+    }
+
+    /// The slot of a pause on whose account an event waits.
+    pub(super) fn of(&self, marks: Marks<'_>) -> Option<usize> {
+        if self.rules.is_empty() {
+            return None;
+        }
+        let of_key = marks.key.and_then(|key| self.keys.get(key)).copied().filter(|slot| self.holds(*slot));
+        of_key.or_else(|| {
+            let mut others = self.rules.range(..KEYS_FROM);
+            others.find(|(_, rule)| rule.holds && rule.fits(marks)).map(|(slot, _)| *slot)
+        })
+    }
+
+    /// Whether an event is of the pause with this slot, which may have ended.
+    pub(super) fn fits(&self, slot: usize, marks: Marks<'_>) -> bool {
+        self.rules.get(&slot).is_some_and(|rule| rule.fits(marks))
+    }
+
+    /// Forgets what has ended and of which nothing is left.
+    fn forget(&mut self, behind: &mut Behind) {
+        let left = |slot: usize, rule: &Rule| rule.holds || behind.has(slot);
+        let gone: Vec<usize> =
+            self.rules.iter().filter(|(slot, rule)| !left(**slot, rule)).map(|(slot, _)| *slot).collect();
+        for slot in gone {
+            if let Some(Rule { subject: Subject::Key(key), .. }) = self.rules.remove(&slot) {
+                self.keys.remove(&key);
+                behind.forget_key(slot, hash::of_key(&key));
+            }
+        }
+    }
+
+    /// Takes over another list.
+    fn update(&mut self, list: &[Pause], routes: &RouteTable, behind: &mut Behind) -> Changes {
+        let mut changes = Changes::default();
+        self.known = true;
+        let source = list.iter().any(|pause| pause.subject == Subject::Source);
+        match (self.source, source) {
+            (false, true) => changes.began.push(Subject::Source),
+            (true, false) => changes.ended.push(Subject::Source),
+            _ => {}
+        }
+        self.source = source;
+        let wanted: BTreeSet<&Subject> = list.iter().map(|pause| &pause.subject).collect();
+        let mut met = BTreeSet::new();
+        for rule in self.rules.values_mut() {
+            let holds = wanted.contains(&rule.subject);
+            match (rule.holds, holds) {
+                (false, true) => changes.began.push(rule.subject.clone()),
+                (true, false) => changes.ended.push(rule.subject.clone()),
+                _ => {}
+            }
+            rule.holds = holds;
+            met.insert(rule.subject.clone());
+        }
+        for subject in wanted.into_iter().filter(|subject| !met.contains(*subject)) {
+            if self.add(subject.clone(), routes, behind) {
+                changes.began.push(subject.clone());
+            }
+        }
+        changes
+    }
+
+    /// False if nothing here can be of this subject.
+    fn add(&mut self, subject: Subject, routes: &RouteTable, behind: &mut Behind) -> bool {
+        let (mut receivers, mut next) = (Vec::new(), &mut self.next_other);
+        match &subject {
+            Subject::Source => return false,
+            Subject::Sink(name) => receivers.extend(routes.receivers_named(name).map(|id| id + 1)),
+            Subject::Key(key) => {
+                next = &mut self.next_key;
+                self.keys.insert(key.clone(), *next);
+                behind.know_key(*next, hash::of_key(key));
+            }
+            Subject::Type(_) => {}
+        }
+        if matches!(subject, Subject::Sink(_)) && receivers.is_empty() {
+            return false;
+        }
+        self.rules.insert(*next, Rule { subject, receivers, holds: true });
+        *next += 1;
+        true
+    }
+}
+
+impl Buffer {
+    /// Nothing is sent before somebody has said what is paused.
+    pub(crate) fn wait_for_pauses(&mut self) {
+        Arc::make_mut(&mut self.pauses).known = false;
+    }
+
+    /// How often something was paused, so far.
+    pub(crate) fn pauses_begun(&self) -> Arc<AtomicU64> {
+        self.pauses_begun.clone()
+    }
+
+    /// Whether somebody has.
+    pub(crate) fn knows_pauses(&self) -> bool {
+        self.pauses.known
+    }
+
+    /// Whether the whole source is paused.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.pauses.source
+    }
+
+    /// This is what is paused now. Says what is new; none if nothing is.
+    pub(crate) fn set_pauses(&mut self, list: &[Pause], routes: &RouteTable) -> Option<Changes> {
+        let was_known = self.pauses.known;
+        let changes = Arc::make_mut(&mut self.pauses).update(list, routes, &mut lock(&self.behind));
+        if !changes.began.is_empty() {
+            // Whoever has taken something looks again before it is sent.
+            self.pauses_begun.fetch_add(1, Relaxed);
+            self.shed_paused();
+        }
+        (!was_known || changes != Changes::default()).then_some(changes)
+    }
+
+    /// What has ended is forgotten once nothing is left of it. Between claims: one that is under way may still pass something over on its
+    /// account.
+    pub(super) fn forget_pauses(&mut self) {
+        if !self.pauses.is_empty() {
+            Arc::make_mut(&mut self.pauses).forget(&mut lock(&self.behind));
+        }
+    }
+
+    /// Leaves to the table what is queued in memory and paused. What waits behind a busy key is left when its turn comes.
+    fn shed_paused(&mut self) {
+        if self.pauses.is_empty() || broken::is(Variant::PausedInMemorySent) {
+            return;
+        }
+        let (pauses, receivers) = (self.pauses.clone(), self.receiver_of.clone());
+        let keep = |item: &Item| pauses.of(item.marks(&receivers)).is_none();
+        let mut shed = self.hot.extract(keep);
+        shed.extend(self.cold.extract(keep));
+        for lane in self.lanes.values_mut() {
+            let (kept, paused): (VecDeque<Item>, VecDeque<Item>) = lane.suspects.drain(..).partition(keep);
+            lane.suspects = kept;
+            shed.extend(paused);
+        }
+        shed.into_iter().for_each(|item| self.release(item));
+    }
+
+    /// Whether an event in memory is paused.
+    pub(super) fn is_held_back(&self, item: &Item) -> bool {
+        !self.pauses.is_empty()
+            && self.pauses.of(item.marks(&self.receiver_of)).is_some()
+            && !broken::is(Variant::PausedInMemorySent)
+    }
+}
+
+impl Item {
+    /// What decides whether it is paused.
+    pub(super) fn marks(&self, receiver_of: &[usize]) -> Marks<'_> {
+        let (event_type, key) = match &self.cargo {
+            Ok(event) => (Some(event.event_type()), event.key()),
+            Err(row) => (None, row.key.as_deref()),
+        };
+        Marks { event_type, key, receiver: receiver_of.get(self.slot).copied().unwrap_or_default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postrider_core::{Delivery, handler, named};
+
+    use super::*;
+    use crate::Routes;
+
+    fn routes() -> RouteTable {
+        let (audit, shop) = (handler(async |_: Delivery| ()), handler(async |_: Delivery| ()));
+        Routes::new().sink("A", named("audit", audit)).sink("B", named("shop", shop)).build().unwrap()
+    }
+
+    fn list(subjects: &[Subject]) -> Vec<Pause> {
+        let pause = |subject: &Subject| Pause {
+            subject: subject.clone(),
+            since: Timestamp::EPOCH,
+            reason: String::new(),
+        };
+        subjects.iter().map(pause).collect()
+    }
+
+    fn marks<'a>(event_type: &'a str, key: Option<&'a str>, receiver: usize) -> Marks<'a> {
+        Marks { event_type: Some(event_type), key, receiver }
+    }
+
+    #[test]
+    fn an_event_is_paused_by_its_type_its_key_or_its_sink_and_by_nothing_else() {
+        let (mut pauses, mut behind) = (Pauses::default(), Behind::default());
+        let subjects = [Subject::event_type("Order*"), Subject::key("k"), Subject::sink("audit")];
+        let changes = pauses.update(&list(&subjects), &routes(), &mut behind);
+        assert_eq!(changes.began.len(), 3);
+        assert!(pauses.of(marks("OrderPlaced", None, 2)).is_some());
+        assert!(pauses.of(marks("B", Some("k"), 2)).is_some_and(|slot| slot >= KEYS_FROM));
+        assert!(pauses.of(marks("A", None, 1)).is_some());
+        assert_eq!(pauses.of(marks("B", Some("other"), 2)), None);
+        assert_eq!(pauses.update(&list(&subjects), &routes(), &mut behind), Changes::default());
+    }
+
+    #[test]
+    fn a_sink_that_is_not_here_and_a_source_take_no_slot() {
+        let (mut pauses, mut behind) = (Pauses::default(), Behind::default());
+        let changes =
+            pauses.update(&list(&[Subject::sink("elsewhere"), Subject::Source]), &routes(), &mut behind);
+        assert_eq!(changes.began, [Subject::Source]);
+        assert!(pauses.is_empty() && pauses.stop());
+        assert_eq!(pauses.update(&[], &routes(), &mut behind).ended, [Subject::Source]);
+        assert!(!pauses.stop());
+    }
+
+    #[test]
+    fn a_pause_that_has_ended_is_known_until_nothing_of_it_is_behind() {
+        let (mut pauses, mut behind) = (Pauses::default(), Behind::default());
+        pauses.update(&list(&[Subject::key("k"), Subject::event_type("T")]), &routes(), &mut behind);
+        let slot = pauses.of(marks("B", Some("k"), 2)).unwrap();
+        behind.note_probe(slot, 0, 5, None);
+        pauses.update(&[], &routes(), &mut behind);
+        pauses.forget(&mut behind);
+        assert!(pauses.fits(slot, marks("B", Some("k"), 2)) && !pauses.holds(slot));
+        assert_eq!(pauses.rules.len(), 1, "the type is gone");
+        // Paused once more, it goes on with what it has.
+        pauses.update(&list(&[Subject::key("k")]), &routes(), &mut behind);
+        assert_eq!(pauses.of(marks("B", Some("k"), 2)), Some(slot));
+        pauses.update(&[], &routes(), &mut behind);
+        behind.walked(slot, 0, None, None);
+        pauses.forget(&mut behind);
+        assert!(pauses.is_empty() && pauses.keys.is_empty());
+    }
+}

@@ -1,0 +1,138 @@
+//! `postrider pause` and `postrider resume`: what is to wait, on every instance, and what may go on.
+
+use clap::Args as ClapArgs;
+use postrider::store::{Pause, Subject};
+use serde_json::{Map, Value, json};
+
+use super::target::{Outbox, Target};
+use crate::{Verdict, failure::Failure, terminal::Terminal};
+
+/// Let a type, a key, a sink or a whole source wait, on every instance, until it is resumed.
+#[derive(ClapArgs)]
+pub(crate) struct PauseArgs {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    what: What,
+    /// Why, for whoever asks later
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
+    reason: String,
+    /// One JSON object for programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// Let what was paused go on, in its order.
+#[derive(ClapArgs)]
+pub(crate) struct ResumeArgs {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    what: What,
+    /// One JSON object for programs
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(ClapArgs)]
+#[group(id = "what", required = true, multiple = false)]
+struct What {
+    /// Events of this type; * stands for any text
+    #[arg(long = "type", value_name = "PATTERN")]
+    event_type: Option<String>,
+    /// Events of this key, such as Order:42
+    #[arg(long)]
+    key: Option<String>,
+    /// Events that go to this sink of the configuration
+    #[arg(long, value_name = "NAME")]
+    sink: Option<String>,
+    /// The whole source
+    #[arg(long)]
+    all: bool,
+}
+
+impl What {
+    /// What is meant. A name that nothing can have, and a sink that nothing goes to, are mistakes.
+    fn subject(&self, outbox: &Outbox) -> Result<Subject, Failure> {
+        let subject = match self {
+            Self { event_type: Some(pattern), .. } => Subject::event_type(pattern.as_str()),
+            Self { key: Some(key), .. } => Subject::key(key),
+            Self { sink: Some(name), .. } => Subject::sink(name),
+            Self { .. } => Subject::Source,
+        };
+        subject.check().map_err(postrider::Error::from)?;
+        // Without a configuration nobody knows which sinks there are.
+        if let Subject::Sink(name) = &subject
+            && !outbox.sinks.is_empty()
+            && !outbox.sinks.contains(name)
+        {
+            let known: Vec<_> = outbox.sinks.iter().map(String::as_str).collect();
+            return Err(Failure::usage(format!(
+                "nothing of the source `{}` goes to a sink {name:?}",
+                outbox.name
+            ))
+            .hint(format!("sinks that its routes go to: {}", known.join(", "))));
+        }
+        Ok(subject)
+    }
+}
+
+pub(crate) async fn pause(args: PauseArgs) -> Result<Verdict, Failure> {
+    let terminal = Terminal::new(args.json);
+    let outbox = args.target.one().await?;
+    let subject = args.what.subject(&outbox)?;
+    let paused = outbox.store.pause(&subject, &args.reason).await?;
+    terminal.say(if paused.new {
+        format!(
+            "{}: {subject} is paused; every instance obeys within about a second, and sends that are under way end",
+            outbox.name
+        )
+    } else {
+        format!("{}: {} already", outbox.name, sentence(&paused.pause))
+    });
+    terminal.answer(answer(&outbox, [("new", json!(paused.new)), ("pause", of(&paused.pause))]));
+    Ok(Verdict::Good)
+}
+
+pub(crate) async fn resume(args: ResumeArgs) -> Result<Verdict, Failure> {
+    let terminal = Terminal::new(args.json);
+    let outbox = args.target.one().await?;
+    let subject = args.what.subject(&outbox)?;
+    let ended = outbox.store.resume(&subject).await?;
+    terminal.say(match &ended {
+        Some(pause) => format!("{}: {subject} is resumed; it was paused since {}", outbox.name, pause.since),
+        None => format!("{}: {subject} was not paused", outbox.name),
+    });
+    let was = ended.as_ref().map_or(Value::Null, of);
+    terminal.answer(answer(&outbox, [("resumed", json!(ended.is_some())), ("pause", was)]));
+    Ok(Verdict::Good)
+}
+
+fn answer(outbox: &Outbox, fields: [(&str, Value); 2]) -> Map<String, Value> {
+    let source = ("source".to_owned(), json!(outbox.name));
+    std::iter::once(source).chain(fields.map(|(name, value)| (name.to_owned(), value))).collect()
+}
+
+/// A pause, for people.
+pub(super) fn sentence(pause: &Pause) -> String {
+    let reason = if pause.reason.is_empty() { String::new() } else { format!(" ({})", pause.reason) };
+    format!("{} is paused since {}{reason}", pause.subject, pause.since)
+}
+
+/// A pause, for programs.
+pub(super) fn of(pause: &Pause) -> Value {
+    json!({
+        "kind": pause.subject.kind(),
+        "name": pause.subject.name(),
+        "since": pause.since.to_string(),
+        "reason": pause.reason,
+    })
+}
+
+/// All that is paused; nothing where nothing can be.
+pub(super) async fn pauses(outbox: &Outbox) -> Result<Vec<Pause>, Failure> {
+    match outbox.store.features().keeps.pauses {
+        true => Ok(outbox.store.pauses().await?),
+        false => Ok(Vec::new()),
+    }
+}
