@@ -10,7 +10,7 @@ use std::{
 };
 
 use database::Database;
-use postrider::{Delivery, Event, Outbox, Outcome, Store, mysql::MysqlStore};
+use postrider::{Delivery, Event, Outbox, Outcome, Store, mysql::MysqlStore, store::Subject};
 use postrider_testkit::conformance::{Checked, Failure};
 use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 
@@ -104,5 +104,39 @@ async fn every_event_comes_in_the_order_of_its_key_over_three_instances_of_which
     second.shutdown().await;
     let stats = MysqlStore::connect(&url).await?.stats().await?;
     assert_eq!((stats.pending, stats.dead, stats.parked), (0, 0, 0));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_type_that_is_paused_waits_and_comes_in_order_when_it_is_resumed() -> Checked {
+    let database = Database::new().await?;
+    let url = database.url()?;
+    let (sender, mut deliveries) = mpsc::unbounded_channel();
+    let store = MysqlStore::connect(&url).await?;
+    let outbox = instance(&url, &sender).await?;
+    let paused = Subject::event_type("Pa*");
+    outbox.pause(&paused, "a test").await?;
+    let mut tx = store.pool().begin().await?;
+    let of = |number: u32| {
+        let (event_type, key) = if number < 100 { ("Paused", number % 10) } else { ("Other", 10) };
+        Event::json_text(event_type, (number * 7).to_string()).key(format!("key {key}"))
+    };
+    let receipts = outbox.write_all(&mut tx, (0..200).map(of)).await?;
+    tx.commit().await?;
+    receipts.committed();
+    let mut came: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for place in 0..200 {
+        if place == 100 {
+            assert_eq!(came.keys().collect::<Vec<_>>(), ["key 10"]);
+            outbox.resume(&paused).await?;
+        }
+        let delivery = timeout(PATIENCE, deliveries.recv()).await?.ok_or("the instance has ended")?;
+        came.entry(delivery.key().unwrap_or_default().to_owned()).or_default().push(delivery.read_json()?);
+    }
+    for (key, numbers) in &came {
+        assert!(numbers.is_sorted(), "{key}: {numbers:?}");
+    }
+    assert_eq!(came.len(), 11);
+    outbox.shutdown().await;
     Ok(())
 }

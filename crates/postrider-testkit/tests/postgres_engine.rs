@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use postrider::{Delivery, Event, Outbox, postgres::PgStore};
+use postrider::{Delivery, Event, Outbox, postgres::PgStore, store::Subject};
 use postrider_testkit::conformance::Failure;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
@@ -56,6 +56,65 @@ async fn instance(url: &str, delivered: &Delivered) -> Result<(PgStore, Outbox),
     Ok((store, outbox))
 }
 
+/// Writes all events, those of all keys in turn.
+async fn write_all(store: &PgStore, outbox: &Outbox) -> Result<(), Failure> {
+    for n in 0..OF_A_KEY {
+        for key in 0..KEYS {
+            let event = Event::json_text("Tested", n.to_string()).key(format!("key {key}"));
+            outbox.transaction(store, async |tx| tx.write(event).await).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits until two instances share the lanes.
+async fn until_shared(store: &PgStore) -> Result<(), Failure> {
+    let started = std::time::Instant::now();
+    let owners = "SELECT count(DISTINCT owner) FROM postrider_lane";
+    while sqlx::query_scalar::<_, i64>(owners).fetch_one(store.pool()).await? < 2 {
+        assert!(started.elapsed() < Duration::from_secs(30), "the lanes are not shared");
+    }
+    Ok(())
+}
+
+/// Waits until so many events were delivered.
+async fn until_delivered(delivered: &Delivered, count: usize) {
+    let started = std::time::Instant::now();
+    let all = || delivered.lock().unwrap().values().map(Vec::len).sum::<usize>();
+    while all() < count && started.elapsed() < Duration::from_secs(80) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(all(), count);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_paused_waits_on_two_instances_and_comes_in_order_when_it_is_resumed()
+-> Result<(), Failure> {
+    let name = format!("pauses_{}", std::process::id());
+    let server = server()?;
+    run(&server, format!("CREATE DATABASE {name}")).await?;
+    let (base, _) = server.rsplit_once('/').ok_or("a name has a database")?;
+    let url = format!("{base}/{name}");
+    let delivered = Delivered::default();
+    let (store, one) = instance(&url, &delivered).await?;
+    let (_, two) = instance(&url, &delivered).await?;
+    until_shared(&store).await?;
+    let paused = Subject::key("key 7");
+    // Each looks at once when it is told; otherwise it would within a second.
+    assert!(one.pause(&paused, "").await?.new && !two.pause(&paused, "").await?.new);
+    write_all(&store, &one).await?;
+    until_delivered(&delivered, (KEYS - 1) * OF_A_KEY).await;
+    assert!(!delivered.lock().unwrap().contains_key("key 7"));
+    // The other one hears of it by itself.
+    assert!(one.resume(&paused).await?.is_some());
+    until_delivered(&delivered, KEYS * OF_A_KEY).await;
+    let expected: Vec<String> = (0..OF_A_KEY).map(|n| n.to_string()).collect();
+    assert_eq!(delivered.lock().unwrap().get("key 7"), Some(&expected));
+    assert!(one.shutdown().await.released && two.shutdown().await.released);
+    store.close().await;
+    run(&server, format!("DROP DATABASE {name} WITH (FORCE)")).await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_instances_deliver_every_key_in_order_and_wake_each_other() -> Result<(), Failure> {
     let name = format!("engine_{}", std::process::id());
@@ -66,27 +125,13 @@ async fn two_instances_deliver_every_key_in_order_and_wake_each_other() -> Resul
     let delivered = Delivered::default();
     let (store, one) = instance(&url, &delivered).await?;
     let (_, two) = instance(&url, &delivered).await?;
-
-    let started = std::time::Instant::now();
-    let owners = "SELECT count(DISTINCT owner) FROM postrider_lane";
-    while sqlx::query_scalar::<_, i64>(owners).fetch_one(store.pool()).await? < 2 {
-        assert!(started.elapsed() < Duration::from_secs(30), "the lanes are not shared");
-    }
-    for n in 0..OF_A_KEY {
-        for key in 0..KEYS {
-            let event = Event::json_text("Tested", n.to_string()).key(format!("key {key}"));
-            one.transaction(&store, async |tx| tx.write(event).await).await?;
-        }
-    }
-    let all = || delivered.lock().unwrap().values().map(Vec::len).sum::<usize>();
-    while all() < KEYS * OF_A_KEY && started.elapsed() < Duration::from_secs(80) {
-        tokio::task::yield_now().await;
-    }
+    until_shared(&store).await?;
+    write_all(&store, &one).await?;
+    until_delivered(&delivered, KEYS * OF_A_KEY).await;
     let expected: Vec<String> = (0..OF_A_KEY).map(|n| n.to_string()).collect();
     for (key, got) in &*delivered.lock().unwrap() {
         assert_eq!(got, &expected, "{key}");
     }
-    assert_eq!(all(), KEYS * OF_A_KEY);
     assert!(one.shutdown().await.released && two.shutdown().await.released);
     store.close().await;
     run(&server, format!("DROP DATABASE {name} WITH (FORCE)")).await

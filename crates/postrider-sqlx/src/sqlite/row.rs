@@ -108,11 +108,13 @@ impl<'a> Stored<'a> {
         self.fields.12.map(HeldBy::new)
     }
 
-    /// What an admission is asked about; the row is a fresh one.
+    /// What an admission is asked about; the row is a fresh one. Names longer than any event has are cut, as they are for other rows.
     pub(super) fn is_wanted_by(&self, admission: &dyn Admission, lane: Lane) -> bool {
         let (key, seq) = (self.key(), self.seq());
-        let (event_type, aggregate_type) = (self.fields.6.as_str(), self.fields.7.as_str());
-        admission.admits(&Glance { lane, seq, event_type, aggregate_type, key: key.as_deref(), due_at: None })
+        let key = key.as_deref().map(|key| cut(key, limits::KEY_CHARS_MAX));
+        let event_type = cut(&self.fields.6, limits::EVENT_TYPE_CHARS_MAX);
+        let aggregate_type = cut(&self.fields.7, limits::AGGREGATE_TYPE_CHARS_MAX);
+        admission.admits(&Glance { lane, seq, event_type, aggregate_type, key, due_at: None })
     }
 
     /// The sizes of its payload and headers, and whether one of them was not read.
@@ -238,4 +240,10 @@ impl<'a> Stored<'a> {
 
 fn too_long(field: &'static str, size: usize, limit: usize) -> Reason {
     EventError::TooLong { field, size, limit, unit: "bytes" }.into()
+}
+
+/// A name, or so much of it that it is told from all that are not too long.
+fn cut(name: &str, chars_max: usize) -> &str {
+    let end = name.char_indices().nth(chars_max + 1).map(|(end, _)| end);
+    end.and_then(|end| name.get(..end)).unwrap_or(name)
 }

@@ -1,4 +1,4 @@
-//! A receiver that is down while another is up, on a table of somebody else's.
+//! A receiver that is down, or a type that is paused, while another is up, on a table of somebody else's.
 
 use std::{
     sync::{
@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use postrider::{Delivery, Outbox, Outcome};
+use postrider::{Delivery, Outbox, Outcome, Store, store::Subject};
 use postrider_sqlx::profile::{Profile, ProfileStore};
 use postrider_testkit::conformance::Checked;
 
@@ -78,6 +78,51 @@ async fn a_receiver_that_is_down_holds_up_its_own_keys_only_costs_no_attempt_and
         outbox.shutdown().await;
         let expected: Vec<String> = (0..40).map(|n| format!("I{n:02}")).collect();
         assert_eq!(*came.lock().unwrap_or_else(PoisonError::into_inner), expected, "{kind:?}");
+        store.close().await;
+        database.drop().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_type_holds_up_its_own_keys_only_and_comes_in_order_when_it_is_resumed() -> Checked {
+    for kind in BOTH {
+        let database = Database::new(kind, &(flowcatalyst::DDL.to_owned() + &items())).await?;
+        let store = ProfileStore::connect(&database.url, Profile::flowcatalyst_events()).await?;
+        store.migrate().await?;
+        let operator = ProfileStore::connect(&database.url, Profile::flowcatalyst_events()).await?;
+        operator.pause(&Subject::event_type("DOW*"), "a test").await?;
+        let came: Arc<Mutex<Vec<String>>> = Arc::default();
+        let noted = Arc::clone(&came);
+        let outbox = Outbox::builder()
+            .store(store.clone())
+            .poll(Duration::from_millis(10), Duration::from_millis(100))
+            .otherwise(move |delivery: Delivery| {
+                if delivery.key() == Some("both") {
+                    noted.lock().unwrap_or_else(PoisonError::into_inner).push(delivery.id().to_string());
+                }
+                async {}
+            })
+            .start()
+            .await?;
+        let done = |group: &str| {
+            format!(
+                "SELECT CONCAT(COUNT(*), ' ', SUM(retry_count)) FROM outbox_events WHERE status = 'COMPLETED' AND message_group = '{group}'"
+            )
+        };
+        database.until(&done("up"), &["20 0"]).await?;
+        assert!(
+            came.lock().unwrap_or_else(PoisonError::into_inner).is_empty(),
+            "{kind:?}: its head is paused"
+        );
+        let pauses = outbox.pauses().await?;
+        assert_eq!(pauses.iter().map(|pause| &*pause.reason).collect::<Vec<_>>(), ["a test"]);
+        operator.resume(&Subject::event_type("DOW*")).await?;
+        database.until(&done("both"), &["40 0"]).await?;
+        outbox.shutdown().await;
+        let expected: Vec<String> = (0..40).map(|n| format!("I{n:02}")).collect();
+        assert_eq!(*came.lock().unwrap_or_else(PoisonError::into_inner), expected, "{kind:?}");
+        operator.close().await;
         store.close().await;
         database.drop().await?;
     }
