@@ -44,6 +44,8 @@ pub(crate) struct Brought {
     pub(crate) taken: usize,
     /// Whether more is due than it brought, or could not be looked at for want of room.
     pub(crate) more: bool,
+    /// It walked over what was passed over, and says nothing of the rest.
+    pub(crate) backlog: bool,
     /// When to claim again if no wake-up comes first.
     pause: Duration,
     /// No wake-up is followed before.
@@ -110,7 +112,13 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
         let Some(plan) = plan else {
             // Whoever takes a lane or makes room wakes the poller.
             let pause = shared.settings.poll_max;
-            return Ok(Brought { taken: 0, more: !buffer.is_empty(), pause, not_before: None });
+            return Ok(Brought {
+                taken: 0,
+                more: !buffer.is_empty(),
+                backlog: false,
+                pause,
+                not_before: None,
+            });
         };
         let ahead = buffer.marks_ahead(&plan, shared.settings.cold_queue as Seq);
         (plan, from_bottom, ahead)
@@ -166,7 +174,8 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     let pause = if (more && (taken > 0 || got_on)) || more_elsewhere { Duration::ZERO } else { pace.pause };
     let gathers = taken > 0 && !more && !again && !pause.is_zero();
     let not_before = gathers.then(|| started + GATHER);
-    Ok(Brought { taken, more: more || again || taken > 0, pause, not_before })
+    let backlog = underway.plan.is_backlog();
+    Ok(Brought { taken, more: more || again || taken > 0, backlog, pause, not_before })
 }
 
 /// Before events are sent, the table must know that they may be: whoever takes the lane after a crash is told to look out.

@@ -185,57 +185,6 @@ impl Engine {
         Ok(claim::once(&self.shared, &mut pace).await?.taken)
     }
 
-    /// Waits until everything that is due has been delivered, or has failed and waits, and its outcome is settled. What
-    /// comes in meanwhile is waited for too; what waits for a later time is not. An engine that stands by waits for its lanes,
-    /// or until those who hold them have delivered everything. What is paused is not waited for, except by an engine that stands by: it
-    /// cannot tell. While a receiver is unavailable, what is in memory for it is waited for: give it a time limit.
-    pub async fn drain(&self) -> Result<()> {
-        while !self.shared.stop_claiming.is_cancelled() {
-            let progress = self.shared.progress.notified();
-            if self.is_at_rest() {
-                return Ok(());
-            }
-            if lock(&self.shared.buffer).lanes_owned() == 0 && self.left_to_others().await? {
-                return Ok(());
-            }
-            // A claim that ran beside a settle says nothing of what that made due: memory must have been empty before it too.
-            let idle = self.is_idle();
-            let brought = {
-                let mut pace = self.shared.claim_turn.lock().await;
-                claim::once(&self.shared, &mut pace).await?
-            };
-            if idle && !brought.more && self.is_idle() {
-                return Ok(());
-            }
-            if !idle && self.is_idle() {
-                continue;
-            }
-            // A breaker that opens, or a lane that is lost, is no progress that somebody tells of.
-            let _ = tokio::time::timeout(self.shared.settings.poll_min, progress).await;
-        }
-        Ok(())
-    }
-
-    /// For an instance that stands by: whether those who hold the lanes have delivered all that is due.
-    async fn left_to_others(&self) -> Result<bool> {
-        let stats = self.shared.store.stats().await?;
-        Ok(stats.pending <= stats.waiting + stats.parked)
-    }
-
-    /// Everything is paused, and nothing is under way any more.
-    fn is_at_rest(&self) -> bool {
-        let buffer = lock(&self.shared.buffer);
-        buffer.is_paused() && buffer.is_drained(Instant::now())
-    }
-
-    fn is_idle(&self) -> bool {
-        let buffer = lock(&self.shared.buffer);
-        buffer.knows_pauses()
-            && buffer.is_empty()
-            && buffer.lanes_owned() > 0
-            && !buffer.is_expired(Instant::now())
-    }
-
     /// Looks now at what is paused, which happens once a second anyway. When it has returned, nothing that is paused is begun.
     pub async fn look_at_pauses(&self) -> Result<()> {
         pauses::look(&self.shared).await

@@ -9,6 +9,7 @@
 mod checking;
 mod listing;
 mod making;
+mod once;
 mod pausing;
 mod place;
 mod running;
