@@ -11,6 +11,7 @@ mod listing;
 mod making;
 mod pausing;
 mod place;
+mod routing;
 mod running;
 mod server;
 mod settings;
