@@ -17,13 +17,14 @@ pub(crate) struct Sink {
     /// Most events in one send. Default 100.
     #[serde(default)]
     pub(crate) batch: Option<usize>,
-    /// Most sends at a time. Default 10.
+    /// Most sends at a time; for a `webhook` most requests at a time. Default 10 sends, for a `webhook` of up to 16 requests each.
     #[serde(default)]
     pub(crate) concurrent: Option<usize>,
     /// Most events in a time, such as `100/s`. Default no limit.
     #[serde(default)]
     pub(crate) rate: Option<Rate>,
-    /// How long a send may take. Default 120s, 30s for `http` and `webhook`. What happens then is not known, and it is sent again.
+    /// How long a send may take; for `http` and `webhook` one request. Default 120s, 30s for `http` and `webhook`. What happens then is
+    /// not known, and it is sent again.
     #[serde(default)]
     pub(crate) timeout: Option<Span>,
     /// How an event is put into a message.
