@@ -54,6 +54,15 @@ fn check_sink(name: &str, sink: &Sink, say: &mut impl FnMut(Problem)) {
         }
     }
     check_format(name, sink, say);
+    match sink.webhook.as_ref().map(|webhook| (webhook.secrets.is_empty(), webhook.unsigned)) {
+        Some((true, false)) => say(Problem::new(format!("the sink `{name}` is a webhook without `secrets`"))
+            .hint("give it a signing key, `secrets: [\"${NAME}\"]`, or say `unsigned: true`")),
+        Some((false, true)) => {
+            say(Problem::new(format!("the sink `{name}` has `secrets` and is `unsigned`"))
+                .hint("leave one of them out"))
+        }
+        _ => {}
+    }
     let tls = match sink.kinds().first() {
         Some(SinkKind::Http(http)) => Some((&http.url, &http.tls, ["http", "https"])),
         Some(SinkKind::Webhook(webhook)) => Some((&webhook.url, &webhook.tls, ["http", "https"])),

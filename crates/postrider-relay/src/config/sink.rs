@@ -180,9 +180,13 @@ pub(crate) struct Webhook {
     /// The path of single event types.
     #[serde(default)]
     pub(crate) paths: BTreeMap<String, String>,
-    /// Signing keys, `whsec_…`. The first is the newest; all of them sign, so that one can be changed without a gap.
+    /// Signing keys, `whsec_…`. The first is the newest; all of them sign, so that one can be changed without a gap. There must be one,
+    /// unless `unsigned` is `true`.
     #[serde(default)]
     pub(crate) secrets: Vec<Secret>,
+    /// `true`: requests are not signed, for a receiver that trusts its network or a header. Default `false`.
+    #[serde(default)]
+    pub(crate) unsigned: bool,
     /// Further headers of every request.
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, Secret>,

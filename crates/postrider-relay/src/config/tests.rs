@@ -157,6 +157,19 @@ fn tls_for_a_url_that_goes_without_it_is_refused() {
 }
 
 #[test]
+fn a_webhook_goes_unsigned_only_if_that_is_said() {
+    let with = |more: &str| {
+        SHOP.replace("sinks:\n", &format!("sinks:\n  hook: {{ webhook: {{ url: \"https://h\"{more} }} }}\n"))
+    };
+    let silent = only_problem(&with(""));
+    assert_eq!(silent.what, "the sink `hook` is a webhook without `secrets`");
+    assert!(silent.hint.unwrap().contains("unsigned: true"));
+    assert!(only_problem(&with(", unsigned: true, secrets: [whsec_x]")).what.contains("`unsigned`"));
+    assert!(read(&with(", unsigned: true")).is_ok());
+    assert!(read(&with(", secrets: [whsec_x]")).is_ok());
+}
+
+#[test]
 fn the_smallest_file_is_enough() {
     // S4-51
     let config = read(

@@ -53,7 +53,7 @@ fn webhook_config(sink: &Sink, config: &Webhook, routes: &[&Route]) -> Result<We
     for secret in &config.secrets {
         webhook = webhook.secret(secret.expose());
     }
-    if config.secrets.is_empty() {
+    if config.unsigned {
         webhook = webhook.unsigned();
     }
     if let Some(events) = sink.batch {
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn a_webhook_has_as_many_requests_at_a_time_as_the_configuration_says() {
         let text = "sources: { s: { url: s.db, routes: [{ event_type: a, sink: k }] } }\n\
-                    sinks: { k: { concurrent: 1, webhook: { url: \"http://h\" } } }";
+                    sinks: { k: { concurrent: 1, webhook: { url: \"http://h\", unsigned: true } } }";
         let config = parse(text, HashMap::new()).unwrap();
         let sink = &config.sinks["k"];
         let webhook = webhook_config(sink, sink.webhook.as_ref().unwrap(), &[]).unwrap();

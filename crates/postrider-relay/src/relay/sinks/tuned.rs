@@ -99,7 +99,7 @@ mod tests {
     async fn an_http_sink_has_time_to_say_what_became_of_its_last_request() {
         for kind in [
             "http: { url: \"http://h\", connect_timeout: 1s }",
-            "webhook: { url: \"http://h\", connect_timeout: 1s }",
+            "webhook: { url: \"http://h\", connect_timeout: 1s, unsigned: true }",
         ] {
             let limit = traits(&format!("timeout: 2s, {kind}")).send_timeout.unwrap();
             assert!(limit >= Duration::from_secs(4), "a send of {kind} is cut after {limit:?}");
@@ -112,6 +112,9 @@ mod tests {
     async fn sends_at_a_time_are_as_many_as_the_configuration_says() {
         assert_eq!(traits("concurrent: 3, http: { url: \"http://h\" }").concurrent, Some(3));
         // Its requests are what is counted.
-        assert_eq!(traits("concurrent: 3, webhook: { url: \"http://h\" }").concurrent, Some(1));
+        assert_eq!(
+            traits("concurrent: 3, webhook: { url: \"http://h\", unsigned: true }").concurrent,
+            Some(1)
+        );
     }
 }
