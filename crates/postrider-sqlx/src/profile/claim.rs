@@ -4,6 +4,8 @@
 //! it changes after the commit. If the commit is not answered, nobody knows whether the rows are marked: the next claim finds out before it
 //! does anything else.
 
+use std::sync::OnceLock;
+
 use postrider_core::{
     Timestamp,
     store::{Claim, Claimed, Lease, Position, Seq},
@@ -25,6 +27,8 @@ pub(super) struct Claiming<'a> {
     pub(super) claim: &'a Claim,
     pub(super) lease: Lease,
     pub(super) from: Position,
+    /// The rows that waited, are due and are wanted: the admission is asked once, however often the look is tried.
+    pub(super) due: OnceLock<Vec<Seq>>,
 }
 
 /// What a claim has chosen.
@@ -143,7 +147,9 @@ impl Choice<'_> {
             self.unmet = Some(row.seq);
             return false;
         }
-        if self.claim.admission.as_ref().is_none_or(|admission| admission.admits(&row.glance())) {
+        if row.admitted
+            || self.claim.admission.as_ref().is_none_or(|admission| admission.admits(&row.glance()))
+        {
             self.rows.push(row.clone());
         }
         true

@@ -1,9 +1,6 @@
 //! From a foreign row to an event.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, HashMap};
 
 use postrider_core::{
     Event, EventId, Payload, Timestamp,
@@ -11,7 +8,7 @@ use postrider_core::{
     store::Undecodable,
 };
 
-use super::{Field, db::Cells, shape::Shape, sql::Sql};
+use super::{Field, db::Cells, mind::Shown, shape::Shape, sql::Sql};
 
 /// The media type of a payload that is not text.
 const BYTES: &str = "application/octet-stream";
@@ -40,11 +37,10 @@ pub(super) fn event(
     shape: &Shape,
     mut row: Cells,
     id: &str,
-    event_type: String,
-    aggregate_type: String,
-    key: Option<Arc<str>>,
+    shown: Shown,
     created_at: Timestamp,
 ) -> Result<Event, Undecodable> {
+    let Shown { event_type, aggregate_type, key } = shown;
     let (aggregate_id, tenant_id) = (row.text(1), row.text(2));
     let event = || -> Result<Event, Box<dyn std::error::Error>> {
         let (payload, content_type) = payload(shape, &mut row)?;

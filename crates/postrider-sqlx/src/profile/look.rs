@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use postrider_core::{Timestamp, store::Seq};
+use postrider_core::{
+    Timestamp,
+    store::{Claim, Seq},
+};
 use tokio::time::Instant;
 
 use super::{
@@ -45,19 +48,29 @@ impl Claiming<'_> {
         Ok(Some(Looked { now, due, gone, window }))
     }
 
-    /// Rows that waited and are due by now.
+    /// The places of rows that waited, are due by now, and are wanted, at most as many as the claim has room for. Those that are not wanted take
+    /// no room: otherwise so many of them would keep back all that stand behind them.
+    fn due_and_wanted(&self, mind: &Mind, now: Timestamp) -> Vec<Seq> {
+        let Claim { in_flight, limit, admission, .. } = self.claim;
+        let wanted = |(seq, row): &(&Seq, &Row)| match row.state {
+            State::Waiting(until) if until <= now && in_flight.binary_search(seq).is_err() => {
+                let glance = row.shown.glance(**seq, Some(until));
+                admission.as_ref().is_none_or(|admission| admission.admits(&glance))
+            }
+            _ => false,
+        };
+        mind.rows.iter().filter(wanted).map(|(seq, _)| *seq).take(*limit).collect()
+    }
+
+    /// Rows that waited and are due by now, and those of them that are not there any more.
     async fn due(&self, tx: &mut Tx, mind: &Mind, now: Timestamp) -> sqlx::Result<(Vec<Narrow>, Vec<Seq>)> {
         let shape = self.shape;
         let mut due: HashMap<&str, (Seq, &Row, Timestamp)> = HashMap::new();
-        for (seq, row) in &mind.rows {
-            match row.state {
-                State::Waiting(until) if until <= now && self.claim.in_flight.binary_search(seq).is_err() => {
-                    due.insert(row.id.as_str(), (*seq, row, until));
-                }
-                _ => {}
-            }
-            if due.len() == self.claim.limit {
-                break;
+        for seq in self.due.get_or_init(|| self.due_and_wanted(mind, now)) {
+            if let Some(row) = mind.rows.get(seq)
+                && let State::Waiting(until) = row.state
+            {
+                due.insert(row.id.as_str(), (*seq, row, until));
             }
         }
         if due.is_empty() {
@@ -69,7 +82,7 @@ impl Claiming<'_> {
         let mut found = Vec::with_capacity(due.len());
         for mut row in tx.fetch(sql).await?.iter().map(|row| Narrow::new(shape, row)) {
             let Some((seq, known, until)) = due.remove(row.id.as_str()) else { continue };
-            (row.seq, row.due_at) = (seq, Some(until));
+            (row.seq, row.due_at, row.admitted) = (seq, Some(until), true);
             // A table without a column for it is not asked how often it was tried.
             row.attempts = if shape.profile.has(Field::Attempts) { row.attempts } else { known.attempts };
             found.push(row);
@@ -86,10 +99,7 @@ impl Claiming<'_> {
         let mut rows = self.rows(tx, page(self.shape, limit, |_| {})).await?;
         let free = |row: &Narrow| {
             !mind.has(&row.id)
-                && row
-                    .key
-                    .as_ref()
-                    .is_none_or(|key| !mind.holds.contains_key(key) && !mind.foreign.contains(&**key))
+                && row.key().is_none_or(|key| !mind.holds.contains_key(key) && !mind.foreign.contains(&**key))
         };
         let is_waste = rows.len() == limit && rows.iter().filter(|row| free(row)).count() < limit / 2;
         if is_waste && !(mind.holds.is_empty() && mind.foreign.is_empty() && mind.rows.is_empty()) {

@@ -10,12 +10,16 @@ use std::{
 };
 
 use postrider_core::{
-    Timestamp,
-    store::{HoldReason, Lease, Seq},
+    GLOBAL_AGGREGATE, Timestamp,
+    store::{Glance, HoldReason, Lease, Seq},
 };
 use tokio::time::Instant;
 
-use super::window::{Narrow, Window};
+use super::{
+    lane::LANE,
+    shape::Shape,
+    window::{Narrow, Window},
+};
 
 /// How many places of rows that were let go are remembered: the engine tries others first, and knows them by their places.
 const LET_GO_MAX: usize = 20_000;
@@ -38,6 +42,44 @@ pub(super) struct Row {
     /// When it was claimed, as read back from the table.
     pub(super) stamp: Option<String>,
     pub(super) state: State,
+    pub(super) shown: Shown,
+}
+
+/// What an admission is shown of a row, but for its place. It is kept, so that a row which waits and is not wanted need not be read again
+/// to be passed over.
+#[derive(Debug, Clone)]
+pub(super) struct Shown {
+    pub(super) event_type: String,
+    pub(super) aggregate_type: String,
+    /// Its key, also where that does not wait with it.
+    pub(super) key: Option<Arc<str>>,
+}
+
+impl Shown {
+    /// Of cells that may be empty.
+    pub(super) fn new(
+        shape: &Shape,
+        event_type: Option<String>,
+        aggregate_type: Option<String>,
+        key: Option<Arc<str>>,
+    ) -> Self {
+        Self {
+            event_type: event_type.unwrap_or_else(|| shape.profile.event_type.clone()),
+            aggregate_type: aggregate_type.unwrap_or_else(|| GLOBAL_AGGREGATE.to_owned()),
+            key,
+        }
+    }
+
+    pub(super) fn glance(&self, seq: Seq, due_at: Option<Timestamp>) -> Glance<'_> {
+        Glance {
+            lane: LANE,
+            seq,
+            event_type: &self.event_type,
+            aggregate_type: &self.aggregate_type,
+            key: self.key.as_deref(),
+            due_at,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,10 +166,7 @@ impl Mind {
     /// Whether a row of the window can be claimed: nobody has it, and its key does not wait.
     pub(super) fn is_free(&self, row: &Narrow) -> bool {
         !self.rows.contains_key(&row.seq)
-            && row
-                .key
-                .as_ref()
-                .is_none_or(|key| !self.holds.contains_key(key) && !self.foreign.contains(&**key))
+            && row.key().is_none_or(|key| !self.holds.contains_key(key) && !self.foreign.contains(&**key))
     }
 
     /// Gives the rows of a window their places. A place is never before that of a row which comes earlier in the same key.
@@ -140,8 +179,8 @@ impl Mind {
             .rev()
             .map(|row| {
                 let found = suspects.contains(&row.id);
-                suspect_keys.extend(row.key.clone().filter(|_| found));
-                found || row.key.as_ref().is_some_and(|key| suspect_keys.contains(key))
+                suspect_keys.extend(row.key().cloned().filter(|_| found));
+                found || row.key().is_some_and(|key| suspect_keys.contains(key))
             })
             .collect();
         is_suspect.reverse();
@@ -150,11 +189,11 @@ impl Mind {
         for (row, is_suspect) in rows.iter_mut().zip(is_suspect) {
             let known = self.ids.get(&row.id).copied();
             let known = known.filter(|seq| {
-                self.rows.contains_key(seq) || row.key.as_ref().is_none_or(|key| !fresh_keys.contains(key))
+                self.rows.contains_key(seq) || row.key().is_none_or(|key| !fresh_keys.contains(key))
             });
             row.seq = known.unwrap_or_else(|| self.next(is_suspect));
             if remembers && known.is_none() {
-                fresh_keys.extend(row.key.clone());
+                fresh_keys.extend(row.key().cloned());
             }
         }
     }

@@ -12,7 +12,7 @@ use super::{
     Field,
     db::Tx,
     lane::{fence, micros},
-    mind::{Mind, Row, State, Wait},
+    mind::{Mind, Row, Shown, State, Wait},
     shape::Shape,
     spec::Mark,
     sql::Sql,
@@ -153,7 +153,8 @@ pub(super) async fn look_around(
     let mut sql = shape.sql(format!("SELECT {}, ", shape.text(Field::Id)));
     shape.key(&mut sql);
     let (attempts, due) = (shape.column(Field::Attempts), shape.column(Field::AvailableAt));
-    sql.push(&format!(", {}, {}", shape.kind.text(&attempts), shape.kind.micros(&due)));
+    let (event_type, of) = (shape.text(Field::EventType), shape.text(Field::AggregateType));
+    sql.push(&format!(", {}, {}, {event_type}, {of}", shape.kind.text(&attempts), shape.kind.micros(&due)));
     sql.push(&format!(" FROM {} WHERE {} = ", shape.table(), shape.column(Field::Status)));
     shape.value(&mut sql, Field::Status, &statuses.retry);
     sql.push(&format!(" AND {attempts} > 0 AND {due} > {}", shape.kind.now()));
@@ -166,7 +167,9 @@ pub(super) async fn look_around(
         }
         let attempts = row.number(2).and_then(|attempts| u32::try_from(attempts).ok()).unwrap_or_default();
         let state = State::Waiting(until);
-        let seq = mind.add(Row { id, key: Some(key), attempts, counted: attempts, stamp: None, state });
+        let shown = Shown::new(shape, row.text(4), row.text(5), Some(Arc::clone(&key)));
+        let row = Row { id, key: Some(key), attempts, counted: attempts, stamp: None, state, shown };
+        let seq = mind.add(row);
         mind.wait(seq, Wait { until, attempts, reason: HoldReason::Retry, holds: true }, true);
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! The verbs.
 
-use std::time::Duration;
+use std::{sync::OnceLock, time::Duration};
 
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target, Timestamp,
@@ -114,7 +114,8 @@ impl Store for ProfileStore {
             };
             let ours = claim.lanes.iter().find(|lane| mind.lease == Some(lane.lease));
             let Some(lane) = ours else { return Ok(lost()) };
-            let claiming = Claiming { shape, claim, lease: lane.lease, from: lane.from };
+            let claiming =
+                Claiming { shape, claim, lease: lane.lease, from: lane.from, due: OnceLock::new() };
 
             let back = mind.given_back(&claim.in_flight);
             if !back.is_empty() || !mind.uncertain.is_empty() {

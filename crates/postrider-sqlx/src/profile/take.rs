@@ -54,14 +54,22 @@ impl Claiming<'_> {
         let mut taken = Vec::with_capacity(rows.len());
         for row in rows {
             let Some(cells) = whole.remove(&row.id) else { continue };
-            let Narrow { seq, id, key, attempts, created_at, event_type, aggregate_type, .. } = row.clone();
-            let event = event::event(shape, cells, &id, event_type, aggregate_type, key.clone(), created_at);
+            let Narrow { seq, id, shown, attempts, created_at, .. } = row.clone();
+            let event = event::event(shape, cells, &id, shown.clone(), created_at);
             let held = mind.is_head(seq);
             let claimed = ClaimedEvent { lane: LANE, seq, attempts, held, created_at, event };
             let stamp = stamps.remove(&id);
             taken.push((
                 seq,
-                Row { id, key, attempts, counted: attempts, stamp, state: State::Claimed },
+                Row {
+                    id,
+                    key: shown.key.clone(),
+                    attempts,
+                    counted: attempts,
+                    stamp,
+                    state: State::Claimed,
+                    shown,
+                },
                 claimed,
             ));
         }
@@ -96,9 +104,9 @@ impl Claiming<'_> {
         let mut left: HashSet<&str> = HashSet::new();
         for row in chosen {
             let Some(bytes) =
-                bytes.get(&row.id).filter(|_| row.key.as_deref().is_none_or(|key| !left.contains(key)))
+                bytes.get(&row.id).filter(|_| row.key().is_none_or(|key| !left.contains(&**key)))
             else {
-                left.extend(row.key.as_deref());
+                left.extend(row.key().map(|key| &**key));
                 continue;
             };
             sum = sum.saturating_add(bytes.saturating_add(EVENT_FLAT_BYTES));

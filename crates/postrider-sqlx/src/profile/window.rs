@@ -8,12 +8,12 @@
 use std::{sync::Arc, time::Duration};
 
 use postrider_core::{
-    GLOBAL_AGGREGATE, Timestamp,
+    Timestamp,
     store::{Glance, Seq},
 };
 use tokio::time::Instant;
 
-use super::{Field, db::Cells, lane::LANE, shape::Shape, sql::Sql};
+use super::{Field, db::Cells, mind::Shown, shape::Shape, sql::Sql};
 
 /// Most rows of a window. What is beyond is not looked at before some of these are gone.
 pub(super) const ROWS_MAX: usize = 10_000;
@@ -30,13 +30,13 @@ pub(super) struct Narrow {
     /// Its place in the order, given out in memory.
     pub(super) seq: Seq,
     pub(super) id: String,
-    pub(super) event_type: String,
-    pub(super) aggregate_type: String,
-    pub(super) key: Option<Arc<str>>,
+    pub(super) shown: Shown,
     pub(super) attempts: u32,
     pub(super) created_at: Timestamp,
     /// When it was due, if it waited.
     pub(super) due_at: Option<Timestamp>,
+    /// Whether the admission was asked already, and wants it.
+    pub(super) admitted: bool,
 }
 
 impl Narrow {
@@ -46,25 +46,21 @@ impl Narrow {
         Self {
             seq: 0,
             id: row.text(0).unwrap_or_default(),
-            event_type: row.text(1).unwrap_or_else(|| shape.profile.event_type.clone()),
-            aggregate_type: row.text(2).unwrap_or_else(|| GLOBAL_AGGREGATE.to_owned()),
-            key: row.text(3).map(Arc::from),
+            shown: Shown::new(shape, row.text(1), row.text(2), row.text(3).map(Arc::from)),
             attempts: unsigned(4).unwrap_or_default(),
             created_at: Timestamp::from_micros(row.number(5).unwrap_or_default()),
             due_at: None,
+            admitted: false,
         }
+    }
+
+    pub(super) fn key(&self) -> Option<&Arc<str>> {
+        self.shown.key.as_ref()
     }
 
     /// As an admission is shown it.
     pub(super) fn glance(&self) -> Glance<'_> {
-        Glance {
-            lane: LANE,
-            seq: self.seq,
-            event_type: &self.event_type,
-            aggregate_type: &self.aggregate_type,
-            key: self.key.as_deref(),
-            due_at: self.due_at,
-        }
+        self.shown.glance(self.seq, self.due_at)
     }
 }
 

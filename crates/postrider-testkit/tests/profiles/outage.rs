@@ -3,14 +3,20 @@
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
 
-use postrider::{Delivery, Outbox, Outcome, Store, store::Subject};
+use postrider::{
+    Delivery, Outbox, Outcome, Store,
+    store::{Admission, Change, Glance, HoldReason, Subject},
+};
 use postrider_sqlx::profile::{Profile, ProfileStore};
-use postrider_testkit::conformance::Checked;
+use postrider_testkit::conformance::{
+    Checked, Owner,
+    scene::{claimed_ids, settlement},
+};
 
 use super::{
     flowcatalyst,
@@ -124,6 +130,48 @@ async fn a_paused_type_holds_up_its_own_keys_only_and_comes_in_order_when_it_is_
         assert_eq!(*came.lock().unwrap_or_else(PoisonError::into_inner), expected, "{kind:?}");
         operator.close().await;
         store.close().await;
+        database.drop().await?;
+    }
+    Ok(())
+}
+
+/// Wants what is for the receiver that is up, and counts what it was asked about.
+#[derive(Debug, Default)]
+struct OnlyUp(AtomicUsize);
+
+impl Admission for OnlyUp {
+    fn admits(&self, row: &Glance<'_>) -> bool {
+        self.0.fetch_add(1, Relaxed);
+        row.event_type == "UP"
+    }
+}
+
+#[tokio::test]
+async fn rows_that_wait_and_are_not_wanted_take_no_room_from_those_behind_them() -> Checked {
+    let row = |n: usize| {
+        let of = if n < 8 { "DOWN" } else { "UP" };
+        format!(
+            "INSERT INTO outbox_events (id, type, message_group, payload, status, created_at) VALUES \
+             ('I{n}', '{of}', 'group-{n}', '{{}}', 'PENDING', '2026-01-01 10:00:0{n}');"
+        )
+    };
+    for kind in BOTH {
+        let ddl = flowcatalyst::DDL.to_owned() + &(0..10).map(row).collect::<String>();
+        let database = Database::new(kind, &ddl).await?;
+        let store = ProfileStore::connect(&database.url, Profile::flowcatalyst_events()).await?;
+        store.migrate().await?;
+        let store: Arc<dyn Store> = Arc::new(store);
+        let mut owner = Owner::lease(&store, "owner").await?;
+        let events = owner.claim(&store, 100, 1 << 20, &[]).await?.events;
+        let retry =
+            || Change::Wait { after: Duration::ZERO, attempts: 1, error: None, reason: HoldReason::Retry };
+        let settlements: Vec<_> = events.iter().map(|event| settlement(event, retry())).collect();
+        owner.settle(&store, &settlements, Duration::ZERO).await?;
+        let admission = Arc::new(OnlyUp::default());
+        owner.admit(Some(admission.clone()));
+        let claimed = owner.claim(&store, 2, 1 << 20, &[]).await?;
+        assert_eq!(claimed_ids(&claimed.events), ["I8", "I9"], "{kind:?}");
+        assert_eq!(admission.0.load(Relaxed), 10, "{kind:?}: each is asked about once");
         database.drop().await?;
     }
     Ok(())
