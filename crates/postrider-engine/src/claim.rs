@@ -16,6 +16,7 @@ use crate::{
     buffer::{Buffer, Plan},
     engine::Shared,
     lock,
+    patience::answer,
 };
 
 /// While something was passed over, looks from the very bottom are so many times rarer.
@@ -128,7 +129,7 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     let mut underway = Underway { shared, plan, ended: false };
     let plan = &underway.plan;
     let claim = &plan.claim;
-    let (claimed, lost) = tokio::join!(shared.store.claim(claim), mark_ahead(shared, ahead));
+    let (claimed, lost) = tokio::join!(answer(shared, shared.store.claim(claim)), mark_ahead(shared, ahead));
     let mut claimed = claimed?;
     claimed.lost.extend(lost);
     mark_sent(shared, &mut claimed).await?;
@@ -184,7 +185,7 @@ async fn mark_sent(shared: &Shared, claimed: &mut Claimed) -> Result<()> {
     if marks.is_empty() {
         return Ok(());
     }
-    claimed.lost.extend(shared.store.mark_sent(&marks).await?);
+    claimed.lost.extend(answer(shared, shared.store.mark_sent(&marks)).await?);
     lock(&shared.buffer).marked(&marks);
     Ok(())
 }
@@ -194,7 +195,7 @@ async fn mark_ahead(shared: &Shared, marks: Vec<(Lease, Seq)>) -> Vec<Lane> {
     if marks.is_empty() {
         return Vec::new();
     }
-    match shared.store.mark_sent(&marks).await {
+    match answer(shared, shared.store.mark_sent(&marks)).await {
         Ok(lost) => {
             lock(&shared.buffer).marked(&marks);
             lost

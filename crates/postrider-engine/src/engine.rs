@@ -8,7 +8,7 @@ use std::{
 };
 
 use postrider_core::{
-    ConfigError, Event, EventId, Interceptor, Metrics, Result, RetryPolicy, Store,
+    ConfigError, Error, Event, EventId, Interceptor, Metrics, Result, RetryPolicy, Store, StoreErrorKind,
     rng::Rng,
     sink::error_chain,
     store::Seq,
@@ -22,7 +22,9 @@ use crate::{
     DeadHeads, Settings, announce,
     buffer::{Buffer, HandOver},
     catch::catch,
-    claim, deliver, lease, lock, pauses, purge,
+    claim, deliver, lease, lock,
+    patience::farewell,
+    pauses, purge,
     routes::{RouteTable, Routes},
     settle,
 };
@@ -141,11 +143,12 @@ impl Engine {
             hints: LaneHints::default(),
             stop_claiming: CancellationToken::new(),
         });
-        if let Err(error) = pauses::read(&shared).await {
-            warn!(
+        match pauses::read(&shared).await {
+            Err(error) if is_passing(&error) => warn!(
                 error = error_chain(&error),
                 "cannot read what is paused: nothing is sent until that is known"
-            );
+            ),
+            read => _ = read?,
         }
         let mut keeper = lease::Keeper::new(shared.clone(), lease_rng);
         // The first round is waited for, so that an outbox which has its lanes can deliver the moment it exists.
@@ -274,7 +277,7 @@ impl Engine {
         shared.metrics.given_back(given_back as u64);
 
         let released = settled && interrupted == 0 && self.release().await;
-        if let Err(error) = shared.store.leave(&shared.settings.instance).await {
+        if let Err(error) = farewell(shared.store.leave(&shared.settings.instance)).await {
             debug!(%error, "could not say that this instance is gone: it will be noticed");
         }
         self.stop.cancel();
@@ -316,7 +319,7 @@ impl Engine {
 
     async fn release(&self) -> bool {
         let lanes = lock(&self.shared.buffer).lanes_with_suspects();
-        match self.shared.store.release(&lanes).await {
+        match farewell(self.shared.store.release(&lanes)).await {
             Ok(()) => {
                 let mut buffer = lock(&self.shared.buffer);
                 lanes.iter().for_each(|(lease, _)| buffer.lose(*lease));
@@ -419,6 +422,11 @@ fn check_dead_heads(settings: &Settings, store: &dyn Store, routes: &RouteTable)
         value: "block".to_owned(),
         allowed: "skip, because this store cannot keep a key waiting behind a dead event".to_owned(),
     })
+}
+
+/// Whether another try may end otherwise.
+fn is_passing(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if matches!(error.kind(), StoreErrorKind::Busy | StoreErrorKind::Unreachable))
 }
 
 /// For builders: an engine without a store has nothing to do.

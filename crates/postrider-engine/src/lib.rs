@@ -31,6 +31,7 @@ mod lease;
 mod lineup;
 pub mod memory;
 mod outbox;
+mod patience;
 mod pauses;
 mod purge;
 mod receiver;

@@ -21,7 +21,7 @@ pub(crate) fn load(file: &Path) -> Result<Config, Problems> {
 }
 
 /// Reads and checks a text, with these variables.
-pub(super) fn parse(
+pub(crate) fn parse(
     text: &str,
     variables: std::collections::HashMap<String, String>,
 ) -> Result<Config, Vec<Problem>> {

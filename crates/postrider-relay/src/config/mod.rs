@@ -31,6 +31,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+#[cfg(test)]
+pub(crate) use self::load::parse;
 pub(crate) use self::{
     effective::{BuiltIn, Effective, EffectiveBackoff},
     load::load,

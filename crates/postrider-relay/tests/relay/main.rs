@@ -12,6 +12,7 @@ mod making;
 mod once;
 mod pausing;
 mod place;
+mod routing;
 mod running;
 mod server;
 mod settings;
