@@ -28,7 +28,7 @@ use self::source::Running;
 pub(crate) use self::{
     build::{Instruments, Plan, outbox_of, plans, settings},
     state::States,
-    store::{built_in, find, grants_sql, schema_sql, times},
+    store::{Found, built_in, find, grants_sql, schema_sql, times},
 };
 use crate::{
     Verdict,

@@ -10,7 +10,7 @@ use crate::place::{Folder, Receiver, Relay, eventually, insert, postrider, said}
 fn config(folder: &Folder, orders: &Receiver, bills: &Receiver, more: &str) -> PathBuf {
     let database = folder.path("shop.db").display().to_string();
     let text = format!(
-        "log: {{ format: json }}\nsources:\n  shop:\n    url: {database}\n    poll: {{ max: 50ms }}\n    routes:\n\
+        "log: {{ format: json }}\noperations: {{ enabled: false }}\nsources:\n  shop:\n    url: {database}\n    poll: {{ max: 50ms }}\n    routes:\n\
          \x20     - {{ event_type: Order, sink: orders }}\n      - {{ event_type: Bill, sink: bills{more} }}\n\
          sinks:\n  orders: {{ http: {{ url: \"{}\" }} }}\n  bills: {{ http: {{ url: \"{}\" }} }}\n",
         orders.url, bills.url
