@@ -53,7 +53,7 @@ pub enum Outcome {
     },
     /// Not now; nothing went wrong and no attempt is counted.
     Deferred {
-        /// How long to wait.
+        /// How long to wait. No time at all says that the event was not sent, because of another one before it in the batch.
         after: Duration,
     },
     /// Nobody knows whether it arrived, for example after a time-out.

@@ -204,6 +204,13 @@ impl Receiver {
                 }
                 if healthy { Ruling::Counts } else { Ruling::Excused(self.failures) }
             }
+            // What is put off for no time was not sent, because of what stands before it: nobody has answered.
+            Outcome::Deferred { after } if after.is_zero() && !self.in_process => {
+                if !self.is_up() {
+                    self.breaker.refused(now, rng);
+                }
+                Ruling::Stands
+            }
             _ => {
                 self.answered();
                 Ruling::Stands
@@ -242,6 +249,21 @@ mod tests {
             Ruling::Counts,
             "another key was delivered before its own"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_an_outside_system_was_not_sent_is_no_sign_of_life() {
+        let mut sink = Receiver::new(SinkTraits::SINK);
+        for key in 0..FAILING_KEYS as u64 {
+            rule(&mut sink, &Outcome::unknown("no answer"), key, 0);
+        }
+        assert!(!sink.is_up());
+        // The rest of a batch whose first events were not answered.
+        assert_eq!(rule(&mut sink, &Outcome::deferred(Duration::ZERO), 99, 0), Ruling::Stands);
+        assert!(!sink.is_up() && !sink.lets_through(Instant::now()));
+        // A receiver that says when to come again has answered.
+        assert_eq!(rule(&mut sink, &Outcome::deferred(Duration::from_secs(1)), 99, 0), Ruling::Stands);
+        assert!(sink.is_up());
     }
 
     #[tokio::test(start_paused = true)]

@@ -21,8 +21,8 @@
 //!
 //! # What a message holds
 //!
-//! The payload as its body; the headers of the [format](NatsConfig::format), `content-type`, and `Nats-Msg-Id` with the event's id, by
-//! which the stream drops a duplicate that comes within its `duplicate_window` (two minutes by default).
+//! The payload as its body; the headers of the [format](NatsConfig::format), `content-type`, and `Nats-Msg-Id` with the event's id and
+//! the microsecond in which it happened, by which the stream drops a duplicate that comes within its `duplicate_window` (two minutes by default).
 //!
 //! # What it says when something fails
 //!

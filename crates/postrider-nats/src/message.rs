@@ -29,12 +29,18 @@ pub(crate) fn publish(config: &NatsConfig, event: &Event) -> Result<(String, Pub
         }
     }
     put(&mut headers, &(CONTENT_TYPE.into(), message.content_type))?;
-    headers.insert(NATS_MESSAGE_ID, value(event.id().as_str())?);
+    headers.insert(NATS_MESSAGE_ID, value(&message_id(event))?);
     let body = match message.body {
         Cow::Borrowed(_) => Bytes::from_owner(Body(event.clone())),
         Cow::Owned(bytes) => Bytes::from(bytes),
     };
     Ok((subject.into_owned(), PublishMessage::build().headers(headers).payload(body)))
+}
+
+/// What JetStream knows a duplicate by: the id and when the event happened. The id alone may come again: from another table that counts its
+/// events, or once an event of that id was delivered and forgotten. What is sent again has the same time.
+fn message_id(event: &Event) -> String {
+    format!("{}@{}", event.id(), event.occurred_at().as_micros())
 }
 
 /// The payload of an event, shared and not copied.

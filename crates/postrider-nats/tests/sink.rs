@@ -6,7 +6,7 @@ use std::{io, time::Duration};
 
 use async_nats::jetstream::stream;
 use postrider_core::{
-    Delivery, Event, EventBuilder, Health, Outcome, Sink, Source,
+    Delivery, Event, EventBuilder, Health, Outcome, Sink, Source, Timestamp,
     format::{CloudEvents, Format},
 };
 use postrider_nats::{NatsConfig, NatsSink};
@@ -100,13 +100,27 @@ async fn an_event_that_is_sent_again_is_stored_once() -> Checked {
 }
 
 #[tokio::test]
+async fn two_events_that_share_an_id_are_both_stored() -> Checked {
+    // Tables that count their events, and an id that is used again.
+    let stream = Stream::new(stream::Config::default()).await?;
+    let sink = NatsSink::new(config(&stream.subject())?)?;
+    for micros in [1, 2] {
+        let sent = event("Tested").id("17").occurred_at(Timestamp::from_micros(micros));
+        assert_eq!(sink.send_one(delivery(sent)?).await, Outcome::Delivered);
+    }
+    assert_eq!(stream.messages().await?.len(), 2);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_cloud_event_has_its_attributes_in_headers() -> Checked {
     let stream = Stream::new(stream::Config::default()).await?;
     let format = Format::CloudEventsBinary(CloudEvents::new("/shop"));
     let subject = format!("{}.{{event_type}}", stream.name);
     let sink = NatsSink::new(config(&subject)?.format(format))?;
-    let sent = delivery(event("order.placed").id("order-1").header("Content-Type", "forged"))?;
-    assert_eq!(sink.send_one(sent).await, Outcome::Delivered);
+    let at = Timestamp::from_micros(1_700_000_000_000_000);
+    let sent = event("order.placed").id("order-1").occurred_at(at).header("Content-Type", "forged");
+    assert_eq!(sink.send_one(delivery(sent)?).await, Outcome::Delivered);
     let messages = stream.messages().await?;
     let message = messages.first().ok_or("a message")?;
     assert_eq!(message.subject.as_str(), format!("{}.order.placed", stream.name));
@@ -114,7 +128,7 @@ async fn a_cloud_event_has_its_attributes_in_headers() -> Checked {
         ("ce-id", "order-1"),
         ("ce-type", "order.placed"),
         ("content-type", "application/json"),
-        ("Nats-Msg-Id", "order-1"),
+        ("Nats-Msg-Id", "order-1@1700000000000000"),
     ] {
         assert_eq!(message.headers.get(name).map(|value| value.as_str()), Some(value), "{name}");
     }

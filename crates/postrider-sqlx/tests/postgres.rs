@@ -316,6 +316,26 @@ async fn an_announcement_is_heard_by_others_and_not_by_oneself() {
     tokio::time::timeout(Duration::from_secs(10), own).await.unwrap().unwrap().unwrap();
 }
 
+/// Without force, a database is dropped only if nobody is connected to it.
+#[tokio::test]
+async fn a_store_that_was_closed_leaves_no_connection_whether_somebody_listens_or_not() {
+    for listens in [false, true] {
+        let database = Database::new().await;
+        let store = database.migrated().await;
+        store.announced().await.unwrap();
+        let listening = listens.then(|| {
+            let store = store.clone();
+            tokio::spawn(async move { store.announced().await })
+        });
+        tokio::task::yield_now().await;
+        store.close().await;
+        support::run(&support::server(), &format!("DROP DATABASE {}", database.name)).await;
+        if let Some(listening) = listening {
+            assert!(listening.await.unwrap().is_err());
+        }
+    }
+}
+
 #[tokio::test]
 async fn verbs_survive_that_all_connections_are_cut() {
     let database = Database::new().await;

@@ -205,6 +205,9 @@ async fn a_canary_in_every_secret_setting_is_in_no_output() {
         &["dead", "list", "--json"],
         &["events", "--payload"],
         &["events", "--json"],
+        &["pause", "--type", "Http"],
+        &["status"],
+        &["resume", "--type", "Http"],
         &["init"],
         &["init", "--print"],
     ] {

@@ -10,6 +10,7 @@ mod checking;
 mod lines;
 mod listing;
 mod making;
+mod once;
 mod pausing;
 mod place;
 mod routing;

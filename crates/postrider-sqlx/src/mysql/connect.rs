@@ -88,10 +88,8 @@ pub(crate) fn verbs(options: &MySqlConnectOptions) -> MySqlPool {
         .test_before_acquire(false)
         .before_acquire(|conn, meta| {
             Box::pin(async move {
-                if meta.idle_for >= IDLE_IS_DOUBTFUL {
-                    conn.ping().await?;
-                }
-                Ok(true)
+                // One that was ended meanwhile is no error, which the pool would warn of: another is opened.
+                Ok(meta.idle_for < IDLE_IS_DOUBTFUL || conn.ping().await.is_ok())
             })
         })
         .after_connect(|conn, _| {

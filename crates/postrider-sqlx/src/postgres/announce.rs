@@ -25,8 +25,8 @@ pub(super) struct Bell {
     /// Who rings: one's own ringing is no news.
     ringer: String,
     state: AtomicU8,
-    /// Where to listen; none behind a pooler, whose connections nobody keeps.
-    options: Option<PgConnectOptions>,
+    /// The connection to listen on; none behind a pooler, whose connections nobody keeps.
+    ears: Option<PgPool>,
     listener: Mutex<Option<PgListener>>,
 }
 
@@ -34,7 +34,11 @@ impl Bell {
     pub(super) fn new(prefix: &Prefix, options: Option<PgConnectOptions>) -> Self {
         let ringer = format!("{:016x}", Rng::from_entropy().next_u64());
         let channel = format!("{prefix}wake").to_ascii_lowercase();
-        Self { channel, ringer, state: AtomicU8::new(IDLE), options, listener: Mutex::new(None) }
+        let ears = options.map(|options| {
+            let pool = PgPoolOptions::new().max_connections(1).max_lifetime(None).idle_timeout(None);
+            pool.connect_lazy_with(options)
+        });
+        Self { channel, ringer, state: AtomicU8::new(IDLE), ears, listener: Mutex::new(None) }
     }
 
     /// Rings soon. While one ring is under way, any number of others become one.
@@ -64,12 +68,12 @@ impl Bell {
 
     /// Waits until somebody else rings. A connection that was made anew counts: nobody knows what was missed.
     pub(super) async fn heard(&self) -> sqlx::Result<()> {
-        let Some(options) = &self.options else {
+        let Some(ears) = &self.ears else {
             return std::future::pending().await;
         };
         let mut place = self.listener.lock().await;
         let Some(listener) = place.as_mut() else {
-            *place = Some(self.listen(options.clone()).await?);
+            *place = Some(self.listen(ears).await?);
             return Ok(());
         };
         loop {
@@ -84,10 +88,18 @@ impl Bell {
         }
     }
 
-    async fn listen(&self, options: PgConnectOptions) -> sqlx::Result<PgListener> {
-        let pool = PgPoolOptions::new().max_connections(1).max_lifetime(None).idle_timeout(None);
-        let mut listener = PgListener::connect_with(&pool.connect_with(options).await?).await?;
+    async fn listen(&self, ears: &PgPool) -> sqlx::Result<PgListener> {
+        let mut listener = PgListener::connect_with(ears).await?;
         listener.listen(&self.channel).await?;
         Ok(listener)
+    }
+
+    /// Closes the connection that listens. Whoever waits for a ring is told that there will be none.
+    pub(super) async fn close(&self) {
+        let Some(ears) = &self.ears else { return };
+        // From now on the pool counts as closed: a wait for a ring ends, and gives the listener free.
+        let closed = ears.close();
+        drop(self.listener.lock().await.take());
+        closed.await;
     }
 }

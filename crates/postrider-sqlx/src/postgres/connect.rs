@@ -75,10 +75,8 @@ pub(super) fn pool(connections: u32) -> PgPoolOptions {
         .test_before_acquire(false)
         .before_acquire(|conn, meta| {
             Box::pin(async move {
-                if meta.idle_for >= IDLE_IS_DOUBTFUL {
-                    conn.ping().await?;
-                }
-                Ok(true)
+                // One that was ended meanwhile is no error, which the pool would warn of: another is opened.
+                Ok(meta.idle_for < IDLE_IS_DOUBTFUL || conn.ping().await.is_ok())
             })
         })
 }

@@ -248,6 +248,7 @@ impl PgStore {
 
     /// Closes all connections. Call it when the engine has shut down.
     pub async fn close(&self) {
+        self.0.bell.close().await;
         self.0.verbs.close().await;
         self.0.pool.close().await;
     }

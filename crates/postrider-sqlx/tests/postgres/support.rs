@@ -95,13 +95,13 @@ impl Drop for Database {
         // The test's own runtime is about to end, so this one is.
         let _ = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(run(&server(), &format!("DROP DATABASE {name} WITH (FORCE)")));
+            runtime.block_on(run(&server(), &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")));
         })
         .join();
     }
 }
 
-async fn run(url: &str, sql: &str) {
+pub(crate) async fn run(url: &str, sql: &str) {
     let mut conn = PgConnection::connect(url).await.unwrap();
     sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut conn).await.unwrap();
     let _ = conn.close().await;

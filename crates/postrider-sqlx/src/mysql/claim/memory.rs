@@ -11,15 +11,19 @@
 //!
 //! If `a` committed before `b` of its key was inserted, no claim may return `b` first, though it stands beyond `a`. So a claim that
 //! met a row which was inserted after the last look back looks back after it has read forward: whoever sees `b` then sees `a`. What is
-//! older needs no look of its own, so a backlog is drained without.
+//! older needs no look of its own, so a backlog is drained without. That a claim has looked counts for the lanes that it looked at, under the
+//! leases that it held them by, and only once it has succeeded: one that is tried again must find the same.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use postrider_core::{Timestamp, store::Seq};
+use postrider_core::{
+    Timestamp,
+    store::{Lane, Lease, Seq, Token},
+};
 
 /// How long a transaction may stay open after it wrote an event, and be found by looking back.
 const OPEN_MAX: Duration = Duration::from_secs(60);
@@ -47,10 +51,11 @@ struct Inner {
     /// A `seq` that was drawn by then, and when that was.
     mark: Option<(Seq, Instant)>,
     low: Seq,
-    look: Option<Look>,
+    /// The last look back at each lane, and under which token.
+    looks: HashMap<Lane, (Token, Look)>,
 }
 
-/// The last look back.
+/// A look back.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look {
     /// When it was, on the database's clock: what had committed by then was seen.
@@ -80,28 +85,45 @@ impl Memory {
         inner.low
     }
 
-    /// Whether a claim should look back that found nothing new, or rows of which the newest was inserted then.
-    pub(super) fn wants_look(&self, quiet: bool, newest: Option<Timestamp>, now: Instant) -> bool {
-        self.lock().look.is_none_or(|look| {
-            let took = look.ended.duration_since(look.began);
-            (quiet && took < CHEAP)
-                || newest.is_some_and(|newest| newest >= look.at.minus(CLOCK_STEP_MAX))
-                || now.duration_since(look.ended) >= LOOK_EVERY.max(took * LOOK_SHARE)
+    /// Whether a claim should look back at these lanes that found nothing new, or rows of which the newest was inserted then.
+    pub(super) fn wants_look(
+        &self,
+        mut lanes: impl Iterator<Item = Lease>,
+        quiet: bool,
+        newest: Option<Timestamp>,
+        now: Instant,
+    ) -> bool {
+        let inner = self.lock();
+        lanes.any(|Lease { lane, token }| {
+            let look = inner.looks.get(&lane).filter(|(looked, _)| *looked == token);
+            look.is_none_or(|(_, look)| {
+                let took = look.ended.duration_since(look.began);
+                (quiet && took < CHEAP)
+                    || newest.is_some_and(|newest| newest >= look.at.minus(CLOCK_STEP_MAX))
+                    || now.duration_since(look.ended) >= LOOK_EVERY.max(took * LOOK_SHARE)
+            })
         })
     }
 
-    /// A look back has ended. Says which of the rows were never met.
-    pub(super) fn looked<T>(&self, rows: Vec<(T, Seq)>, look: Look) -> Vec<(T, Seq)> {
-        let mut inner = self.lock();
-        inner.look = Some(look);
-        rows.into_iter().filter(|(_, seq)| !inner.met.contains(*seq)).collect()
+    /// Which of these rows no claim has met.
+    pub(super) fn late(&self, rows: impl Iterator<Item = Seq>) -> Vec<Seq> {
+        let inner = self.lock();
+        rows.filter(|seq| !inner.met.contains(*seq)).collect()
     }
 
-    /// These rows were met.
-    pub(super) fn met(&self, seqs: impl Iterator<Item = Seq>) {
+    /// A claim has succeeded: it met these rows, and looked back at these lanes.
+    pub(super) fn succeeded(
+        &self,
+        met: impl Iterator<Item = Seq>,
+        lanes: impl Iterator<Item = Lease>,
+        look: Option<Look>,
+    ) {
         let mut inner = self.lock();
         let low = inner.low;
-        seqs.filter(|seq| *seq > low).for_each(|seq| inner.met.insert(seq));
+        met.filter(|seq| *seq > low).for_each(|seq| inner.met.insert(seq));
+        if let Some(look) = look {
+            inner.looks.extend(lanes.map(|Lease { lane, token }| (lane, (token, look))));
+        }
     }
 }
 
@@ -154,13 +176,20 @@ mod tests {
         Look { at: Timestamp::from_micros(1_000_000_000), began, ended: began + took }
     }
 
+    fn lease(lane: Lane, epoch: u64) -> Lease {
+        Lease { lane, token: Token { epoch, nonce: 7 } }
+    }
+
+    fn looked(memory: &Memory, lease: Lease, look: Look) {
+        memory.succeeded([].into_iter(), [lease].into_iter(), Some(look));
+    }
+
     #[test]
     fn what_was_met_is_not_late_and_is_forgotten_in_time() {
         let (memory, start) = (Memory::default(), Instant::now());
-        memory.met([1, 63, 64, PAGE, 10 * PAGE].into_iter());
-        let rows = [1, 2, 63, 64, 65, PAGE, PAGE + 1, 10 * PAGE].map(|seq| ((), seq)).to_vec();
-        let late = memory.looked(rows, look(start, CHEAP));
-        assert_eq!(late.iter().map(|(_, seq)| *seq).collect::<Vec<_>>(), [2, 65, PAGE + 1]);
+        memory.succeeded([1, 63, 64, PAGE, 10 * PAGE].into_iter(), [].into_iter(), None);
+        let rows = [1, 2, 63, 64, 65, PAGE, PAGE + 1, 10 * PAGE];
+        assert_eq!(memory.late(rows.into_iter()), [2, 65, PAGE + 1]);
         memory.low(5 * PAGE, start);
         memory.low(5 * PAGE, start + OPEN_MAX);
         let inner = memory.lock();
@@ -169,18 +198,27 @@ mod tests {
 
     #[test]
     fn claims_look_back_when_nothing_is_new_or_something_is_very_new_and_else_at_intervals() {
-        let (memory, start) = (Memory::default(), Instant::now());
-        let nothing = Vec::<((), Seq)>::new;
-        assert!(memory.wants_look(false, None, start));
-        memory.looked(nothing(), look(start, CHEAP / 5));
+        let (memory, start, ours) = (Memory::default(), Instant::now(), lease(1, 1));
+        let wants = |quiet, newest, now| memory.wants_look([ours].into_iter(), quiet, newest, now);
+        assert!(wants(false, None, start));
+        looked(&memory, ours, look(start, CHEAP / 5));
         let soon = start + CHEAP;
-        assert!(memory.wants_look(true, None, soon) && !memory.wants_look(false, None, soon));
-        assert!(memory.wants_look(false, None, start + LOOK_EVERY * 2));
+        assert!(wants(true, None, soon) && !wants(false, None, soon));
+        assert!(wants(false, None, start + LOOK_EVERY * 2));
         let at = look(start, CHEAP).at;
-        assert!(memory.wants_look(false, Some(at), soon));
-        assert!(!memory.wants_look(false, Some(at.minus(CLOCK_STEP_MAX * 2)), soon));
-        memory.looked(nothing(), look(start, CHEAP * 20));
-        assert!(!memory.wants_look(true, None, start + CHEAP * 30));
-        assert!(memory.wants_look(true, None, start + CHEAP * 420));
+        assert!(wants(false, Some(at), soon));
+        assert!(!wants(false, Some(at.minus(CLOCK_STEP_MAX * 2)), soon));
+        looked(&memory, ours, look(start, CHEAP * 20));
+        assert!(!wants(true, None, start + CHEAP * 30));
+        assert!(wants(true, None, start + CHEAP * 420));
+    }
+
+    #[test]
+    fn a_look_counts_for_its_lanes_and_leases_alone() {
+        let (memory, start) = (Memory::default(), Instant::now());
+        looked(&memory, lease(1, 1), look(start, CHEAP / 5));
+        let wants = |leases: &[Lease]| memory.wants_look(leases.iter().copied(), false, None, start + CHEAP);
+        assert!(!wants(&[lease(1, 1)]));
+        assert!(wants(&[lease(2, 1)]) && wants(&[lease(1, 2)]) && wants(&[lease(1, 1), lease(2, 1)]));
     }
 }

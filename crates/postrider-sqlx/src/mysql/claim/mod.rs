@@ -20,7 +20,7 @@ use std::{
 };
 
 use postrider_core::{
-    store::{Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Position, Seq},
+    store::{Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Lease, Position, Seq},
     tx::Prefix,
 };
 use sqlx::MySqlConnection;
@@ -77,6 +77,16 @@ struct Lists {
     fresh: Fresh,
     waiting: Waiting,
     returning: Returning,
+    back: Back,
+}
+
+/// What a look back has found.
+#[derive(Default)]
+struct Back {
+    late: Vec<Seq>,
+    /// The lanes that were looked at.
+    lanes: Vec<Lease>,
+    look: Option<Look>,
 }
 
 impl Claiming<'_> {
@@ -109,8 +119,10 @@ impl Claiming<'_> {
         claimed.events.retain(|event| !lost.contains(&event.lane));
         claimed.positions.retain(|(lane, _)| !lost.contains(lane));
         claimed.again.retain(|(lane, _)| !lost.contains(lane));
-        // At the very end: a claim that failed has met nothing.
-        self.memory.met(chosen.met.into_iter());
+        // At the very end: a claim that failed has met nothing, and has not looked.
+        let met = chosen.met.into_iter().filter(|(lane, _)| !lost.contains(lane)).map(|(_, seq)| seq);
+        let looked = chosen.back.lanes.into_iter().filter(|lease| !lost.contains(&lease.lane));
+        self.memory.succeeded(met, looked, chosen.back.look);
         Ok(claimed)
     }
 
@@ -136,7 +148,8 @@ impl Claiming<'_> {
         let fresh = forward::read(reader, judge, conn, &stretches, gate.tip, wanted).await?;
         let mut again: Vec<Seq> = lanes.iter().flat_map(|lane| lane.again.iter().copied()).collect();
         // After what is new was read: whoever committed before that was inserted is seen now.
-        again.extend(self.look_back(reader, judge, conn, lanes, gate, &fresh).await?);
+        let back = self.look_back(reader, judge, conn, lanes, gate, &fresh).await?;
+        again.extend(&back.late);
         again.sort_unstable();
         again.dedup();
         // All of them, or those beyond the limit would be forgotten.
@@ -147,7 +160,7 @@ impl Claiming<'_> {
             true => waiting::read(reader, judge, conn, lanes, &already, limit).await?,
             false => Waiting { ended: true, ..Waiting::default() },
         };
-        Ok(Lists { again, fresh, waiting, returning })
+        Ok(Lists { again, fresh, waiting, returning, back })
     }
 
     /// The rows that no claim has met though claims have passed by: their transactions have committed since.
@@ -159,14 +172,15 @@ impl Claiming<'_> {
         lanes: &[&LaneClaim],
         gate: &Gate,
         fresh: &Fresh,
-    ) -> sqlx::Result<Vec<Seq>> {
+    ) -> sqlx::Result<Back> {
         let began = Instant::now();
         let passed: Vec<&LaneClaim> =
             lanes.iter().copied().filter(|lane| lane.from.seq < lane.from.met).collect();
         let quiet = lanes.iter().all(|lane| lane.from.met >= gate.tip);
         let newest = fresh.met.iter().map(|met| met.row.stored.created_at).max();
-        if passed.is_empty() || !self.memory.wants_look(quiet, newest, began) {
-            return Ok(Vec::new());
+        let leases = || passed.iter().map(|lane| lane.lease);
+        if !self.memory.wants_look(leases(), quiet, newest, began) {
+            return Ok(Back::default());
         }
         let mut rows = reader.look_back(conn, &passed, LOOK_BACK_MAX).await?;
         if rows.len() >= LOOK_BACK_MAX {
@@ -181,9 +195,9 @@ impl Claiming<'_> {
             of_lane.is_some_and(|lane| seq > lane.from.seq && seq <= lane.from.met)
                 && !judge.is_in_flight(seq)
         };
-        let rows = rows.into_iter().filter(was_passed).collect();
+        let late = self.memory.late(rows.into_iter().filter(was_passed).map(|(_, seq)| seq));
         let look = Look { at: gate.now, began, ended: Instant::now() };
-        Ok(self.memory.looked(rows, look).into_iter().map(|(_, seq)| seq).collect())
+        Ok(Back { late, lanes: leases().collect(), look: Some(look) })
     }
 
     /// Chooses what is returned, cuts the lists where the limits are, and notes where the next claim begins.
@@ -196,7 +210,7 @@ impl Claiming<'_> {
         claim: &Claim,
         claimed: &mut Claimed,
     ) -> Chosen {
-        let Lists { again, fresh, mut waiting, mut returning } = lists;
+        let Lists { again, fresh, mut waiting, mut returning, back } = lists;
         // What is about to be parked behind a key that comes back may be the first of what does: the next claim sees it.
         if again.iter().any(|met| matches!(met.verdict, Verdict::Park { returning: true })) {
             returning.more |= !returning.met.is_empty();
@@ -252,11 +266,11 @@ impl Claiming<'_> {
             .chain(&again_left)
             .chain(&fresh_met)
             .chain(&returned)
-            .map(|met| met.row.seq)
+            .map(|met| (met.row.lane, met.row.seq))
             .collect();
         let lists = [again, fresh_met, waiting.met, returned];
         let events = lists.into_iter().flatten().filter(Met::is_candidate).collect();
-        Chosen { events, findings, met }
+        Chosen { events, findings, met, back }
     }
 }
 
@@ -265,7 +279,8 @@ struct Chosen {
     events: Vec<Met>,
     findings: Findings,
     /// All fresh rows that were met.
-    met: Vec<Seq>,
+    met: Vec<(Lane, Seq)>,
+    back: Back,
 }
 
 fn is_ours(lanes: &[&LaneClaim], lane: Lane) -> bool {

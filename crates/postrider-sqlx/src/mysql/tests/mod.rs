@@ -2,6 +2,7 @@
 
 mod errors;
 mod fence;
+mod late;
 mod plans;
 mod schema;
 mod write;
