@@ -1,6 +1,6 @@
 //! What is wrong with a configuration though it can be read. All of it is told at once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Config, Overrides, Problem, Route, SecretUrl, Sink, Source, Tls,
@@ -18,6 +18,7 @@ pub(super) fn check(config: &Config) -> Vec<Problem> {
     for (name, sink) in &config.sinks {
         check_sink(name, sink, &mut say);
     }
+    check_files(config, &mut say);
     for (name, source) in &config.sources {
         check_source(config, name, source, &mut say);
     }
@@ -84,6 +85,21 @@ fn check_sink(name: &str, sink: &Sink, say: &mut impl FnMut(Problem)) {
     }
     if sink.timeout.is_some_and(|timeout| timeout.0.is_zero()) {
         say(Problem::new(format!("`timeout` of the sink `{name}` is 0s")).hint("it must be more"));
+    }
+}
+
+/// Sinks of one file write to it together.
+fn check_files(config: &Config, say: &mut impl FnMut(Problem)) {
+    let mut known = BTreeMap::new();
+    let files = config.sinks.iter().filter_map(|(name, sink)| Some((name, sink.file.as_ref()?)));
+    for (name, file) in files {
+        let (first, sync) = *known.entry(&file.path).or_insert((name, file.sync));
+        if sync != file.sync {
+            say(Problem::new(format!(
+                "the sinks `{first}` and `{name}` write to one file, and differ in `sync`"
+            ))
+            .hint("say the same of both, or name two files"));
+        }
     }
 }
 

@@ -17,10 +17,11 @@ pub(crate) struct Sink {
     /// Most events in one send. Default 100.
     #[serde(default)]
     pub(crate) batch: Option<usize>,
-    /// Most sends at a time; for a `webhook` most requests at a time. Default 10 sends, for a `webhook` of up to 16 requests each.
+    /// Most sends at a time; for a `webhook` most requests at a time. It holds for each source and each instance by itself. Default
+    /// 10 sends, for a `webhook` of up to 16 requests each.
     #[serde(default)]
     pub(crate) concurrent: Option<usize>,
-    /// Most events in a time, such as `100/s`. Default no limit.
+    /// Most events in a time, such as `100/s`. It holds for each source and each instance by itself. Default no limit.
     #[serde(default)]
     pub(crate) rate: Option<Rate>,
     /// How long a send may take; for `http` and `webhook` one request. Default 120s, 30s for `http` and `webhook`. What happens then is
@@ -283,6 +284,7 @@ pub(crate) struct Redis {
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
     /// Lines are added to it; it is created if it is missing, its folder is not. To rotate it, rename it and send the relay a SIGHUP.
+    /// All sources of a relay may write to it, but no other process.
     pub(crate) path: PathBuf,
     /// Whether a batch is on the disk before it counts as delivered. Default `true`.
     #[serde(default = "yes")]

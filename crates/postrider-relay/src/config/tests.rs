@@ -170,6 +170,18 @@ fn a_webhook_goes_unsigned_only_if_that_is_said() {
 }
 
 #[test]
+fn two_sinks_of_one_file_must_agree_on_sync() {
+    let with = |sync: bool| {
+        let files =
+            format!("sinks:\n  a: {{ file: {{ path: x }} }}\n  b: {{ file: {{ path: x, sync: {sync} }} }}\n");
+        SHOP.replace("sinks:\n", &files)
+    };
+    assert!(read(&with(true)).is_ok());
+    let problem = only_problem(&with(false));
+    assert!(problem.what.contains("`a` and `b`") && problem.what.contains("`sync`"), "{problem:?}");
+}
+
+#[test]
 fn the_smallest_file_is_enough() {
     // S4-51
     let config = read(

@@ -7,6 +7,7 @@
 )]
 
 mod checking;
+mod lines;
 mod listing;
 mod making;
 mod once;

@@ -1,7 +1,7 @@
 //! From the configuration of the sinks that a source uses to sinks.
 //!
 //! A source has sinks of its own, so that one which is down holds up nobody else's, and routes that name a topic of their own share a
-//! sink with those that do not.
+//! sink with those that do not. Files and standard output are shared by all sources.
 
 mod brokers;
 mod closed;
@@ -104,11 +104,11 @@ fn build(sink: &Sink, routes: &[&Route], files: &mut Vec<Arc<FileSink>>) -> Resu
         SinkKind::Nats(config) => Arc::new(brokers::nats(sink, config, routes)?),
         SinkKind::Redis(config) => Arc::new(brokers::redis(sink, config, routes)?),
         SinkKind::File(config) => {
-            let file = Arc::new(file::file(config)?);
+            let file = file::file(config)?;
             files.push(file.clone());
             file
         }
-        SinkKind::Stdout => Arc::new(file::stdout()),
+        SinkKind::Stdout => file::stdout(),
     })
 }
 
