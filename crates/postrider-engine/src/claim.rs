@@ -16,6 +16,7 @@ use crate::{
     buffer::{Buffer, Plan},
     engine::Shared,
     lock,
+    patience::answer,
 };
 
 /// While something was passed over, looks from the very bottom are so many times rarer.
@@ -43,6 +44,8 @@ pub(crate) struct Brought {
     pub(crate) taken: usize,
     /// Whether more is due than it brought, or could not be looked at for want of room.
     pub(crate) more: bool,
+    /// It walked over what was passed over, and says nothing of the rest.
+    pub(crate) backlog: bool,
     /// When to claim again if no wake-up comes first.
     pause: Duration,
     /// No wake-up is followed before.
@@ -109,7 +112,13 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
         let Some(plan) = plan else {
             // Whoever takes a lane or makes room wakes the poller.
             let pause = shared.settings.poll_max;
-            return Ok(Brought { taken: 0, more: !buffer.is_empty(), pause, not_before: None });
+            return Ok(Brought {
+                taken: 0,
+                more: !buffer.is_empty(),
+                backlog: false,
+                pause,
+                not_before: None,
+            });
         };
         let ahead = buffer.marks_ahead(&plan, shared.settings.cold_queue as Seq);
         (plan, from_bottom, ahead)
@@ -120,7 +129,7 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     let mut underway = Underway { shared, plan, ended: false };
     let plan = &underway.plan;
     let claim = &plan.claim;
-    let (claimed, lost) = tokio::join!(shared.store.claim(claim), mark_ahead(shared, ahead));
+    let (claimed, lost) = tokio::join!(answer(shared, shared.store.claim(claim)), mark_ahead(shared, ahead));
     let mut claimed = claimed?;
     claimed.lost.extend(lost);
     mark_sent(shared, &mut claimed).await?;
@@ -165,7 +174,8 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     let pause = if (more && (taken > 0 || got_on)) || more_elsewhere { Duration::ZERO } else { pace.pause };
     let gathers = taken > 0 && !more && !again && !pause.is_zero();
     let not_before = gathers.then(|| started + GATHER);
-    Ok(Brought { taken, more: more || again || taken > 0, pause, not_before })
+    let backlog = underway.plan.is_backlog();
+    Ok(Brought { taken, more: more || again || taken > 0, backlog, pause, not_before })
 }
 
 /// Before events are sent, the table must know that they may be: whoever takes the lane after a crash is told to look out.
@@ -175,7 +185,7 @@ async fn mark_sent(shared: &Shared, claimed: &mut Claimed) -> Result<()> {
     if marks.is_empty() {
         return Ok(());
     }
-    claimed.lost.extend(shared.store.mark_sent(&marks).await?);
+    claimed.lost.extend(answer(shared, shared.store.mark_sent(&marks)).await?);
     lock(&shared.buffer).marked(&marks);
     Ok(())
 }
@@ -185,7 +195,7 @@ async fn mark_ahead(shared: &Shared, marks: Vec<(Lease, Seq)>) -> Vec<Lane> {
     if marks.is_empty() {
         return Vec::new();
     }
-    match shared.store.mark_sent(&marks).await {
+    match answer(shared, shared.store.mark_sent(&marks)).await {
         Ok(lost) => {
             lock(&shared.buffer).marked(&marks);
             lost

@@ -5,6 +5,7 @@ use std::{
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use postrider_core::{BoxFuture, Delivery, Event, Outcome};
@@ -16,7 +17,7 @@ use crate::{
     buffer::{Item, Next},
     catch::catch,
     engine::Shared,
-    hand::InHand,
+    hand::{InHand, Permit},
     judge::judge,
     lock,
     routes::ReceiverId,
@@ -63,6 +64,8 @@ pub(crate) enum End {
     Intercepted(Outcome),
     Unroutable,
     Undecodable,
+    /// It may no longer be sent, and was not.
+    NotSent,
 }
 
 /// Sends what is in the hand. Says whether it is time to settle.
@@ -81,7 +84,7 @@ async fn deliver_each(hand: &mut InHand<'_>) {
     let (shared, receiver) = (hand.shared, hand.receiver());
     while let Some(item) = hand.next() {
         let end = {
-            let mut sending = deliver_one(shared, receiver, &item);
+            let mut sending = deliver_one(shared, receiver, &item, hand.permit());
             match poll_once(&mut sending).await {
                 Poll::Ready(end) => end,
                 Poll::Pending => {
@@ -92,6 +95,7 @@ async fn deliver_each(hand: &mut InHand<'_>) {
         };
         match end {
             End::Outcome(Outcome::Delivered) => hand.delivered(item),
+            End::NotSent => hand.take_back(vec![item]),
             end => judge(hand, item, end).await,
         }
     }
@@ -129,7 +133,12 @@ impl Future for Sending<'_> {
     }
 }
 
-fn deliver_one<'a>(shared: &'a Shared, receiver: Option<ReceiverId>, item: &Item) -> Sending<'a> {
+fn deliver_one<'a>(
+    shared: &'a Shared,
+    receiver: Option<ReceiverId>,
+    item: &Item,
+    permit: Permit,
+) -> Sending<'a> {
     let Ok(event) = &item.cargo else {
         return Sending::Otherwise(Box::pin(std::future::ready(End::Undecodable)));
     };
@@ -143,15 +152,25 @@ fn deliver_one<'a>(shared: &'a Shared, receiver: Option<ReceiverId>, item: &Item
         return Sending::Plainly(SendOne::new(sink, delivery));
     }
     Sending::Otherwise(match context {
-        Some(context) => Box::pin(trace::scope(context, intercepted(shared, receiver, delivery))),
-        None => Box::pin(intercepted(shared, receiver, delivery)),
+        Some(context) => Box::pin(trace::scope(context, intercepted(shared, receiver, delivery, permit))),
+        None => Box::pin(intercepted(shared, receiver, delivery, permit)),
     })
 }
 
-async fn intercepted(shared: &Shared, receiver: Option<ReceiverId>, delivery: Delivery) -> End {
+async fn intercepted(
+    shared: &Shared,
+    receiver: Option<ReceiverId>,
+    delivery: Delivery,
+    permit: Permit,
+) -> End {
     if let Err((passed, outcome)) = before(shared, &delivery).await {
         after(shared, &delivery, &outcome, passed).await;
         return End::Intercepted(outcome);
+    }
+    // Interceptors take their time.
+    if !permit.holds(shared) {
+        after(shared, &delivery, &Outcome::deferred(Duration::ZERO), shared.interceptors.len()).await;
+        return End::NotSent;
     }
     let end = ask(shared, receiver, delivery.clone()).await;
     let passed = shared.interceptors.len();
@@ -196,6 +215,13 @@ async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
                 ended.push((item, End::Intercepted(outcome)));
             }
         }
+    }
+    // Interceptors take their time.
+    if !hand.permit().holds(shared) {
+        for delivery in std::mem::take(&mut batch) {
+            after(shared, &delivery, &Outcome::deferred(Duration::ZERO), shared.interceptors.len()).await;
+        }
+        hand.take_back(std::mem::take(&mut sent));
     }
     hand.put_back_rest();
     hand.leave_behind(order.behind);

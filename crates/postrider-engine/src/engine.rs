@@ -8,7 +8,7 @@ use std::{
 };
 
 use postrider_core::{
-    ConfigError, Event, EventId, Interceptor, Metrics, Result, RetryPolicy, Store,
+    ConfigError, Error, Event, EventId, Interceptor, Metrics, Result, RetryPolicy, Store, StoreErrorKind,
     rng::Rng,
     sink::error_chain,
     store::Seq,
@@ -22,7 +22,9 @@ use crate::{
     DeadHeads, Settings, announce,
     buffer::{Buffer, HandOver},
     catch::catch,
-    claim, deliver, lease, lock, pauses, purge,
+    claim, deliver, lease, lock,
+    patience::farewell,
+    pauses, purge,
     routes::{RouteTable, Routes},
     settle,
 };
@@ -141,11 +143,12 @@ impl Engine {
             hints: LaneHints::default(),
             stop_claiming: CancellationToken::new(),
         });
-        if let Err(error) = pauses::read(&shared).await {
-            warn!(
+        match pauses::read(&shared).await {
+            Err(error) if is_passing(&error) => warn!(
                 error = error_chain(&error),
                 "cannot read what is paused: nothing is sent until that is known"
-            );
+            ),
+            read => _ = read?,
         }
         let mut keeper = lease::Keeper::new(shared.clone(), lease_rng);
         // The first round is waited for, so that an outbox which has its lanes can deliver the moment it exists.
@@ -180,57 +183,6 @@ impl Engine {
         }
         let mut pace = self.shared.claim_turn.lock().await;
         Ok(claim::once(&self.shared, &mut pace).await?.taken)
-    }
-
-    /// Waits until everything that is due has been delivered, or has failed and waits, and its outcome is settled. What
-    /// comes in meanwhile is waited for too; what waits for a later time is not. An engine that stands by waits for its lanes,
-    /// or until those who hold them have delivered everything. What is paused is not waited for, except by an engine that stands by: it
-    /// cannot tell. While a receiver is unavailable, what is in memory for it is waited for: give it a time limit.
-    pub async fn drain(&self) -> Result<()> {
-        while !self.shared.stop_claiming.is_cancelled() {
-            let progress = self.shared.progress.notified();
-            if self.is_at_rest() {
-                return Ok(());
-            }
-            if lock(&self.shared.buffer).lanes_owned() == 0 && self.left_to_others().await? {
-                return Ok(());
-            }
-            // A claim that ran beside a settle says nothing of what that made due: memory must have been empty before it too.
-            let idle = self.is_idle();
-            let brought = {
-                let mut pace = self.shared.claim_turn.lock().await;
-                claim::once(&self.shared, &mut pace).await?
-            };
-            if idle && !brought.more && self.is_idle() {
-                return Ok(());
-            }
-            if !idle && self.is_idle() {
-                continue;
-            }
-            // A breaker that opens, or a lane that is lost, is no progress that somebody tells of.
-            let _ = tokio::time::timeout(self.shared.settings.poll_min, progress).await;
-        }
-        Ok(())
-    }
-
-    /// For an instance that stands by: whether those who hold the lanes have delivered all that is due.
-    async fn left_to_others(&self) -> Result<bool> {
-        let stats = self.shared.store.stats().await?;
-        Ok(stats.pending <= stats.waiting + stats.parked)
-    }
-
-    /// Everything is paused, and nothing is under way any more.
-    fn is_at_rest(&self) -> bool {
-        let buffer = lock(&self.shared.buffer);
-        buffer.is_paused() && buffer.is_drained(Instant::now())
-    }
-
-    fn is_idle(&self) -> bool {
-        let buffer = lock(&self.shared.buffer);
-        buffer.knows_pauses()
-            && buffer.is_empty()
-            && buffer.lanes_owned() > 0
-            && !buffer.is_expired(Instant::now())
     }
 
     /// Looks now at what is paused, which happens once a second anyway. When it has returned, nothing that is paused is begun.
@@ -325,7 +277,7 @@ impl Engine {
         shared.metrics.given_back(given_back as u64);
 
         let released = settled && interrupted == 0 && self.release().await;
-        if let Err(error) = shared.store.leave(&shared.settings.instance).await {
+        if let Err(error) = farewell(shared.store.leave(&shared.settings.instance)).await {
             debug!(%error, "could not say that this instance is gone: it will be noticed");
         }
         self.stop.cancel();
@@ -367,7 +319,7 @@ impl Engine {
 
     async fn release(&self) -> bool {
         let lanes = lock(&self.shared.buffer).lanes_with_suspects();
-        match self.shared.store.release(&lanes).await {
+        match farewell(self.shared.store.release(&lanes)).await {
             Ok(()) => {
                 let mut buffer = lock(&self.shared.buffer);
                 lanes.iter().for_each(|(lease, _)| buffer.lose(*lease));
@@ -470,6 +422,11 @@ fn check_dead_heads(settings: &Settings, store: &dyn Store, routes: &RouteTable)
         value: "block".to_owned(),
         allowed: "skip, because this store cannot keep a key waiting behind a dead event".to_owned(),
     })
+}
+
+/// Whether another try may end otherwise.
+fn is_passing(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if matches!(error.kind(), StoreErrorKind::Busy | StoreErrorKind::Unreachable))
 }
 
 /// For builders: an engine without a store has nothing to do.

@@ -12,6 +12,23 @@ use crate::{
     routes::ReceiverId,
 };
 
+/// What allows to send something; to be looked at last before it is sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Permit {
+    until: Option<Instant>,
+    /// None for an attempt that is counted already: it is under way, whatever is paused meanwhile.
+    pauses_begun: Option<u64>,
+}
+
+impl Permit {
+    /// Whether the lease has not run out, and nothing was paused.
+    pub(crate) fn holds(self, shared: &Shared) -> bool {
+        let late = self.until.is_some_and(|until| Instant::now() >= until);
+        let paused = self.pauses_begun.is_some_and(|begun| begun != shared.pauses_begun.load(Relaxed));
+        !late && !paused
+    }
+}
+
 /// Events that a worker has taken. However it ends, the worker is free again, and what was not sent lines up again.
 pub(crate) struct InHand<'a> {
     pub(crate) shared: &'a Shared,
@@ -56,10 +73,18 @@ impl<'a> InHand<'a> {
     pub(crate) fn next(&mut self) -> Option<Item> {
         self.healthy = None;
         // Handlers that block may have used up the lease on those before.
-        let late = self.hand.until.is_some_and(|until| Instant::now() >= until);
-        // And something may have been paused: what is in the hand lines up again, unless it is that.
-        let paused = self.hand.pauses_begun != self.shared.pauses_begun.load(Relaxed);
-        if late || paused { None } else { self.hand.items.pop_front() }
+        if self.permit().holds(self.shared) { self.hand.items.pop_front() } else { None }
+    }
+
+    /// What allows to send what is in the hand.
+    pub(crate) fn permit(&self) -> Permit {
+        Permit { until: self.hand.until, pauses_begun: (!self.counted).then_some(self.hand.pauses_begun) }
+    }
+
+    /// These were to be sent, and may not be any more: they line up again before the rest.
+    pub(crate) fn take_back(&mut self, items: Vec<Item>) {
+        items.into_iter().rev().for_each(|item| self.hand.items.push_front(item));
+        self.put_back_rest();
     }
 
     /// The lease was looked at again: it holds for longer. The attempt is counted, and under way whatever is paused meanwhile.

@@ -47,6 +47,7 @@ pub(crate) async fn judge(hand: &mut InHand<'_>, item: Item, end: End) {
             let error = item.cargo.as_ref().map_or_else(|row| row.reason.clone(), unroutable);
             Change::Dead { attempts: item.attempts, error, block: false }
         }
+        End::NotSent => return hand.take_back(vec![item]),
         End::Undecodable => {
             let error = item.cargo.as_ref().err().map_or_else(String::new, |row| row.reason.clone());
             Change::Dead { attempts: item.attempts, error: format!("undecodable: {error}"), block }

@@ -12,7 +12,7 @@ use postrider_core::{rng::Rng, store::LeaseRequest};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use crate::{engine::Shared, lock};
+use crate::{engine::Shared, lock, patience::answer};
 
 /// Longest wait before a lane that ran out elsewhere is tried for again.
 const RETRY_MAX: Duration = Duration::from_secs(1);
@@ -65,7 +65,8 @@ impl Keeper {
             return true;
         }
         let deadline = self.deadline();
-        match self.shared.store.renew(&leases, self.shared.settings.lease).await {
+        let renewing = self.shared.store.renew(&leases, self.shared.settings.lease);
+        match answer(&self.shared, renewing).await {
             Ok(held) => {
                 let mut buffer = lock(&self.shared.buffer);
                 let was_expired = buffer.is_expired(Instant::now());
@@ -98,7 +99,7 @@ impl Keeper {
         if self.shared.stop_claiming.is_cancelled() {
             return Some(None);
         }
-        let members = match store.join(&settings.instance, settings.lease).await {
+        let members = match answer(&self.shared, store.join(&settings.instance, settings.lease)).await {
             Ok(members) => members.max(1) as usize,
             Err(error) => {
                 warn!(%error, "could not say that this instance is there");
@@ -118,7 +119,7 @@ impl Keeper {
         if drained.is_empty() {
             return;
         }
-        match self.shared.store.release(&drained).await {
+        match answer(&self.shared, self.shared.store.release(&drained)).await {
             Ok(()) => {
                 debug!(lanes = drained.len(), "lanes given back to be shared");
                 let mut buffer = lock(&self.shared.buffer);
@@ -136,7 +137,7 @@ impl Keeper {
             nonces: self.rng.fork(),
             most,
         };
-        match self.shared.store.lease(&request).await {
+        match answer(&self.shared, self.shared.store.lease(&request)).await {
             Ok(leased) => {
                 if !leased.taken.is_empty() {
                     debug!(lanes = leased.taken.len(), "lanes taken");

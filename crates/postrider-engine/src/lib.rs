@@ -10,7 +10,7 @@
 //! 4. `settle`: the outcomes back into the table, in batches, under the fence
 //!
 //! Around it: `lease` keeps the right to deliver, `buffer` is everything that is in memory, `receiver` and its `breaker` keep away
-//! from one that is down, `pauses` are what an operator has told to wait, `purge` ends the retention of what was delivered. [`Outbox`] is all of it in one piece;
+//! from one that is down, `pauses` are what an operator has told to wait, `purge` ends the retention of what was delivered, `drain` waits until all is. [`Outbox`] is all of it in one piece;
 //! [`Engine`] and [`Writer`] are its halves for those who wire by hand. [`memory`] is a store without a database.
 
 mod announce;
@@ -22,6 +22,7 @@ mod builder;
 mod catch;
 mod claim;
 mod deliver;
+mod drain;
 mod engine;
 mod hand;
 mod hash;
@@ -30,6 +31,7 @@ mod lease;
 mod lineup;
 pub mod memory;
 mod outbox;
+mod patience;
 mod pauses;
 mod purge;
 mod receiver;
@@ -46,6 +48,7 @@ pub mod write;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 pub use builder::OutboxBuilder;
+pub use drain::Drained;
 pub use engine::{Engine, Parts, ShutdownReport};
 pub use outbox::Outbox;
 pub use routes::{Route, RouteSettings, Routes};

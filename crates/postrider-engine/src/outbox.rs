@@ -8,7 +8,7 @@ use postrider_core::{
     tx::OnDuplicate,
 };
 
-use crate::{Engine, OutboxBuilder, Receipt, Receipts, ShutdownReport, Tx, Writer, tx::may_be_hot};
+use crate::{Drained, Engine, OutboxBuilder, Receipt, Receipts, ShutdownReport, Tx, Writer, tx::may_be_hot};
 
 /// A transactional outbox. Cheap to clone; all clones are the same outbox. When the last one is dropped the engine stops
 /// at once; [`shutdown`](Outbox::shutdown) lets it finish what is under way.
@@ -149,6 +149,15 @@ impl Outbox {
         match &self.engine {
             Some(engine) => engine.drain().await,
             None => Ok(()),
+        }
+    }
+
+    /// As [`drain`](Self::drain), but does not wait for receivers that are unavailable; see [`Engine::drain_available`]. For
+    /// programs that run now and then.
+    pub async fn drain_available(&self) -> Result<Drained> {
+        match &self.engine {
+            Some(engine) => engine.drain_available().await,
+            None => Ok(Drained::Everything),
         }
     }
 

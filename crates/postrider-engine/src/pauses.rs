@@ -1,31 +1,59 @@
 //! Pauses: what an operator has told to wait.
 //!
 //! **State:** the list as it was last read, in the buffer. **Term:** it is read once a second, so that every instance obeys within about
-//! that. **When it fails:** what was read last holds; an engine that has never read it sends nothing. While the database cannot be
-//! reached, a lease runs out and ends what a pause cannot.
+//! that. **When it fails:** what was read last holds for as long as a lease; then nothing is sent until it can be read again. An engine that
+//! has never read it sends nothing either.
 
 use std::{sync::Arc, time::Duration};
 
-use postrider_core::{Result, sink::error_chain};
+use postrider_core::{Error, Result, sink::error_chain};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::{engine::Shared, lock};
+use crate::{engine::Shared, lock, patience::answer};
 
 /// How often an engine looks at what is paused.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How often it is told that this fails.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(shared: Arc<Shared>) {
     if !shared.store.features().keeps.pauses {
         return;
     }
-    let mut failed = false;
+    let mut failures = Failures::default();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let looked = look(&shared).await;
-        if let Some(error) = looked.as_ref().err().filter(|_| !failed) {
-            warn!(error = error_chain(error), "cannot read what is paused: what was known last holds");
+        match look(&shared).await {
+            Ok(()) => failures = Failures::default(),
+            Err(error) => failures.add(&shared, &error),
         }
-        failed = looked.is_err();
+    }
+}
+
+/// Looks in a row that have failed.
+#[derive(Default)]
+struct Failures {
+    since: Option<Instant>,
+    told_at: Option<Instant>,
+}
+
+impl Failures {
+    fn add(&mut self, shared: &Shared, error: &Error) {
+        let now = Instant::now();
+        let since = *self.since.get_or_insert(now);
+        if now - since >= shared.settings.lease {
+            lock(&shared.buffer).wait_for_pauses();
+        }
+        if self.told_at.is_none_or(|told| now - told >= TELL_EVERY) {
+            self.told_at = Some(now);
+            let limit = shared.settings.lease;
+            warn!(
+                error = error_chain(error),
+                "cannot read what is paused: what was known holds for {limit:?}, then nothing is sent"
+            );
+        }
     }
 }
 
@@ -46,7 +74,7 @@ pub(crate) async fn read(shared: &Shared) -> Result<bool> {
         return Ok(false);
     }
     let _turn = shared.pause_turn.lock().await;
-    let pauses = shared.store.pauses().await?;
+    let pauses = answer(shared, shared.store.pauses()).await?;
     let changes = lock(&shared.buffer).set_pauses(&pauses, &shared.routes);
     let Some(changes) = changes else { return Ok(false) };
     changes.began.iter().for_each(|subject| info!(%subject, "paused"));

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tracing::warn;
 
-use crate::{engine::Shared, lock};
+use crate::{engine::Shared, lock, patience::answer};
 
 /// Batches grow to this many times the configured size while they come back full; no further, because business writers
 /// wait for each of them.
@@ -29,7 +29,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 async fn round(shared: &Shared) {
     let mut batch = shared.settings.purge_batch;
     loop {
-        match shared.store.purge(shared.settings.retention, batch).await {
+        match answer(shared, shared.store.purge(shared.settings.retention, batch)).await {
             Ok(rows) => {
                 shared.metrics.purged(rows);
                 if rows < batch as u64 {

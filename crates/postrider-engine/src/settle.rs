@@ -12,7 +12,7 @@ use postrider_core::{
 use tokio::time::Instant;
 use tracing::{error, warn};
 
-use crate::{buffer::Verdicts, claim::source, engine::Shared, lock, sleep_until};
+use crate::{buffer::Verdicts, claim::source, engine::Shared, lock, patience::answer, sleep_until};
 
 /// Longest pause before a failed settle is repeated.
 const RETRY_MAX: Duration = Duration::from_secs(2);
@@ -46,7 +46,8 @@ async fn settle(shared: &Shared, mut verdicts: Verdicts) -> Verdicts {
     while !verdicts.is_empty() {
         let (leases, settlements) = (verdicts.distinct_leases(), verdicts.settlements());
         let started = Instant::now();
-        match shared.store.settle(&leases, settlements, shared.settings.retention).await {
+        let settling = shared.store.settle(&leases, settlements, shared.settings.retention);
+        match answer(shared, settling).await {
             Ok(settled) if settled.lost.is_empty() => {
                 let (count, took) = (settlements.len() as u64, started.elapsed());
                 commit(shared, &mut verdicts);

@@ -16,6 +16,7 @@ use crate::{
     hand::InHand,
     judge::{give_up, max_attempts},
     lock,
+    patience::answer,
 };
 
 pub(crate) async fn deliver(mut hand: InHand<'_>) {
@@ -46,7 +47,9 @@ async fn count(shared: &Shared, item: &Item) -> bool {
         held: false,
         change: Change::Attempt { attempts: item.attempts.saturating_add(1) },
     };
-    match shared.store.settle(&[item.lease], &[attempt], shared.settings.retention).await {
+    let (leases, attempts) = ([item.lease], [attempt]);
+    let settling = shared.store.settle(&leases, &attempts, shared.settings.retention);
+    match answer(shared, settling).await {
         Ok(settled) if settled.lost.is_empty() => true,
         Ok(_) => {
             lock(&shared.buffer).lose(item.lease);

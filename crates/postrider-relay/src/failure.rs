@@ -3,6 +3,7 @@
 use std::{error::Error as StdError, fmt, process::ExitCode};
 
 use postrider::{Error, sink::error_chain};
+use serde_json::{Value, json};
 
 use crate::config::Problems;
 
@@ -63,6 +64,11 @@ impl Failure {
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// What went wrong, for programs.
+    pub(crate) fn told(&self) -> Value {
+        json!({ "what": self.what, "hint": self.hint })
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {

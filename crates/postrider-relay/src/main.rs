@@ -26,7 +26,6 @@ mod traces;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
 
@@ -91,10 +90,10 @@ fn run(command: Command) -> Result<Verdict, Failure> {
         .build()
         .map_err(|error| Failure::unreachable("cannot start the runtime", &error))?;
     match &command {
-        Command::Demo(_) => log_to_stderr(demo::LOG_DEFAULT)?,
+        Command::Demo(_) => operations::log::start_at(demo::LOG_DEFAULT)?,
         // Its configuration says what is logged.
         Command::Run(_) => {}
-        _ => log_to_stderr("error")?,
+        _ => operations::log::start_at("error")?,
     }
     match command {
         Command::Demo(args) => runtime.block_on(demo::run(args)),
@@ -110,16 +109,6 @@ fn run(command: Command) -> Result<Verdict, Failure> {
         Command::Bench(args) => runtime.block_on(bench::run(args)),
         Command::Completions(args) => Ok(commands::completions::run(&args, &mut CommandLine::command())),
     }
-}
-
-fn log_to_stderr(default: &str) -> Result<(), Failure> {
-    let wanted = std::env::var(LOG_VARIABLE).ok().filter(|wanted| !wanted.trim().is_empty());
-    let filter = EnvFilter::builder().parse(wanted.as_deref().unwrap_or(default)).map_err(|error| {
-        Failure::usage(format!("{LOG_VARIABLE} is not a filter: {error}"))
-            .hint("give a level such as warn, or a part and a level such as postrider_engine=debug")
-    })?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    Ok(())
 }
 
 #[cfg(test)]

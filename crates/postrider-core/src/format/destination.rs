@@ -8,7 +8,8 @@ use crate::{ConfigError, Event, GLOBAL_AGGREGATE, Pattern};
 /// says, or given for single event types.
 ///
 /// A template may hold `{event_type}`, `{aggregate_type}`, `{aggregate_id}` and `{tenant_id}`; `{{` and `}}` stand for braces.
-/// An event of the type of an exact override takes that instead, whatever its aggregate is; else the first that fits by patterns.
+/// An event of a type that has a template [of its own](Self::for_type) takes that instead; what the event's
+/// [route](Self::for_route) says comes before both.
 ///
 /// ```
 /// use postrider_core::{Event, format::Destination};
@@ -24,13 +25,38 @@ use crate::{ConfigError, Event, GLOBAL_AGGREGATE, Pattern};
 pub struct Destination {
     default: Template,
     by_type: BTreeMap<String, Template>,
-    by_pattern: Vec<(Pattern, Pattern, Template)>,
+    /// In the order in which an event finds its route.
+    by_route: Vec<RoutePlace>,
+}
+
+/// What a route says of the place of its events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RoutePlace {
+    event_type: Pattern,
+    aggregate_type: Pattern,
+    /// None: as it is without the route.
+    template: Option<Template>,
+}
+
+impl RoutePlace {
+    /// Routes are looked through by this first: those of an exact pair of types, those of an exact event type, and patterns.
+    fn rank(&self) -> u8 {
+        match (self.event_type.exact(), self.aggregate_type.exact(), self.aggregate_type.is_any()) {
+            (Some(_), Some(_), _) => 0,
+            (Some(_), None, true) => 1,
+            _ => 2,
+        }
+    }
+
+    fn fits(&self, event: &Event) -> bool {
+        self.event_type.matches(event.event_type()) && self.aggregate_type.matches(event.aggregate_type())
+    }
 }
 
 impl Destination {
     /// By this template.
     pub fn new(template: &str) -> Result<Self, ConfigError> {
-        Ok(Self { default: Template::parse(template)?, by_type: BTreeMap::new(), by_pattern: Vec::new() })
+        Ok(Self { default: Template::parse(template)?, by_type: BTreeMap::new(), by_route: Vec::new() })
     }
 
     /// Events of this type go by a template of their own. The last one that is given for a type holds.
@@ -39,14 +65,29 @@ impl Destination {
         Ok(self)
     }
 
-    /// Events of these types go by a template of their own: the first that fits, where no exact type does.
-    pub fn for_types(
+    /// Events that a route wins go by its template, or, if it has none, by that of their type or the default. An event is won as
+    /// from the routes of an outbox: by the exact pair of types, else by the exact event type, else by the first pattern that fits.
+    /// So a sink that several routes share is to know all of them, also those without a template.
+    ///
+    /// ```
+    /// use postrider_core::{Event, format::Destination};
+    ///
+    /// let topic = Destination::new("shop")?.for_route("Order*", "*", Some("orders"))?.for_route("OrderPlaced", "*", None)?;
+    /// assert_eq!(topic.resolve(&Event::json_text("OrderPaid", "{}").build()?)?, "orders");
+    /// assert_eq!(topic.resolve(&Event::json_text("OrderPlaced", "{}").build()?)?, "shop");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn for_route(
         mut self,
         event_type: impl Into<Pattern>,
         aggregate_type: impl Into<Pattern>,
-        template: &str,
+        template: Option<&str>,
     ) -> Result<Self, ConfigError> {
-        self.by_pattern.push((event_type.into(), aggregate_type.into(), Template::parse(template)?));
+        let template = template.map(Template::parse).transpose()?;
+        let place =
+            RoutePlace { event_type: event_type.into(), aggregate_type: aggregate_type.into(), template };
+        let at = self.by_route.partition_point(|known| known.rank() <= place.rank());
+        self.by_route.insert(at, place);
         Ok(self)
     }
 
@@ -67,17 +108,14 @@ impl Destination {
     }
 
     fn template(&self, event: &Event) -> &Template {
-        self.by_type.get(event.event_type()).unwrap_or_else(|| {
-            let fits = |(event_type, aggregate_type, _): &&(Pattern, Pattern, Template)| {
-                event_type.matches(event.event_type()) && aggregate_type.matches(event.aggregate_type())
-            };
-            self.by_pattern.iter().find(fits).map_or(&self.default, |(_, _, template)| template)
-        })
+        let route = self.by_route.iter().find(|route| route.fits(event));
+        let own = || self.by_type.get(event.event_type()).unwrap_or(&self.default);
+        route.and_then(|route| route.template.as_ref()).unwrap_or_else(own)
     }
 
     fn all(&self) -> impl Iterator<Item = &Template> {
-        let by_pattern = self.by_pattern.iter().map(|(_, _, template)| template);
-        std::iter::once(&self.default).chain(self.by_type.values()).chain(by_pattern)
+        let by_route = self.by_route.iter().filter_map(|route| route.template.as_ref());
+        std::iter::once(&self.default).chain(self.by_type.values()).chain(by_route)
     }
 
     /// The places that do not depend on the event, for a check before the first one comes.
@@ -326,6 +364,39 @@ mod tests {
         assert_eq!(destination.resolve(&similar)?, "all");
         assert_eq!(destination.fixed().collect::<Vec<_>>(), ["all", "others"]);
         assert_eq!(destination.templates().collect::<Vec<_>>(), ["all", "placed-{tenant_id}", "others"]);
+        Ok(())
+    }
+
+    #[test]
+    fn the_route_that_wins_an_event_says_where_it_goes() -> Result<(), Box<dyn StdError>> {
+        let pattern = Destination::new("own")?.for_route("Order*", "*", Some("pattern"))?;
+        let half = pattern.clone().for_route("OrderPlaced", "Or*", Some("half"))?;
+        let exact = half.clone().for_route("OrderPlaced", "*", Some("exact"))?;
+        let pair = exact.clone().for_route("OrderPlaced", "Order", Some("pair"))?;
+        let event = order()?;
+        for (destination, place) in
+            [(&pattern, "pattern"), (&half, "pattern"), (&exact, "exact"), (&pair, "pair")]
+        {
+            assert_eq!(destination.resolve(&event)?, place);
+        }
+        assert_eq!(pair.fixed().collect::<Vec<_>>(), ["own", "pair", "exact", "pattern", "half"]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_route_without_a_place_leaves_its_events_to_their_type_and_the_default()
+    -> Result<(), Box<dyn StdError>> {
+        let event = order()?;
+        let silent = Destination::new("own")?.for_route("Order*", "*", Some("pattern"))?.for_route(
+            "OrderPlaced",
+            "*",
+            None,
+        )?;
+        assert_eq!(silent.resolve(&event)?, "own");
+        let typed = silent.for_type("OrderPlaced", "typed")?;
+        assert_eq!(typed.resolve(&event)?, "typed");
+        let named = typed.for_route("OrderPlaced", "Order", Some("pair"))?;
+        assert_eq!(named.resolve(&event)?, "pair");
         Ok(())
     }
 

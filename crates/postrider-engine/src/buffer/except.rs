@@ -34,6 +34,11 @@ impl Plan {
         self.claim.lanes.iter().map(|claim| claim.lease).find(|lease| lease.lane == lane)
     }
 
+    /// Whether a backlog is walked, and not the lanes' own positions.
+    pub(crate) fn is_backlog(&self) -> bool {
+        self.backlog.is_some()
+    }
+
     /// What the claim returned, as it lies in memory.
     pub(crate) fn items(
         &self,

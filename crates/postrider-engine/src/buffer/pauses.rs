@@ -172,7 +172,11 @@ impl Pauses {
 impl Buffer {
     /// Nothing is sent before somebody has said what is paused.
     pub(crate) fn wait_for_pauses(&mut self) {
-        Arc::make_mut(&mut self.pauses).known = false;
+        if self.pauses.known {
+            Arc::make_mut(&mut self.pauses).known = false;
+            // Whoever has taken something looks again before it is sent.
+            self.pauses_begun.fetch_add(1, Relaxed);
+        }
     }
 
     /// How often something was paused, so far.

@@ -26,6 +26,15 @@ impl Buffer {
         })
     }
 
+    /// Nothing can be sent or settled now, and what is in memory or was passed over is for receivers that are down, or paused.
+    pub(crate) fn is_unavailable(&self, now: Instant) -> bool {
+        let is_down = |slot: usize| self.receiver(slot).is_some_and(|receiver| !receiver.is_up());
+        let mut counts = self.slot_counts.iter().enumerate();
+        self.is_drained(now)
+            && counts.all(|(slot, count)| *count == 0 || is_down(slot))
+            && lock(&self.behind).slots_after(0).all(|slot| self.pauses.holds(slot) || is_down(slot))
+    }
+
     /// When the first receiver that lets nothing through does, or the first route that has to keep its pace may go on.
     pub(super) fn next_opening(&self, now: Instant) -> Option<Instant> {
         let receivers = self.receivers.iter().filter_map(|receiver| receiver.opens_at(now));

@@ -156,13 +156,12 @@ impl Sink for FileSink {
         })
     }
 
-    /// Up, if the file is open or can be opened.
+    /// Up, if the file could be opened, or created in its folder. It is neither locked nor created: somebody else may be writing to it.
     fn health(&self) -> BoxFuture<'_, Health> {
         Box::pin(async move {
-            let mut journal = self.journal().await;
-            let FileConfig { path, sync, .. } = self.config.clone();
-            let looking = spawn_blocking(move || match opened(&mut journal, &path, sync) {
-                Ok(_) => Health::Up,
+            let path = self.config.path.clone();
+            let looking = spawn_blocking(move || match open::look(&path) {
+                Ok(()) => Health::Up,
                 Err(error) => Health::Down { error: format!("cannot open {}: {error}", path.display()) },
             });
             looking.await.unwrap_or(Health::Unknown)

@@ -35,11 +35,30 @@ pub(super) fn open(path: &Path, sync: bool) -> io::Result<File> {
     Ok(file)
 }
 
+/// Whether lines could be added. Nothing is created, locked or mended: whoever asks may not be the one who writes.
+pub(super) fn look(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() => OpenOptions::new().append(true).open(path).map(drop),
+        Ok(_) => Err(io::Error::other("it is there and is not a file")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            match fs::metadata(folder_of(path))?.is_dir() {
+                true => Ok(()),
+                false => Err(io::Error::other("its folder is not a folder")),
+            }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Where a file lies.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Makes the name of a new file last, which the file's own sync does not.
 fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     // Elsewhere a folder cannot be opened.
-    if cfg!(unix) { File::open(folder.unwrap_or(Path::new(".")))?.sync_all() } else { Ok(()) }
+    if cfg!(unix) { File::open(folder_of(path))?.sync_all() } else { Ok(()) }
 }
 
 /// Cuts off an unfinished line that is ours; ends one that is not.

@@ -79,3 +79,13 @@ fn what_cannot_be_a_file_is_refused_at_once() {
     assert!(config.sync, "on by default");
     assert_eq!(FileSink::new(config).unwrap().traits().order, BatchOrder::Prefix);
 }
+
+#[tokio::test]
+async fn a_health_check_neither_creates_nor_locks_the_file() {
+    let folder = Folder::new();
+    let (asked, writing) = (folder.sink(), folder.sink());
+    assert_eq!(asked.health().await, Health::Up);
+    assert!(!folder.path().exists());
+    deliver(&writing, &["1"]).await;
+    assert_eq!(asked.health().await, Health::Up, "somebody else writes to it");
+}

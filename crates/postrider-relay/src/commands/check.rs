@@ -3,15 +3,15 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args as ClapArgs;
-use postrider::{Health, sink::error_chain};
+use postrider::{EventId, Health, sink::error_chain};
 use serde_json::{Map, Value, json};
 
 use super::comes_to::ComesTo;
 use crate::{
     Verdict,
-    config::{self, Config},
+    config::{self, Config, Problem},
     failure::Failure,
-    relay,
+    relay::{self, Found, Plan},
     terminal::{Terminal, table},
     traces,
 };
@@ -42,9 +42,11 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         terminal.say(config::reference().trim_end());
         return Ok(Verdict::Good);
     }
-    let config = config::load(&args.config).map_err(Failure::configuration)?;
-    traces::check(config.operations.traces.as_ref())?;
-    let plans = relay::plans(config.clone(), &relay::Instruments::idle()?)?;
+    let config = config::load(&args.config).map_err(|problems| {
+        terminal.answer(bad(problems.list.iter().map(Problem::told).collect()));
+        Failure::configuration(problems)
+    })?;
+    let plans = plans_of(&config).inspect_err(|failure| terminal.answer(bad(vec![failure.told()])))?;
     let mut answer = Map::new();
     answer.insert("configuration".to_owned(), json!(config));
     let comes_to = ComesTo::of(&config, &plans)?;
@@ -57,7 +59,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         let mut found = table(["", "name", "answer", "promises"], &[]);
         let mut parts = Vec::new();
         for plan in &plans {
-            let tried = tokio::time::timeout(ANSWER_TIMEOUT, relay::find(&plan.source)).await;
+            let tried = tokio::time::timeout(ANSWER_TIMEOUT, find(plan)).await;
             let (ok, answer, promises) = match tried {
                 Ok(Ok(found)) => (true, found.what, found.promises.unwrap_or_else(|| "all".to_owned())),
                 Ok(Err(error)) => (false, error_chain(&error), String::new()),
@@ -98,6 +100,26 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     answer.insert("good".to_owned(), Value::Bool(verdict == Verdict::Good));
     terminal.answer(answer);
     Ok(verdict)
+}
+
+fn plans_of(config: &Config) -> Result<Vec<Plan>, Failure> {
+    traces::check(config.operations.traces.as_ref())?;
+    relay::plans(config.clone(), &relay::Instruments::idle()?)
+}
+
+/// What is told of a configuration that cannot be used.
+fn bad(problems: Vec<Value>) -> Map<String, Value> {
+    let fields = [("problems", Value::Array(problems)), ("good", Value::Bool(false))];
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Reaches a source, and the tables in it if the relay is not to make them.
+async fn find(plan: &Plan) -> postrider::Result<Found> {
+    let found = relay::find(&plan.source).await?;
+    if !plan.source.migrate {
+        found.store.status(&EventId::from("postrider-check")).await?;
+    }
+    Ok(found)
 }
 
 /// The configuration as it was understood, in its own words, without secrets.

@@ -4,11 +4,14 @@ use clap::Args as ClapArgs;
 use postrider::store::{Pause, Stats};
 use serde_json::{Map, Value, json};
 
-use super::{pause, target::Target};
+use super::{
+    pause,
+    target::{Named, Outbox, Target},
+};
 use crate::{
     Verdict,
     failure::Failure,
-    terminal::{Terminal, table},
+    terminal::{Terminal, complain, table},
 };
 
 /// Say how much waits, is dead and was delivered, and what is paused.
@@ -27,10 +30,19 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         ["source", "database", "pending", "waiting", "parked", "dead", "held keys", "kept", "oldest"],
         &[2, 3, 4, 5, 6, 7, 8],
     );
-    let (mut answer, mut paused) = (Map::new(), Vec::new());
-    for outbox in args.target.all().await? {
-        let stats = outbox.store.stats().await?;
-        let pauses = pause::pauses(&outbox).await?;
+    let (mut answer, mut paused, mut failures) = (Map::new(), Vec::new(), Vec::new());
+    for source in args.target.sources()? {
+        let name = source.name.clone();
+        let (outbox, stats, pauses) = match look(source).await {
+            Ok(found) => found,
+            // The others are none the worse for it.
+            Err(failure) => {
+                rows.add_row([&name, "cannot be looked at"]);
+                answer.insert(name, json!({ "error": failure.told() }));
+                failures.push(failure);
+                continue;
+            }
+        };
         paused.extend(pauses.iter().map(|pause| format!("{}: {}", outbox.name, pause::sentence(pause))));
         let oldest = stats
             .oldest
@@ -45,7 +57,18 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     terminal.say(rows);
     paused.iter().for_each(|line| terminal.say(line));
     terminal.answer(answer);
-    Ok(Verdict::Good)
+    let last = failures.pop();
+    failures.iter().for_each(complain);
+    last.map_or(Ok(Verdict::Good), Err)
+}
+
+/// What there is in one outbox.
+async fn look(source: Named) -> Result<(Outbox, Stats, Vec<Pause>), Failure> {
+    let outbox = source.connect().await?;
+    let of = |failure: Failure| failure.of(&format!("the source `{}`", outbox.name));
+    let stats = outbox.store.stats().await.map_err(|error| of(error.into()))?;
+    let pauses = pause::pauses(&outbox).await.map_err(of)?;
+    Ok((outbox, stats, pauses))
 }
 
 fn of(what: &str, stats: &Stats, pauses: &[Pause]) -> Value {

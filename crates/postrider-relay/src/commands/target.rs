@@ -60,15 +60,6 @@ impl Target {
         }
     }
 
-    /// All outboxes that are meant.
-    pub(crate) async fn all(&self) -> Result<Vec<Outbox>, Failure> {
-        let mut found = Vec::new();
-        for source in self.sources()? {
-            found.push(source.connect().await?);
-        }
-        Ok(found)
-    }
-
     /// What the configuration says of all sources that are meant. Nobody is asked for anything.
     pub(crate) fn sources(&self) -> Result<Vec<Named>, Failure> {
         if let Some(url) = &self.url {

@@ -1,9 +1,9 @@
 //! What is wrong with a configuration though it can be read. All of it is told at once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Config, Overrides, Problem, Route, Sink, Source,
+    Config, Overrides, Problem, Route, SecretUrl, Sink, Source, Tls,
     problem::{listed, nearest},
     sink::{FormatName, KINDS, SinkKind},
     source::{Column, Profile, System},
@@ -18,6 +18,7 @@ pub(super) fn check(config: &Config) -> Vec<Problem> {
     for (name, sink) in &config.sinks {
         check_sink(name, sink, &mut say);
     }
+    check_files(config, &mut say);
     for (name, source) in &config.sources {
         check_source(config, name, source, &mut say);
     }
@@ -31,6 +32,9 @@ fn check_operations(config: &Config, say: &mut impl FnMut(Problem)) {
     if operations.enabled && operations.token.is_none() && !operations.listen.ip().is_loopback() {
         let what = format!("`operations` would listen on {} without a token", operations.listen);
         say(Problem::new(what).hint("give it a `token`, or let it listen on 127.0.0.1"));
+    }
+    if let Some(traces) = &operations.traces {
+        check_tls("`operations.traces`", &traces.endpoint, &traces.tls, ["http", "https"], say);
     }
 }
 
@@ -51,6 +55,26 @@ fn check_sink(name: &str, sink: &Sink, say: &mut impl FnMut(Problem)) {
         }
     }
     check_format(name, sink, say);
+    match sink.webhook.as_ref().map(|webhook| (webhook.secrets.is_empty(), webhook.unsigned)) {
+        Some((true, false)) => say(Problem::new(format!("the sink `{name}` is a webhook without `secrets`"))
+            .hint("give it a signing key, `secrets: [\"${NAME}\"]`, or say `unsigned: true`")),
+        Some((false, true)) => {
+            say(Problem::new(format!("the sink `{name}` has `secrets` and is `unsigned`"))
+                .hint("leave one of them out"))
+        }
+        _ => {}
+    }
+    let tls = match sink.kinds().first() {
+        Some(SinkKind::Http(http)) => Some((&http.url, &http.tls, ["http", "https"])),
+        Some(SinkKind::Webhook(webhook)) => Some((&webhook.url, &webhook.tls, ["http", "https"])),
+        Some(SinkKind::Rabbitmq(rabbitmq)) => Some((&rabbitmq.url, &rabbitmq.tls, ["amqp", "amqps"])),
+        Some(SinkKind::Nats(nats)) => Some((&nats.url, &nats.tls, ["nats", "tls"])),
+        Some(SinkKind::Redis(redis)) => Some((&redis.url, &redis.tls, ["redis", "rediss"])),
+        Some(SinkKind::Kafka(_) | SinkKind::File(_) | SinkKind::Stdout) | None => None,
+    };
+    if let Some((url, tls, schemes)) = tls {
+        check_tls(&format!("the sink `{name}`"), url, tls, schemes, say);
+    }
     let protocol = sink.kafka.as_ref().and_then(|kafka| kafka.properties.get("security.protocol"));
     let by_tls = protocol.is_some_and(|protocol| protocol.expose().to_ascii_lowercase().ends_with("ssl"));
     if by_tls && !cfg!(feature = "kafka-tls") {
@@ -61,6 +85,40 @@ fn check_sink(name: &str, sink: &Sink, say: &mut impl FnMut(Problem)) {
     }
     if sink.timeout.is_some_and(|timeout| timeout.0.is_zero()) {
         say(Problem::new(format!("`timeout` of the sink `{name}` is 0s")).hint("it must be more"));
+    }
+}
+
+/// Sinks of one file write to it together.
+fn check_files(config: &Config, say: &mut impl FnMut(Problem)) {
+    let mut known = BTreeMap::new();
+    let files = config.sinks.iter().filter_map(|(name, sink)| Some((name, sink.file.as_ref()?)));
+    for (name, file) in files {
+        let (first, sync) = *known.entry(&file.path).or_insert((name, file.sync));
+        if sync != file.sync {
+            say(Problem::new(format!(
+                "the sinks `{first}` and `{name}` write to one file, and differ in `sync`"
+            ))
+            .hint("say the same of both, or name two files"));
+        }
+    }
+}
+
+/// Whoever names certificates expects them to be used: a URL that goes without TLS would send everything in the clear, and say nothing.
+fn check_tls(
+    place: &str,
+    url: &SecretUrl,
+    tls: &Tls,
+    [plain, encrypted]: [&str; 2],
+    say: &mut impl FnMut(Problem),
+) {
+    let is_plain = |url: &str| {
+        url.trim().split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case(plain))
+    };
+    if *tls != Tls::default() && url.expose().split(',').any(is_plain) {
+        say(Problem::new(format!(
+            "{place} has `tls`, and its URL goes without: it begins with `{plain}://`"
+        ))
+        .hint(format!("say `{encrypted}://`, or leave `tls` out")));
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_saphyr::{Error, Options, options::PropertySyntax};
 
 use super::{
-    Config, Problem, Problems, check,
+    Config, Problem, Problems, check, files,
     placed::place,
     problem::{listed, nearest},
     variables,
@@ -21,7 +21,7 @@ pub(crate) fn load(file: &Path) -> Result<Config, Problems> {
 }
 
 /// Reads and checks a text, with these variables.
-pub(super) fn parse(
+pub(crate) fn parse(
     text: &str,
     variables: std::collections::HashMap<String, String>,
 ) -> Result<Config, Vec<Problem>> {
@@ -33,8 +33,9 @@ pub(super) fn parse(
     options.property_syntax = PropertySyntax::DockerCompose;
     // What stands around a mistake may be a secret.
     options.with_snippet = false;
-    let config: Config =
+    let mut config: Config =
         serde_saphyr::from_str_with_options(text, options).map_err(|error| vec![problem(&error)])?;
+    config.contents = files::contents(&config.sinks);
     let problems = check::check(&config);
     if problems.is_empty() { Ok(config) } else { Err(problems) }
 }

@@ -11,6 +11,7 @@
 
 mod check;
 mod effective;
+mod files;
 mod load;
 mod operations;
 mod placed;
@@ -30,6 +31,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+#[cfg(test)]
+pub(crate) use self::load::parse;
 pub(crate) use self::{
     effective::{BuiltIn, Effective, EffectiveBackoff},
     load::load,
@@ -64,16 +67,22 @@ pub(crate) struct Config {
     pub(crate) sources: BTreeMap<String, Source>,
     /// Where events go, by name.
     pub(crate) sinks: BTreeMap<String, Sink>,
+    /// What the files that sinks name held when this was read.
+    #[serde(skip)]
+    pub(crate) contents: files::Contents,
 }
 
 impl Config {
-    /// Whether another configuration says the same of a source and of all that it is made of.
+    /// Whether another configuration says the same of a source and of all that it is made of, the contents of files included.
     pub(crate) fn says_the_same_of(&self, source: &str, other: &Self) -> bool {
         let (Some(ours), Some(theirs)) = (self.sources.get(source), other.sources.get(source)) else {
             return false;
         };
-        let same_sink =
-            |route: &Route| self.sinks.get(&route.sink.value) == other.sinks.get(&route.sink.value);
+        let same_sink = |route: &Route| {
+            let name = &route.sink.value;
+            self.sinks.get(name) == other.sinks.get(name)
+                && self.contents.get(name) == other.contents.get(name)
+        };
         ours == theirs
             && (&self.defaults, &self.instance) == (&other.defaults, &other.instance)
             && ours.routes.iter().all(same_sink)

@@ -2,6 +2,8 @@
 
 use std::{fmt, path::Path};
 
+use serde_json::{Value, json};
+
 use super::Placed;
 
 /// One mistake.
@@ -21,6 +23,12 @@ impl Problem {
     pub(crate) fn at(mut self, placed: &Placed) -> Self {
         self.at = placed.at;
         self
+    }
+
+    /// The same for programs.
+    pub(crate) fn told(&self) -> Value {
+        let (line, column) = self.at.unzip();
+        json!({ "line": line, "column": column, "what": self.what, "hint": self.hint })
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {

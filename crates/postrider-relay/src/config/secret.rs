@@ -78,7 +78,8 @@ impl JsonSchema for Secret {
     }
 }
 
-/// A URL that may hold a password: of what is printed, everything between the scheme and the host and all after a `?` is left out.
+/// A URL that may hold a password: of what is printed, everything between the scheme and the host and all after a `?` is left out, and by
+/// HTTP the path too, since there are receivers that tell their senders apart by it.
 #[derive(Clone, PartialEq)]
 pub(crate) struct SecretUrl(Secret);
 
@@ -102,7 +103,8 @@ impl SecretUrl {
             return format!("{scheme}://{HIDDEN}");
         }
         let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-        format!("{scheme}://{host}{}", before_query(path))
+        let by_http = ["http", "https"].iter().any(|name| scheme.eq_ignore_ascii_case(name));
+        format!("{scheme}://{host}{}", if by_http { "" } else { before_query(path) })
     }
 }
 
@@ -137,7 +139,7 @@ impl JsonSchema for SecretUrl {
         schema.insert("format".to_owned(), "uri".into());
         schema.insert(
             "description".to_owned(),
-            "a URL, best as `${VARIABLE}`, or `file:/path` for one that stands in that file; printed without user, password and parameters".into(),
+            "a URL, best as `${VARIABLE}`, or `file:/path` for one that stands in that file; printed without user, password and parameters, and by HTTP without the path".into(),
         );
         schema
     }
@@ -168,6 +170,8 @@ mod tests {
             ("sqlite:shop.db?mode=rwc", "sqlite:shop.db"),
             ("shop:canary@db", "(hidden)"),
             ("https://canary@hooks.example", "https://hooks.example"),
+            ("https://hooks.example:8443/services/T00/canary", "https://hooks.example:8443"),
+            ("HTTP://u:canary@hooks.example/canary?canary#canary", "HTTP://hooks.example"),
         ] {
             assert_eq!(url(given).shown(), shown);
             assert_eq!(format!("{:?}", url(given)), shown);

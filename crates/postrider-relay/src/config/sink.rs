@@ -17,13 +17,15 @@ pub(crate) struct Sink {
     /// Most events in one send. Default 100.
     #[serde(default)]
     pub(crate) batch: Option<usize>,
-    /// Most sends at a time. Default 10.
+    /// Most sends at a time; for a `webhook` most requests at a time. It holds for each source and each instance by itself. Default
+    /// 10 sends, for a `webhook` of up to 16 requests each.
     #[serde(default)]
     pub(crate) concurrent: Option<usize>,
-    /// Most events in a time, such as `100/s`. Default no limit.
+    /// Most events in a time, such as `100/s`. It holds for each source and each instance by itself. Default no limit.
     #[serde(default)]
     pub(crate) rate: Option<Rate>,
-    /// How long a send may take. Default 120s, 30s for `http` and `webhook`. What happens then is not known, and it is sent again.
+    /// How long a send may take; for `http` and `webhook` one request. Default 120s, 30s for `http` and `webhook`. What happens then is
+    /// not known, and it is sent again.
     #[serde(default)]
     pub(crate) timeout: Option<Span>,
     /// How an event is put into a message.
@@ -179,9 +181,13 @@ pub(crate) struct Webhook {
     /// The path of single event types.
     #[serde(default)]
     pub(crate) paths: BTreeMap<String, String>,
-    /// Signing keys, `whsec_…`. The first is the newest; all of them sign, so that one can be changed without a gap.
+    /// Signing keys, `whsec_…`. The first is the newest; all of them sign, so that one can be changed without a gap. There must be one,
+    /// unless `unsigned` is `true`.
     #[serde(default)]
     pub(crate) secrets: Vec<Secret>,
+    /// `true`: requests are not signed, for a receiver that trusts its network or a header. Default `false`.
+    #[serde(default)]
+    pub(crate) unsigned: bool,
     /// Further headers of every request.
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, Secret>,
@@ -278,6 +284,7 @@ pub(crate) struct Redis {
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
     /// Lines are added to it; it is created if it is missing, its folder is not. To rotate it, rename it and send the relay a SIGHUP.
+    /// All sources of a relay may write to it, but no other process.
     pub(crate) path: PathBuf,
     /// Whether a batch is on the disk before it counts as delivered. Default `true`.
     #[serde(default = "yes")]

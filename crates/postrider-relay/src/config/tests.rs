@@ -132,6 +132,56 @@ fn tls_to_kafka_is_refused_by_a_program_that_was_built_without_it() {
 }
 
 #[test]
+fn tls_for_a_url_that_goes_without_it_is_refused() {
+    let with = |sink: &str| SHOP.replace("sinks:\n", &format!("sinks:\n  other: {{ {sink} }}\n"));
+    for (kind, plain, encrypted, more) in [
+        ("http", "http://h", "https://h", ""),
+        ("webhook", "http://h", "https://h", ", secrets: [whsec_x]"),
+        ("rabbitmq", "AMQP://h", "amqps://h", ""),
+        ("nats", "tls://h,nats://i", "tls://h,tls://i", ", subject: s"),
+        ("redis", "redis://h", "rediss://h", ", stream: s"),
+    ] {
+        let sink =
+            |url: &str| with(&format!("{kind}: {{ url: \"{url}\", tls: {{ ca_file: ca.pem }}{more} }}"));
+        let problem = only_problem(&sink(plain));
+        assert!(problem.what.contains("the sink `other` has `tls`"), "{problem:?}");
+        let hint = problem.hint.unwrap();
+        assert!(hint.contains(encrypted.split("://").next().unwrap()), "{hint}");
+        assert!(read(&sink(encrypted)).is_ok(), "{kind}");
+    }
+    let traces = |url: &str| {
+        format!("operations: {{ traces: {{ endpoint: \"{url}\", tls: {{ ca_file: ca.pem }} }} }}\n{SHOP}")
+    };
+    assert!(only_problem(&traces("http://h:4318")).what.contains("`operations.traces` has `tls`"));
+    assert!(read(&traces("https://h:4318")).is_ok());
+}
+
+#[test]
+fn a_webhook_goes_unsigned_only_if_that_is_said() {
+    let with = |more: &str| {
+        SHOP.replace("sinks:\n", &format!("sinks:\n  hook: {{ webhook: {{ url: \"https://h\"{more} }} }}\n"))
+    };
+    let silent = only_problem(&with(""));
+    assert_eq!(silent.what, "the sink `hook` is a webhook without `secrets`");
+    assert!(silent.hint.unwrap().contains("unsigned: true"));
+    assert!(only_problem(&with(", unsigned: true, secrets: [whsec_x]")).what.contains("`unsigned`"));
+    assert!(read(&with(", unsigned: true")).is_ok());
+    assert!(read(&with(", secrets: [whsec_x]")).is_ok());
+}
+
+#[test]
+fn two_sinks_of_one_file_must_agree_on_sync() {
+    let with = |sync: bool| {
+        let files =
+            format!("sinks:\n  a: {{ file: {{ path: x }} }}\n  b: {{ file: {{ path: x, sync: {sync} }} }}\n");
+        SHOP.replace("sinks:\n", &files)
+    };
+    assert!(read(&with(true)).is_ok());
+    let problem = only_problem(&with(false));
+    assert!(problem.what.contains("`a` and `b`") && problem.what.contains("`sync`"), "{problem:?}");
+}
+
+#[test]
 fn the_smallest_file_is_enough() {
     // S4-51
     let config = read(

@@ -1,6 +1,13 @@
 //! Measurements of all sources, as Prometheus reads them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicI32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use metrics::{Counter, Gauge, Histogram, Label};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
@@ -17,6 +24,7 @@ const BUCKETS_S: [f64; 11] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0
 pub(crate) struct Meters {
     recorder: Arc<PrometheusRecorder>,
     handle: PrometheusHandle,
+    types: Arc<Mutex<BTreeMap<String, Arc<ByType>>>>,
 }
 
 impl Meters {
@@ -26,7 +34,7 @@ impl Meters {
             .map_err(|error| Failure::unreachable("cannot keep measurements", &error))?;
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
-        Ok(Self { recorder: Arc::new(recorder), handle })
+        Ok(Self { recorder: Arc::new(recorder), handle, types: Arc::default() })
     }
 
     /// What a scrape reads.
@@ -42,9 +50,12 @@ impl Meters {
         })
     }
 
-    /// What is counted of a source by event type.
+    /// What is counted of a source by event type. A source that starts anew goes on with it: types that were told apart stay so, and the limit
+    /// of their number holds for the whole process.
     pub(crate) fn types(&self, source: &str) -> Arc<ByType> {
-        Arc::new(ByType::new(source, self.recorder.clone()))
+        let mut types = self.types.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = || Arc::new(ByType::new(source, self.recorder.clone()));
+        types.entry(source.to_owned()).or_insert_with(made).clone()
     }
 
     /// Where the engine of a source puts its measurements.
@@ -70,6 +81,8 @@ struct SourceMeters {
     oldest_lag_ms: Gauge,
     lanes: Gauge,
     breakers_open: Gauge,
+    /// How many of them this engine opened and has not closed.
+    open: AtomicI32,
     claim_seconds: Histogram,
     settle_seconds: Histogram,
     cleaned: Counter,
@@ -127,6 +140,7 @@ impl SourceMeters {
             oldest_lag_ms: gauge("outbox_oldest_lag_ms", "age of the oldest event of the last claim"),
             lanes: gauge("postrider_lanes", "lanes that this instance holds"),
             breakers_open: gauge("postrider_breakers_open", "sinks that are taken to be down"),
+            open: AtomicI32::new(0),
             claim_seconds: histogram("postrider_claim_seconds", "time of a claim"),
             settle_seconds: histogram("postrider_settle_seconds", "time of a settle"),
             cleaned: work("cleaned"),
@@ -196,7 +210,16 @@ impl Metrics for SourceMeters {
         self.purged.increment(rows);
     }
     fn breaker(&self, open: bool) {
-        self.breakers_open.increment(if open { 1.0 } else { -1.0 });
+        let change = if open { 1 } else { -1 };
+        self.open.fetch_add(change, Relaxed);
+        self.breakers_open.increment(f64::from(change));
+    }
+}
+
+impl Drop for SourceMeters {
+    /// Breakers that are open at the end of an engine are gone with it; those of the next one begin closed.
+    fn drop(&mut self) {
+        self.breakers_open.decrement(f64::from(self.open.load(Relaxed)));
     }
 }
 
@@ -229,5 +252,31 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_breaker_that_is_open_when_its_engine_ends_is_open_no_more() {
+        let meters = Meters::new().unwrap();
+        let of = || meters.of_source("shop", meters.types("shop"));
+        let (old, new) = (of(), of());
+        [&old, &old, &new].iter().for_each(|engine| engine.breaker(true));
+        old.breaker(false);
+        let open = || meters.render().contains("postrider_breakers_open{source=\"shop\"} 1\n");
+        assert!(!open(), "two are");
+        drop(old);
+        assert!(open(), "{}", meters.render());
+        drop(new);
+        assert!(
+            meters.render().contains("postrider_breakers_open{source=\"shop\"} 0\n"),
+            "{}",
+            meters.render()
+        );
+    }
+
+    #[test]
+    fn a_source_that_starts_anew_goes_on_counting_by_type_where_it_was() {
+        let meters = Meters::new().unwrap();
+        let (old, new, other) = (meters.types("shop"), meters.types("shop"), meters.types("other"));
+        assert!(Arc::ptr_eq(&old, &new) && !Arc::ptr_eq(&old, &other));
     }
 }

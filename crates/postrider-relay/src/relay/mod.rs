@@ -6,10 +6,12 @@
 //! * `store`, `sinks`, `routes`: its parts
 //! * [`source`]: one source from its first connection to its end
 //! * [`state`]: what all of them are doing
+//! * `once`: a run to the end of what is due
 //! * `reload`: what changes on SIGHUP
 //! * [`crate::operations`]: health and metrics for those who ask
 
 mod build;
+mod once;
 mod reload;
 mod routes;
 mod sinks;
@@ -26,11 +28,11 @@ use self::source::Running;
 pub(crate) use self::{
     build::{Instruments, Plan, outbox_of, plans, settings},
     state::States,
-    store::{built_in, find, grants_sql, schema_sql, times},
+    store::{Found, built_in, find, grants_sql, schema_sql, times},
 };
 use crate::{
     Verdict,
-    config::{self, Config},
+    config::{self, Span},
     failure::Failure,
     operations,
     signal::Signals,
@@ -43,9 +45,13 @@ pub(crate) struct Args {
     /// The configuration
     #[arg(short, long, default_value = "postrider.yaml", value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// Deliver what is due now, and end
+    /// Deliver what is due now, and end. Receivers that are unavailable are not waited for; the exit status is 1 if something that was due is
+    /// left or went dead
     #[arg(long)]
     once: bool,
+    /// With --once: end after so long, whatever is left, such as 5m
+    #[arg(long, requires = "once", value_name = "TIME")]
+    timeout: Option<Span>,
 }
 
 /// Runs until it is asked to end.
@@ -53,7 +59,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     let config = config::load(&args.config).map_err(Failure::configuration)?;
     operations::log::start(&config.log)?;
     if args.once {
-        return once(config).await;
+        return once::run(config, args.timeout.map(|timeout| timeout.0)).await;
     }
     let mut signals = Signals::listen()?;
     let meters = operations::Meters::new()?;
@@ -75,26 +81,4 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     exporter.end().await;
     server.stop().await;
     Ok(Verdict::Good)
-}
-
-/// Delivers what is due now, from one source after the other.
-async fn once(config: Config) -> Result<Verdict, Failure> {
-    let meters = operations::Meters::new()?;
-    let exporter = Exporter::start(config.operations.traces.as_ref(), &meters)?;
-    let instruments = Instruments { meters, tracer: exporter.tracer().clone() };
-    let mut verdict = Verdict::Good;
-    for plan in build::plans(config, &instruments)? {
-        let (outbox, database) = source::start(&plan).await?;
-        info!(source = %plan.name, %database, "delivering what is due");
-        outbox.drain().await?;
-        let left = outbox.stats().await?;
-        outbox.shutdown().await;
-        info!(source = %plan.name, waiting = left.waiting, parked = left.parked, dead = left.dead, "drained");
-        if left.dead > 0 {
-            verdict = Verdict::Bad;
-        }
-    }
-    drop(instruments);
-    exporter.end().await;
-    Ok(verdict)
 }

@@ -7,14 +7,14 @@ use postrider::{
     profile::{Field, NullKey, Profile, ProfileStore, Statuses, Times, Value},
 };
 
-use crate::config::{self, BuiltIn, Source};
+use crate::config::{self, BuiltIn, Order, Source};
 
 /// A database that was found.
 pub(crate) struct Found {
     pub(crate) store: Arc<dyn Store>,
     /// Product and version, or what somebody else's table is.
     pub(crate) what: String,
-    /// Which promises hold on somebody else's table; on our own all do.
+    /// Which promises hold, where not all of them do: docs/guarantees.md has the whole of it.
     pub(crate) promises: Option<String>,
 }
 
@@ -31,7 +31,19 @@ pub(crate) async fn find(source: &Source) -> Result<Found, Error> {
         });
     }
     let found = options(source)?.connect(url).await?;
-    Ok(Found { what: found.to_string(), store: found.store, promises: None })
+    Ok(Found { what: found.to_string(), promises: promises(found.product, source), store: found.store })
+}
+
+/// What is weaker on our own tables: by the product, and by what was asked for.
+fn promises(product: &str, source: &Source) -> Option<String> {
+    let weaker = match (source.order, product) {
+        (Some(Order::Ignored), _) => "the order of a key, which is not kept (`order: ignored`)",
+        (_, "MySQL" | "MariaDB") => {
+            "the order of events that commit more than a minute after they were written"
+        }
+        _ => return None,
+    };
+    Some(format!("all, but for {weaker}"))
 }
 
 /// The SQL of the tables that are made for a source: our own, or the small ones beside somebody else's.
@@ -172,5 +184,24 @@ fn field(column: config::Column) -> Field {
         Column::Error => Field::Error,
         Column::ClaimedBy => Field::ClaimedBy,
         Column::ClaimedAt => Field::ClaimedAt,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_weaker_on_our_own_tables_is_said() {
+        let source = |more: &str| {
+            let text = format!("{{ \"url\": \"shop.db\", \"routes\": []{more} }}");
+            serde_json::from_str::<Source>(&text).unwrap()
+        };
+        let (kept, ignored) = (source(""), source(", \"order\": \"ignored\""));
+        assert_eq!(promises("SQLite", &kept), None);
+        assert_eq!(promises("PostgreSQL", &kept), None);
+        assert!(promises("MariaDB", &kept).unwrap().contains("more than a minute"));
+        assert!(promises("MySQL", &kept).unwrap().contains("more than a minute"));
+        assert!(promises("PostgreSQL", &ignored).unwrap().contains("not kept"));
     }
 }

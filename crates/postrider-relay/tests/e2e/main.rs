@@ -21,6 +21,7 @@ mod flowcatalyst;
 mod instances;
 mod languages;
 mod outages;
+mod payloads;
 mod place;
 mod readme;
 mod relay;

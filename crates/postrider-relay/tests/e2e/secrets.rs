@@ -105,10 +105,10 @@ fn config(source: &str, servers: &Servers, name: &str, kafka_more: &str) -> Stri
     format!(
         "log: {{ format: json, level: trace }}\n\
          operations:\n  listen: 127.0.0.1:0\n  token: canary-Operations-token\n\
-         \x20 traces: {{ endpoint: \"http://us:canary-Traces-endpoint@{host}\", headers: {{ x-key: canary-Traces-headers }} }}\n\
+         \x20 traces: {{ endpoint: \"http://us:canary-Traces-endpoint@{host}/canary-Traces-path\", headers: {{ x-key: canary-Traces-headers }} }}\n\
          sources:\n  shop:\n    url: \"{source}\"\n    poll: {{ max: 100ms }}\n    routes:\n{routes}\
-         sinks:\n  http:\n    http: {{ url: \"{endpoint}?key=canary-Http-url\", token: canary-Http-token, headers: {{ x-key: canary-Http-headers }} }}\n\
-         \x20 webhook:\n    webhook: {{ url: \"{webhook}?key=canary-Webhook-url\", secrets: [whsec_{SIGNING_KEY}], headers: {{ x-key: canary-Webhook-headers }} }}\n\
+         sinks:\n  http:\n    http: {{ url: \"{endpoint}/canary-Http-path?key=canary-Http-url\", token: canary-Http-token, headers: {{ x-key: canary-Http-headers }} }}\n\
+         \x20 webhook:\n    webhook: {{ url: \"{webhook}/canary-Webhook-path?key=canary-Webhook-url\", secrets: [whsec_{SIGNING_KEY}], headers: {{ x-key: canary-Webhook-headers }} }}\n\
          \x20 kafka:\n    timeout: 3s\n    kafka: {{ brokers: \"{kafka}\", topic: {name}, properties: {{ {kafka_more}sasl.password: canary-Kafka-properties }} }}\n\
          \x20 rabbitmq: {{ rabbitmq: {{ url: \"{rabbitmq}\", routing_key: {name} }} }}\n\
          \x20 nats: {{ nats: {{ url: \"{nats}\", subject: {name} }} }}\n\
@@ -205,6 +205,9 @@ async fn a_canary_in_every_secret_setting_is_in_no_output() {
         &["dead", "list", "--json"],
         &["events", "--payload"],
         &["events", "--json"],
+        &["pause", "--type", "Http"],
+        &["status"],
+        &["resume", "--type", "Http"],
         &["init"],
         &["init", "--print"],
     ] {

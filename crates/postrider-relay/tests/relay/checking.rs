@@ -83,3 +83,59 @@ fn a_url_with_a_password_is_in_no_output() {
     assert_eq!(output.status.code(), Some(3));
     assert!(!said(&output).contains("canary"), "{}", said(&output));
 }
+
+#[test]
+fn a_program_is_told_what_is_wrong_with_a_configuration() {
+    let folder = Folder::new();
+    for (text, line, what) in [
+        (SHOP.replace("routes:", "ruotes:"), Value::from(4), "ruotes"),
+        // Found only when the parts are put together.
+        (SHOP.replace("DATABASE", "oracle://shop"), Value::Null, "shop"),
+    ] {
+        let file = folder.write("relay.yaml", &text);
+        let output = postrider(&["check", "--json", "--config", file.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(answer["good"], false, "{answer}");
+        let problem = &answer["problems"][0];
+        assert_eq!(problem["line"], line, "{answer}");
+        assert!(problem["what"].as_str().unwrap().contains(what), "{answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_that_are_missing_and_not_to_be_made_are_not_well_and_weaker_promises_are_named() {
+    let (folder, receiver) = (Folder::new(), Receiver::start().await);
+    let text = std::fs::read_to_string(shop(&folder, &receiver.url)).unwrap();
+    let check = |more: &str| {
+        let file = folder.write("relay.yaml", &text.replace("    routes:", &format!("{more}    routes:")));
+        let output = postrider(&["check", "--connect", "--json", "--config", file.to_str().unwrap()]);
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code().unwrap(), answer["connections"][0].clone())
+    };
+    let (status, source) = check("    migrate: false\n");
+    assert_eq!((status, &source["well"]), (1, &false.into()), "{source}");
+    let (status, source) = check("");
+    assert_eq!((status, &source["promises"]), (0, &"all".into()), "they will be made: {source}");
+    folder.database().await;
+    let (status, source) = check("    migrate: false\n    order: ignored\n");
+    assert_eq!(status, 0, "{source}");
+    assert!(source["promises"].as_str().unwrap().contains("not kept"), "{source}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_cannot_be_reached_hides_no_other_from_status() {
+    let folder = Folder::new();
+    let mut database = folder.database().await;
+    insert(&mut database, "OrderPlaced", "Order:1", "1").await;
+    let file = shop(&folder, "http://127.0.0.1:1");
+    let gone = "sources:\n  gone: { url: \"postgres://shop:canary@127.0.0.1:1/shop\", routes: [{ event_type: X, sink: out }] }\n";
+    let text = std::fs::read_to_string(&file).unwrap().replace("sources:\n", gone);
+    let file = folder.write("relay.yaml", &text);
+    let output = postrider(&["status", "--json", "--config", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["shop"]["pending"], 1, "{answer}");
+    assert!(answer["gone"]["error"]["what"].as_str().unwrap().contains("gone"), "{answer}");
+    assert!(!said(&output).contains("canary"), "{}", said(&output));
+}

@@ -7,10 +7,13 @@
 )]
 
 mod checking;
+mod lines;
 mod listing;
 mod making;
+mod once;
 mod pausing;
 mod place;
+mod routing;
 mod running;
 mod server;
 mod settings;

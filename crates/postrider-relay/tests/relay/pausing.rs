@@ -9,7 +9,7 @@ use crate::place::{Folder, Receiver, Relay, eventually, insert, postrider, said}
 fn config(folder: &Folder, receiver: &Receiver) -> String {
     let database = folder.path("shop.db").display().to_string();
     format!(
-        "log: {{ format: json }}\nsources:\n  shop:\n    url: {database}\n    poll: {{ max: 50ms }}\n    routes:\n      \
+        "log: {{ format: json }}\noperations: {{ enabled: false }}\nsources:\n  shop:\n    url: {database}\n    poll: {{ max: 50ms }}\n    routes:\n      \
          - {{ event_type: \"Order*\", sink: orders }}\n      - {{ event_type: \"*\", sink: audit }}\n\
          sinks:\n  orders:\n    http: {{ url: \"{url}\", path: /orders }}\n  audit:\n    http: {{ url: \"{url}\", path: /audit }}\n",
         url = receiver.url

@@ -199,8 +199,13 @@ pub(crate) struct Relay {
 impl Relay {
     /// Starts it. Its configuration should make it log JSON.
     pub(crate) fn start(config: &Path, variables: &[(&str, &str)]) -> Self {
+        Self::start_with(config, &[], variables)
+    }
+
+    /// Starts it with more arguments.
+    pub(crate) fn start_with(config: &Path, more: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = program();
-        command.arg("run").arg("--config").arg(config).envs(variables.iter().copied());
+        command.arg("run").arg("--config").arg(config).args(more).envs(variables.iter().copied());
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let (sender, lines) = mpsc::sync_channel(10_000);

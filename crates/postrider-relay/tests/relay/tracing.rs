@@ -26,7 +26,7 @@ async fn a_delivery_is_a_span_between_the_writers_and_the_consumers() {
     let config = format!(
         "log: {{ format: json }}\noperations:\n  listen: \"127.0.0.1:0\"\n  traces: {{ endpoint: \"{}\", headers: {{ x-key: canary }} }}\n\
          sources: {{ shop: {{ url: \"{}\", routes: [{{ event_type: \"*\", sink: hook }}] }} }}\n\
-         sinks: {{ hook: {{ webhook: {{ url: \"{}\" }} }} }}\n",
+         sinks: {{ hook: {{ webhook: {{ url: \"{}\", unsigned: true }} }} }}\n",
         collector.url,
         folder.path("shop.db").display(),
         consumer.url
@@ -74,7 +74,7 @@ async fn a_collector_that_is_away_holds_up_no_delivery_and_a_failed_one_is_told(
     let config = format!(
         "log: {{ format: json }}\noperations: {{ listen: \"127.0.0.1:0\", traces: {{ endpoint: \"{}/v1/traces\" }} }}\n\
          sources: {{ shop: {{ url: \"{}\", poll: {{ max: 50ms }}, routes: [{{ event_type: \"*\", sink: hook }}] }} }}\n\
-         sinks: {{ hook: {{ webhook: {{ url: \"{}\" }} }} }}\n",
+         sinks: {{ hook: {{ webhook: {{ url: \"{}\", unsigned: true }} }} }}\n",
         collector.url,
         folder.path("shop.db").display(),
         consumer.url

@@ -309,3 +309,27 @@ async fn an_event_that_ends_the_process_is_dead_after_its_attempts_and_its_neigh
     );
     assert!(seen.seen().iter().all(|delivery| delivery.key() == Some("k2") || delivery.attempt == 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_database_that_never_answers_a_verb_is_asked_again() {
+    let site = Site::memory(4);
+    let (doors, seen) = (Doors::before(site.store.clone()), Recorder::default());
+    let outbox = site.outbox().shared_store(doors.clone()).on("A", seen.delivers()).start().await.unwrap();
+    // As behind a line that is dead without a word: what is asked now is never answered.
+    for door in [&doors.claim, &doors.renew] {
+        door.before.close();
+        let asked = doors.claim.before.arrivals();
+        let id = site.write(&outbox, plain("A")).await;
+        doors.claim.before.until_arrivals(asked + 1).await;
+        let calls = door.calls();
+        crate::parts::pass(4 * secs(15) + secs(10)).await;
+        assert!(door.calls() > calls, "it was not asked again");
+        door.before.let_through();
+        site.until_done(&id).await;
+    }
+    // And nobody waits for one that is silent when it ends.
+    doors.release.before.close();
+    let began = Instant::now();
+    assert!(!outbox.shutdown().await.released);
+    assert!(began.elapsed() < secs(15), "{:?}", began.elapsed());
+}

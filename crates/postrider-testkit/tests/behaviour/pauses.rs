@@ -3,7 +3,10 @@
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
 use postrider::{
-    Backoff, Delivery, Outbox, OutboxBuilder, Outcome, handler, named,
+    Backoff, BatchOrder, BoxFuture, Delivery, Interceptor, Outbox, OutboxBuilder, Outcome, Sink, SinkTraits,
+    handler,
+    interceptor::InterceptorError,
+    named,
     store::{EventStatus, Subject},
 };
 use tokio::time::Instant;
@@ -306,4 +309,71 @@ async fn a_sink_that_is_down_and_paused_is_not_probed_and_comes_back_when_both_a
     down.store(false, SeqCst);
     site.until_all_done(10).await;
     assert_eq!(site.store.stats().await.unwrap().dead, 0);
+}
+
+/// Notes what it is sent, in batches.
+struct Sending {
+    seen: Recorder,
+    batch_max: usize,
+}
+
+impl Sink for Sending {
+    fn traits(&self) -> SinkTraits {
+        SinkTraits { batch_max: self.batch_max, order: BatchOrder::Independent, ..SinkTraits::SINK }
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
+        batch.iter().for_each(|delivery| self.seen.note(delivery));
+        Box::pin(std::future::ready(vec![Outcome::Delivered; batch.len()]))
+    }
+}
+
+/// Waits at a gate before every delivery.
+struct Waits(Arc<Gate>);
+
+impl Interceptor for Waits {
+    fn before<'a>(&'a self, _: &'a Delivery) -> BoxFuture<'a, Result<(), InterceptorError>> {
+        Box::pin(async move {
+            self.0.pass().await;
+            Ok(())
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_paused_while_an_interceptor_waits_is_not_sent() {
+    for batch_max in [1, 10] {
+        let site = Site::memory(4);
+        let (seen, gate) = (Recorder::default(), Arc::new(Gate::shut()));
+        let sink = Sending { seen: seen.clone(), batch_max };
+        let outbox = site.outbox().sink_otherwise(Arc::new(sink)).interceptor(Waits(gate.clone()));
+        let outbox = outbox.start().await.unwrap();
+        let id = site.write(&outbox, plain("A").key("k")).await;
+        gate.until_arrivals(1).await;
+        outbox.pause(&Subject::key("k"), "").await.unwrap();
+        gate.let_through();
+        pass(secs(5)).await;
+        assert_eq!(seen.count(), 0, "sent after the pause, in batches of {batch_max}");
+        assert_eq!(site.status(&id).await, EventStatus::New);
+        outbox.resume(&Subject::key("k")).await.unwrap();
+        site.until_done(&id).await;
+        assert_eq!(seen.seen().iter().map(|delivery| delivery.attempt).collect::<Vec<_>>(), [1]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_can_no_longer_read_what_is_paused_stops_sending_after_a_lease() {
+    let site = Site::memory(4);
+    let (doors, seen) = (Doors::before(site.store.clone()), Recorder::default());
+    let outbox = site.outbox().shared_store(doors.clone()).on("A", seen.delivers()).start().await.unwrap();
+    doors.pauses.fail(true);
+    pass(secs(5)).await;
+    site.write(&outbox, plain("A")).await;
+    seen.reaches(1).await;
+    pass(secs(15)).await;
+    let waits = site.write(&outbox, plain("A")).await;
+    pass(secs(20)).await;
+    assert_eq!(seen.count(), 1);
+    doors.pauses.fail(false);
+    site.until_done(&waits).await;
 }

@@ -36,6 +36,10 @@ pub(super) fn batch(sink: &Sink, config: &Http, routes: &[&Route]) -> Result<Htt
 }
 
 pub(super) fn webhook(sink: &Sink, config: &Webhook, routes: &[&Route]) -> Result<WebhookSink, ConfigError> {
+    WebhookSink::new(webhook_config(sink, config, routes)?)
+}
+
+fn webhook_config(sink: &Sink, config: &Webhook, routes: &[&Route]) -> Result<WebhookConfig, ConfigError> {
     let place = Place {
         url: &config.url,
         path: config.path.as_deref(),
@@ -49,13 +53,16 @@ pub(super) fn webhook(sink: &Sink, config: &Webhook, routes: &[&Route]) -> Resul
     for secret in &config.secrets {
         webhook = webhook.secret(secret.expose());
     }
-    if config.secrets.is_empty() {
+    if config.unsigned {
         webhook = webhook.unsigned();
     }
     if let Some(events) = sink.batch {
         webhook = webhook.batch_max(events);
     }
-    WebhookSink::new(webhook)
+    if let Some(requests) = sink.concurrent {
+        webhook = webhook.concurrent_max(requests);
+    }
+    Ok(webhook)
 }
 
 /// What the two have in common.
@@ -87,5 +94,23 @@ impl Place<'_> {
         let request =
             sink.timeout.map_or(endpoint.request_timeout, |span| span.0.max(Duration::from_millis(1)));
         Ok(endpoint.timeouts(connect, request))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::config::parse;
+
+    #[test]
+    fn a_webhook_has_as_many_requests_at_a_time_as_the_configuration_says() {
+        let text = "sources: { s: { url: s.db, routes: [{ event_type: a, sink: k }] } }\n\
+                    sinks: { k: { concurrent: 1, webhook: { url: \"http://h\", unsigned: true } } }";
+        let config = parse(text, HashMap::new()).unwrap();
+        let sink = &config.sinks["k"];
+        let webhook = webhook_config(sink, sink.webhook.as_ref().unwrap(), &[]).unwrap();
+        assert_eq!(webhook.concurrent_max, 1);
     }
 }

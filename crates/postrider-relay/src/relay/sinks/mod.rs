@@ -1,10 +1,11 @@
 //! From the configuration of the sinks that a source uses to sinks.
 //!
 //! A source has sinks of its own, so that one which is down holds up nobody else's, and routes that name a topic of their own share a
-//! sink with those that do not.
+//! sink with those that do not. Files and standard output are shared by all sources.
 
 mod brokers;
 mod closed;
+mod destination;
 mod file;
 mod http;
 mod traced;
@@ -13,13 +14,13 @@ mod tuned;
 use std::{collections::BTreeMap, sync::Arc};
 
 use postrider::{
-    ConfigError, Pattern,
-    format::{CloudEvents, Destination, Format},
+    ConfigError,
+    format::{CloudEvents, Format},
 };
 use postrider_file::FileSink;
 use postrider_net::TlsFiles;
 
-use self::{closed::Closed, traced::Traced, tuned::Tuned};
+use self::{closed::Closed, destination::destination, traced::Traced, tuned::Tuned};
 use crate::{
     config::{Config, FormatName, Route, Sink, SinkKind, Source, Tls},
     operations::ByType,
@@ -103,33 +104,12 @@ fn build(sink: &Sink, routes: &[&Route], files: &mut Vec<Arc<FileSink>>) -> Resu
         SinkKind::Nats(config) => Arc::new(brokers::nats(sink, config, routes)?),
         SinkKind::Redis(config) => Arc::new(brokers::redis(sink, config, routes)?),
         SinkKind::File(config) => {
-            let file = Arc::new(file::file(config)?);
+            let file = file::file(config)?;
             files.push(file.clone());
             file
         }
-        SinkKind::Stdout => Arc::new(file::stdout()),
+        SinkKind::Stdout => file::stdout(),
     })
-}
-
-/// Where the events of a sink go: by the sink's own template, by those of single types, and by those of routes.
-fn destination(
-    template: &str,
-    by_type: &BTreeMap<String, String>,
-    routes: &[&Route],
-) -> Result<Destination, ConfigError> {
-    let mut destination = Destination::new(template)?;
-    for (event_type, template) in by_type {
-        destination = destination.for_type(event_type, template)?;
-    }
-    // Exact ones first, as an event finds its route.
-    let with_topic = routes.iter().filter_map(|route| Some((*route, route.topic.as_deref()?)));
-    let (exact, patterns): (Vec<_>, Vec<_>) =
-        with_topic.partition(|(route, _)| Pattern::new(&*route.event_type.value).exact().is_some());
-    for (route, template) in exact.into_iter().chain(patterns) {
-        let aggregate_type = route.aggregate_type.as_ref().map_or(Pattern::ANY, |pattern| &pattern.value);
-        destination = destination.for_types(&*route.event_type.value, aggregate_type, template)?;
-    }
-    Ok(destination)
 }
 
 fn format(sink: &Sink) -> Format {

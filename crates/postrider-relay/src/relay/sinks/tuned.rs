@@ -18,11 +18,21 @@ pub(super) struct Tuned {
 impl Tuned {
     pub(super) fn new(sink: Arc<dyn Sink>, config: &config::Sink, types: Arc<ByType>) -> Self {
         let traits = sink.traits();
+        let concurrent = match &config.webhook {
+            // What is counted are its requests, of which a send has as many at a time as are allowed.
+            Some(_) => config.concurrent.map(|_| 1),
+            None => config.concurrent,
+        };
+        let send_timeout = match (&config.http, &config.webhook) {
+            (None, None) => config.timeout.map(|span| span.0),
+            // What is limited are its requests. A send may begin a second one, and its own limit has room for that.
+            _ => None,
+        };
         let traits = SinkTraits {
             batch_max: config.batch.unwrap_or(traits.batch_max),
-            concurrent: config.concurrent.or(traits.concurrent),
+            concurrent: concurrent.or(traits.concurrent),
             spacing: config.rate.map_or(traits.spacing, |rate| rate.per / rate.events),
-            send_timeout: config.timeout.map(|span| span.0).or(traits.send_timeout),
+            send_timeout: send_timeout.or(traits.send_timeout),
             ..traits
         };
         Self { sink, traits, types }
@@ -62,5 +72,49 @@ impl Sink for Tuned {
 
     fn health(&self) -> BoxFuture<'_, Health> {
         self.sink.health()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashMap, time::Duration};
+
+    use super::*;
+    use crate::{
+        config::parse,
+        relay::{Instruments, plans},
+    };
+
+    /// What the engine is told of a sink.
+    fn traits(sink: &str) -> SinkTraits {
+        let text = format!(
+            "sources: {{ s: {{ url: s.db, routes: [{{ event_type: a, sink: k }}] }} }}\nsinks: {{ k: {{ {sink} }} }}"
+        );
+        let config = parse(&text, HashMap::new()).unwrap();
+        let plans = plans(config, &Instruments::idle().unwrap()).unwrap();
+        plans[0].sinks.iter().next().unwrap().1.traits()
+    }
+
+    #[tokio::test]
+    async fn an_http_sink_has_time_to_say_what_became_of_its_last_request() {
+        for kind in [
+            "http: { url: \"http://h\", connect_timeout: 1s }",
+            "webhook: { url: \"http://h\", connect_timeout: 1s, unsigned: true }",
+        ] {
+            let limit = traits(&format!("timeout: 2s, {kind}")).send_timeout.unwrap();
+            assert!(limit >= Duration::from_secs(4), "a send of {kind} is cut after {limit:?}");
+        }
+        let redis = traits("timeout: 2s, redis: { url: \"redis://h\", stream: s }");
+        assert_eq!(redis.send_timeout, Some(Duration::from_secs(2)));
+    }
+
+    #[tokio::test]
+    async fn sends_at_a_time_are_as_many_as_the_configuration_says() {
+        assert_eq!(traits("concurrent: 3, http: { url: \"http://h\" }").concurrent, Some(3));
+        // Its requests are what is counted.
+        assert_eq!(
+            traits("concurrent: 3, webhook: { url: \"http://h\", unsigned: true }").concurrent,
+            Some(1)
+        );
     }
 }

@@ -79,6 +79,7 @@ pub(crate) struct Doors {
     pub(crate) mark: Door,
     pub(crate) settle: Door,
     pub(crate) pauses: Door,
+    pub(crate) release: Door,
     /// How many rows claims have asked about.
     pub(crate) asked: Arc<AtomicUsize>,
 }
@@ -93,6 +94,7 @@ impl Doors {
             mark: Door::new(),
             settle: Door::new(),
             pauses: Door::new(),
+            release: Door::new(),
             asked: Arc::default(),
         })
     }
@@ -153,7 +155,7 @@ impl Store for Doors {
     }
 
     fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
-        self.inner.release(lanes)
+        Box::pin(self.release.through(Box::pin(async move { self.inner.release(lanes).await })))
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {

@@ -1,0 +1,117 @@
+//! `postrider run --once`: what is due now is delivered, from one source after the other, and then it ends.
+//!
+//! It ends when nothing is left but what cannot be sent now, when its time is up, or when it is asked to. The verdict is bad if something that
+//! was due is left for a receiver, waits for another attempt, or went dead meanwhile; what was dead before is no news.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use postrider::{Drained, metrics::Recording};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::{
+    build::{Instruments, Plan, plans},
+    source,
+};
+use crate::{Verdict, config::Config, failure::Failure, operations, signal::Ending, traces::Exporter};
+
+pub(super) async fn run(config: Config, timeout: Option<Duration>) -> Result<Verdict, Failure> {
+    let mut ending = Ending::listen()?;
+    let meters = operations::Meters::new()?;
+    let exporter = Exporter::start(config.operations.traces.as_ref(), &meters)?;
+    let instruments = Instruments { meters, tracer: exporter.tracer().clone() };
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let mut verdict = Verdict::Good;
+    for plan in plans(config, &instruments)? {
+        let ended = {
+            let over = pin!(over(&mut ending, deadline));
+            deliver(plan, over).await?
+        };
+        if ended != Ended::Delivered {
+            verdict = Verdict::Bad;
+        }
+        if ended == Ended::Early {
+            break;
+        }
+    }
+    drop(instruments);
+    exporter.end().await;
+    Ok(verdict)
+}
+
+/// How it ended with a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// What was due was delivered.
+    Delivered,
+    /// Something that was due was not.
+    NotAll,
+    /// It was asked to end, or its time was up.
+    Early,
+}
+
+/// Returns when it is time to end, whatever is left.
+async fn over(ending: &mut Ending, deadline: Option<Instant>) -> &'static str {
+    let time_is_up = async {
+        match deadline {
+            Some(deadline) => tokio::time::sleep_until(deadline).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = ending.asked() => "asked to end",
+        () = time_is_up => "the time is up",
+    }
+}
+
+/// Delivers what is due in one source, until `over`.
+async fn deliver(
+    mut plan: Plan,
+    mut over: std::pin::Pin<&mut impl Future<Output = &'static str>>,
+) -> Result<Ended, Failure> {
+    let counts = Arc::new(Recording::default());
+    plan.metrics = counts.clone();
+    let (outbox, database) = tokio::select! {
+        biased;
+        why = &mut over => {
+            warn!(source = %plan.name, why, "ended before the source was reached");
+            return Ok(Ended::Early);
+        }
+        started = source::start(&plan) => started?,
+    };
+    info!(source = %plan.name, %database, "delivering what is due");
+    let drained = tokio::select! {
+        biased;
+        why = &mut over => Err(why),
+        drained = outbox.drain_available() => Ok(drained?),
+    };
+    let left = outbox.stats().await?;
+    outbox.shutdown().await;
+    let counts = counts.snapshot();
+    info!(
+        source = %plan.name,
+        delivered = counts.delivered,
+        died = counts.dead,
+        pending = left.pending,
+        waiting = left.waiting,
+        parked = left.parked,
+        dead = left.dead,
+        "drained"
+    );
+    Ok(match drained {
+        Err(why) => {
+            warn!(source = %plan.name, why, "ended before all that is due was delivered");
+            Ended::Early
+        }
+        Ok(Drained::AllButUnavailable) => {
+            warn!(source = %plan.name, "something is left for receivers that are unavailable or switched off");
+            Ended::NotAll
+        }
+        // Attempts that failed and were repeated with success leave nothing that waits.
+        Ok(_) if counts.dead > 0 || (counts.failed + counts.deferred > 0 && left.waiting > 0) => {
+            Ended::NotAll
+        }
+        Ok(_) => Ended::Delivered,
+    })
+}

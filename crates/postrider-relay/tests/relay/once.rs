@@ -1,0 +1,84 @@
+//! `postrider run --once`: what is due is delivered, and it ends, whatever is down.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use crate::place::{Folder, Receiver, Relay, eventually, insert, postrider, said};
+
+/// Orders go to one receiver and bills to another.
+fn config(folder: &Folder, orders: &Receiver, bills: &Receiver, more: &str) -> PathBuf {
+    let database = folder.path("shop.db").display().to_string();
+    let text = format!(
+        "log: {{ format: json }}\noperations: {{ enabled: false }}\nsources:\n  shop:\n    url: {database}\n    poll: {{ max: 50ms }}\n    routes:\n\
+         \x20     - {{ event_type: Order, sink: orders }}\n      - {{ event_type: Bill, sink: bills{more} }}\n\
+         sinks:\n  orders: {{ http: {{ url: \"{}\" }} }}\n  bills: {{ http: {{ url: \"{}\" }} }}\n",
+        orders.url, bills.url
+    );
+    folder.write("relay.yaml", &text)
+}
+
+fn once(file: &std::path::Path, more: &[&str]) -> std::process::Output {
+    postrider(&[&["run", "--once", "--config", file.to_str().unwrap()], more].concat())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_for_a_receiver_that_is_down_or_switched_off_is_left_and_the_rest_is_delivered() {
+    let (folder, orders, bills) = (Folder::new(), Receiver::start().await, Receiver::start().await);
+    let mut database = folder.database().await;
+    // More than are tried at a time; and an order behind a bill of its key.
+    for n in 0..30 {
+        insert(&mut database, "Bill", &format!("Bill:{n}"), &n.to_string()).await;
+    }
+    insert(&mut database, "Order", "Bill:0", "1").await;
+    insert(&mut database, "Order", "Order:1", "2").await;
+    bills.answers(503);
+    let down = once(&config(&folder, &orders, &bills, ""), &[]);
+    assert_eq!(down.status.code(), Some(1), "{}", said(&down));
+    assert_eq!(orders.payloads(), [json!(2)]);
+
+    bills.answers(200);
+    insert(&mut database, "Order", "Order:1", "3").await;
+    let off = once(&config(&folder, &orders, &bills, ", enabled: false"), &[]);
+    assert_eq!(off.status.code(), Some(1), "{}", said(&off));
+    assert_eq!(orders.payloads(), [json!(2), json!(3)]);
+
+    let well = once(&config(&folder, &orders, &bills, ""), &[]);
+    assert_eq!(well.status.code(), Some(0), "{}", said(&well));
+    assert_eq!((orders.payloads().len(), bills.payloads().len()), (3, 30));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_fails_or_dies_in_a_run_makes_its_verdict_bad() {
+    let (folder, orders, bills) = (Folder::new(), Receiver::start().await, Receiver::start().await);
+    let mut database = folder.database().await;
+    insert(&mut database, "Nobodys", "Bill:1", "1").await;
+    let file = config(&folder, &orders, &bills, "");
+    assert_eq!(once(&file, &[]).status.code(), Some(1), "nobody wants it, and it is dead");
+    insert(&mut database, "Bill", "Bill:2", "2").await;
+    let output = once(&file, &[]);
+    assert_eq!(output.status.code(), Some(0), "it was dead before: {}", said(&output));
+    insert(&mut database, "Bill", "Bill:3", "3").await;
+    bills.answers(400);
+    assert_eq!(once(&file, &[]).status.code(), Some(1), "it was refused");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_waits_for_others_ends_when_its_time_is_up_or_it_is_asked_to() {
+    let (folder, orders, bills) = (Folder::new(), Receiver::start().await, Receiver::start().await);
+    let mut database = folder.database().await;
+    bills.answers(503);
+    insert(&mut database, "Bill", "Bill:1", "1").await;
+    let file = config(&folder, &orders, &bills, "");
+    // It holds the lanes, and what is due stays due.
+    let mut other = Relay::start(&file, &[]);
+    other.until_logged("unavailable");
+    let output = once(&file, &["--timeout", "100ms"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let mut asked = Relay::start_with(&file, &["--once"], &[]);
+    asked.until_logged("delivering what is due");
+    asked.signal("TERM");
+    assert_eq!(asked.ended(), 1, "{:?}", asked.log);
+    bills.answers(200);
+    eventually("the other delivers", async || bills.payloads() == [json!(1)]).await;
+}
