@@ -45,7 +45,7 @@ const ROWS_MIN: usize = 128;
 /// Least number of rows that a claim looks at where they may not be wanted.
 const GLANCED_MIN: usize = 1000;
 
-/// Most rows that a look back reads, of the index alone.
+/// Most rows that one statement of a look back reads, of the index alone.
 const LOOK_BACK_MAX: usize = 50_000;
 
 /// The statements of this folder.
@@ -182,20 +182,36 @@ impl Claiming<'_> {
         if !self.memory.wants_look(leases(), quiet, newest, began) {
             return Ok(Back::default());
         }
-        let mut rows = reader.look_back(conn, &passed, LOOK_BACK_MAX).await?;
-        if rows.len() >= LOOK_BACK_MAX {
-            // Which rows were left out depends on their lanes, so each is asked alone.
-            rows.clear();
-            for lane in &passed {
-                rows.extend(reader.look_back(conn, std::slice::from_ref(lane), LOOK_BACK_MAX).await?);
-            }
-        }
         let was_passed = |&(lane, seq): &(Lane, Seq)| {
             let of_lane = passed.iter().find(|passed| passed.lease.lane == lane);
             of_lane.is_some_and(|lane| seq > lane.from.seq && seq <= lane.from.met)
                 && !judge.is_in_flight(seq)
         };
-        let late = self.memory.late(rows.into_iter().filter(was_passed).map(|(_, seq)| seq));
+        let late_of =
+            |rows: Vec<_>| self.memory.late(rows.into_iter().filter(was_passed).map(|(_, seq)| seq));
+        let all: Vec<Lane> = passed.iter().map(|lane| lane.lease.lane).collect();
+        let after = passed.iter().map(|lane| lane.from.seq).min().unwrap_or_default();
+        let to = passed.iter().map(|lane| lane.from.met).max().unwrap_or_default();
+        let rows = reader.look_back(conn, &all, (after, to), LOOK_BACK_MAX).await?;
+        let mut late = Vec::new();
+        if rows.len() < LOOK_BACK_MAX {
+            late = late_of(rows);
+        } else {
+            // Which rows were left out depends on their lanes, so each is asked alone, until it has no more.
+            for LaneClaim { lease, from, .. } in &passed {
+                let mut after = from.seq;
+                loop {
+                    let rows =
+                        reader.look_back(conn, &[lease.lane], (after, from.met), LOOK_BACK_MAX).await?;
+                    let was_full = rows.len() >= LOOK_BACK_MAX;
+                    after = rows.iter().map(|(_, seq)| *seq).max().unwrap_or(from.met);
+                    late.extend(late_of(rows));
+                    if !was_full {
+                        break;
+                    }
+                }
+            }
+        }
         let look = Look { at: gate.now, began, ended: Instant::now() };
         Ok(Back { late, lanes: leases().collect(), look: Some(look) })
     }

@@ -2,7 +2,7 @@
 
 use postrider_core::{
     Timestamp,
-    store::{Lane, LaneClaim, Lease, Seq},
+    store::{Lane, Lease, Seq},
     tx::Prefix,
 };
 use sqlx::MySqlConnection;
@@ -182,17 +182,15 @@ impl Reader<'_> {
         rows(query.bind(after).bind(to).bind(integer(most)), conn).await
     }
 
-    /// Where the fresh rows are that claims of these lanes have passed by.
+    /// Where the fresh rows of these lanes are in a stretch of the order: at most so many, of each lane the first ones.
     pub(super) async fn look_back(
         &self,
         conn: &mut MySqlConnection,
-        passed: &[&LaneClaim],
+        lanes: &[Lane],
+        (after, to): (Seq, Seq),
         most: usize,
     ) -> sqlx::Result<Vec<(Lane, Seq)>> {
-        let lanes: Vec<Lane> = passed.iter().map(|lane| lane.lease.lane).collect();
-        let after = passed.iter().map(|lane| lane.from.seq).min().unwrap_or_default();
-        let to = passed.iter().map(|lane| lane.from.met).max().unwrap_or_default();
-        let query = with_list(self.sql.look_back.query(lanes.len()), &lanes).bind(after).bind(to);
+        let query = with_list(self.sql.look_back.query(lanes.len()), lanes).bind(after).bind(to);
         let rows = query.bind(integer(most)).fetch_all(conn).await?;
         rows.iter().map(|row| Ok((natural(row, "lane")?, natural(row, "seq")?))).collect()
     }

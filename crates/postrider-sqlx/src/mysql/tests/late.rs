@@ -59,3 +59,25 @@ async fn a_claim_that_is_tried_again_finds_the_late_event_again() {
     stopped.rollback().await.unwrap();
     assert_eq!(ids(&claiming.await.unwrap()), ["a", "b"]);
 }
+
+/// What was passed over while a receiver is down stays where it was, however much it is; a late event may lie behind all of it.
+#[tokio::test]
+async fn a_look_back_reads_more_than_one_statement_does() {
+    let database = Database::new().await;
+    let store = database.store().await.with_lanes(1).unwrap();
+    store.migrate().await.unwrap();
+    let lease = lease(&store, Duration::from_secs(60)).await[0];
+    execute(
+        &store,
+        "CREATE TABLE digit (d INT) SELECT 0 AS d UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4
+             UNION SELECT 5 UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9;
+         INSERT INTO postrider_event (event_type, payload)
+             SELECT 'Tested', '{}' FROM digit AS a, digit AS b, digit AS c, digit AS d, digit AS e WHERE e.d < 6",
+    )
+    .await;
+    let tip = number(&store, "SELECT CAST(MAX(seq) AS SIGNED) FROM postrider_event").await.unsigned_abs();
+    let passed = Position { met: tip, ..Position::START };
+    let claimed = claim(&store, lease, passed, Vec::new()).await;
+    // None was met, so all are late: some come, and the others are to be looked at again.
+    assert_eq!(claimed.events.len() + claimed.again.len(), 60_000);
+}
