@@ -42,11 +42,11 @@ impl Engine {
             if lock(&self.shared.buffer).lanes_owned() == 0 && self.left_to_others().await? {
                 return Ok(());
             }
-            // A claim that ran beside a settle says nothing of what that made due: memory must have been at its end before it too.
-            let idle = self.is_idle(&end);
-            let brought = {
+            // A claim that ran beside a settle says nothing of what that made due: memory must have been at its end before it too, once it is
+            // our turn. The poller may have had its own before, and left something that is being settled.
+            let (idle, brought) = {
                 let mut pace = self.shared.claim_turn.lock().await;
-                claim::once(&self.shared, &mut pace).await?
+                (self.is_idle(&end), claim::once(&self.shared, &mut pace).await?)
             };
             if idle && !brought.more && !brought.backlog && self.is_idle(&end) {
                 return Ok(());
