@@ -42,7 +42,7 @@ use self::{
 use crate::{Verdict, failure::Failure, signal::Ending, terminal::Terminal};
 
 /// Dead letters are logged as errors; here they are meant to be, and shown.
-pub(crate) const LOG_DEFAULT: &str = "error,postrider_engine::deliver=off";
+pub(crate) const LOG_DEFAULT: &str = "error,postrider_engine::judge=off";
 
 /// Writers at once.
 const CLERKS: usize = 3;
