@@ -19,7 +19,7 @@ const PURGE_MAX: Duration = Duration::from_secs(5);
 /// How long a broker may take to say that it is there.
 const HEALTH_MAX: Duration = Duration::from_secs(4);
 
-/// Events as records of Kafka. See the [crate](crate) for what it promises.
+/// Events as records of Kafka. See the documentation of this crate for what it promises.
 pub struct KafkaSink {
     config: KafkaConfig,
     link: Link<Connector>,

@@ -15,7 +15,7 @@ use crate::{
     outcome::{self, Failed},
 };
 
-/// Events as messages of JetStream. See the [crate](crate) for what it promises.
+/// Events as messages of JetStream. See the documentation of this crate for what it promises.
 pub struct NatsSink {
     config: NatsConfig,
     link: Link<Connector>,

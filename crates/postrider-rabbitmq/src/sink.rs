@@ -20,7 +20,7 @@ const BLOCKED: &str = "the broker blocks publishers: it is short of memory or di
 /// The events of a batch by their exchange.
 type Groups<'a> = BTreeMap<ShortString, Vec<Place<'a>>>;
 
-/// Events as messages of RabbitMQ. See the [crate](crate) for what it promises.
+/// Events as messages of RabbitMQ. See the documentation of this crate for what it promises.
 pub struct RabbitSink {
     config: RabbitConfig,
     link: Link<Connector>,

@@ -14,7 +14,7 @@ use crate::{RedisConfig, connection::Connector, message, outcome};
 /// as events and as commands, has a limit.
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 
-/// Events as entries of Redis Streams. See the [crate](crate) for what it promises.
+/// Events as entries of Redis Streams. See the documentation of this crate for what it promises.
 pub struct RedisSink {
     config: RedisConfig,
     link: Link<Connector>,

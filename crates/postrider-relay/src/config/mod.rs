@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //!
-//! * [`load`]: from a file to a checked [`Config`], or to [`problem`]s with line and hint
+//! * [`load`](mod@load): from a file to a checked [`Config`], or to [`problem`]s with line and hint
 //! * [`source`], [`sink`], [`route`], [`operations`]: what stands in the file, a section each
 //! * [`check`]: what is wrong though it can be read
 //! * [`effective`]: what holds for one route when all defaults are taken into account

@@ -18,7 +18,7 @@
 //! * [`scene`]: a sink, its receiver, and the events that are sent
 //! * [`outcomes`], [`content`], [`order`], [`failing`], [`dropping`]: the checks
 //! * `suite`: the list of them, as a macro
-//! * [`line`]: outages of a real server, by a proxy on the way to it
+//! * [`line`](mod@line): outages of a real server, by a proxy on the way to it
 //! * [`retyped`]: for a receiver that refuses an event by its type
 //! * [`broken_line`]: an engine before a sink whose connection breaks again and again
 
