@@ -171,7 +171,7 @@ impl<'a> InHand<'a> {
         };
         let due = settle_at.is_some_and(|at| at <= now);
         if back {
-            judge::is_back(self.shared);
+            judge::is_back(self.shared, self.hand.receiver);
         }
         if due || (first && settle_at.is_some()) {
             self.shared.outcomes.notify_one();

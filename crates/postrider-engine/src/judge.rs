@@ -22,6 +22,7 @@ use crate::{
     hand::InHand,
     lock,
     receiver::Ruling,
+    routes::ReceiverId,
 };
 
 /// How long a health check may take.
@@ -91,14 +92,15 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
     let mut rng = lock(&shared.rng).fork();
     let (ruling, back) = lock(&shared.buffer).rule(hand.hand(), outcome, key, healthy, &mut rng);
     if back {
-        is_back(shared);
+        is_back(shared, hand.receiver());
     }
     if let Ruling::Down { pause, news } = ruling {
         // Somebody has to wake up when the pause is over, and this worker may be busy then.
         shared.work.notify_one();
         if news {
             let error = outcome.error().unwrap_or_default();
-            warn!(%error, ?pause, "a receiver is unavailable: what goes to it waits");
+            let receiver = shared.routes.told(hand.receiver());
+            warn!(receiver, %error, ?pause, "a receiver is unavailable: what goes to it waits");
             shared.metrics.breaker(true);
             // What was let go is for the next claim to pass over.
             shared.wake.notify_one();
@@ -108,8 +110,8 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
 }
 
 /// A receiver that was thought to be down has answered.
-pub(crate) fn is_back(shared: &Shared) {
-    info!("a receiver is available again");
+pub(crate) fn is_back(shared: &Shared, receiver: Option<ReceiverId>) {
+    info!(receiver = shared.routes.told(receiver), "a receiver is available again");
     shared.metrics.breaker(false);
     shared.work.notify_one();
     shared.wake.notify_one();

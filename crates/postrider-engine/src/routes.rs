@@ -348,6 +348,12 @@ impl RouteTable {
         self.sinks.get(receiver)
     }
 
+    /// A receiver for people to read: the names of its sinks, as far as they have any.
+    pub(crate) fn told(&self, receiver: Option<ReceiverId>) -> String {
+        let names = receiver.and_then(|id| self.names.get(id)).filter(|names| !names.is_empty());
+        names.map_or_else(|| "without a name".to_owned(), |names| names.join(", "))
+    }
+
     /// The receivers that have a sink of this name.
     pub(crate) fn receivers_named(&self, name: &str) -> impl Iterator<Item = ReceiverId> {
         let has = move |(_, names): &(usize, &Vec<String>)| names.iter().any(|known| known == name);

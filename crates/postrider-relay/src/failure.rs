@@ -2,7 +2,7 @@
 
 use std::{error::Error as StdError, fmt, process::ExitCode};
 
-use postrider::{Error, sink::error_chain};
+use postrider::{Error, SchemaError, sink::error_chain};
 use serde_json::{Value, json};
 
 use crate::config::Problems;
@@ -82,7 +82,9 @@ impl From<Error> for Failure {
             Error::Store(_) | Error::Schema(_) => Status::Unreachable,
             _ => Status::Usage,
         };
-        Self { status, what: error_chain(&error), hint: None }
+        let missing = matches!(error, Error::Schema(SchemaError::Missing { .. }));
+        let hint = missing.then(|| "make the tables with `postrider init`".to_owned());
+        Self { status, what: error_chain(&error), hint }
     }
 }
 

@@ -4,7 +4,7 @@ use clap::Args as ClapArgs;
 use postrider::{Error, SchemaError};
 use serde_json::{Map, Value, json};
 
-use super::target::{Named, Target};
+use super::target::{Outbox, Target};
 use crate::{Verdict, config::Source, failure::Failure, relay, terminal::Terminal};
 
 /// Make the tables of an outbox, or print the SQL that does.
@@ -44,12 +44,16 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     for mut named in args.target.sources()? {
         named.source.lanes = args.lanes.or(named.source.lanes);
         let name = named.name.clone();
+        let of_source = |failure: Failure| failure.of(&format!("the source `{name}`"));
         let told = if args.print || args.grants {
-            print(terminal, &args, &named.source)
+            print(terminal, &args, &named.source).map_err(of_source)?
         } else {
-            make(terminal, named).await
+            let tables = tables(&relay::schema_sql(&named.source).map_err(|error| of_source(error.into()))?);
+            let profile = named.source.profile.is_some();
+            // An outbox that cannot be reached says which it is.
+            make(terminal, named.connect().await?, tables, profile).await.map_err(of_source)?
         };
-        answer.insert(name.clone(), told.map_err(|failure| failure.of(&format!("the source `{name}`")))?);
+        answer.insert(name.clone(), told);
     }
     terminal.answer(answer);
     Ok(Verdict::Good)
@@ -75,14 +79,16 @@ fn print(terminal: Terminal, args: &Args, source: &Source) -> Result<Value, Fail
 }
 
 /// Makes what is missing, and says what there is now.
-async fn make(terminal: Terminal, named: Named) -> Result<Value, Failure> {
-    let tables = tables(&relay::schema_sql(&named.source)?);
-    let profile = named.source.profile.clone();
-    let outbox = named.connect().await?;
+async fn make(
+    terminal: Terminal,
+    outbox: Outbox,
+    tables: Vec<String>,
+    profile: bool,
+) -> Result<Value, Failure> {
     let (name, what) = (&outbox.name, &outbox.what);
     // A table of somebody else's says nothing of whether ours are beside it.
     let created = match outbox.store.stats().await {
-        _ if profile.is_some() => None,
+        _ if profile => None,
         Ok(_) => Some(false),
         Err(Error::Schema(SchemaError::Missing { .. })) => Some(true),
         Err(error) => return Err(error.into()),

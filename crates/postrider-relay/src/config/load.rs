@@ -33,11 +33,20 @@ pub(crate) fn parse(
     options.property_syntax = PropertySyntax::DockerCompose;
     // What stands around a mistake may be a secret.
     options.with_snippet = false;
-    let mut config: Config =
-        serde_saphyr::from_str_with_options(text, options).map_err(|error| vec![problem(&error)])?;
+    let read = serde_saphyr::from_str_with_options(text, options);
+    let mut config: Config = read.map_err(|error| vec![as_it_stands(text, problem(&error))])?;
     config.contents = files::contents(&config.sinks);
     let problems = check::check(&config);
     if problems.is_empty() { Ok(config) } else { Err(problems) }
+}
+
+/// The same problem in the words of the file, where it is one without any variable too: of what variables were put into the reader shows
+/// nothing, since it may be a secret.
+fn as_it_stands(text: &str, told: Problem) -> Problem {
+    let mut options = Options::default();
+    options.with_snippet = false;
+    let read: Result<Config, Error> = serde_saphyr::from_str_with_options(text, options);
+    read.err().map(|error| problem(&error)).filter(|plain| plain.at == told.at).unwrap_or(told)
 }
 
 fn problem(error: &Error) -> Problem {

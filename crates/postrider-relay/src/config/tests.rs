@@ -79,6 +79,23 @@ fn a_missing_setting_a_wrong_value_and_a_missing_variable_are_named_with_their_l
 }
 
 #[test]
+fn what_is_wrong_beside_a_variable_is_named_as_it_stands_in_the_file() {
+    let around = |setting: &str| {
+        format!(
+            "sources:\n  shop: {{ url: shop.db, routes: [{{ event_type: a, sink: a }}], {setting} }}\nsinks: {{ a: {{ stdout: {{}} }} }}\n"
+        )
+    };
+    let problem = only_problem(&around("retenton: \"${PASSWORD}\""));
+    assert_eq!(problem.what, "there is no setting `retenton`");
+    assert_eq!(problem.hint.as_deref(), Some("did you mean `retention`?"));
+    let problem = only_problem(&format!("# ${{PASSWORD}}\n{}", around("prefix: \"${PASSWORD}\", lease: 15")));
+    assert!(problem.what.contains("500ms"), "{problem:?}");
+    // What a variable brings in is not shown.
+    let problem = only_problem(&around("lease: \"${PASSWORD}\""));
+    assert!(!format!("{problem:?}").contains("canary"), "{problem:?}");
+}
+
+#[test]
 fn a_route_to_a_sink_that_is_not_there_is_named_with_its_line() {
     let problem = only_problem(&SHOP.replace("OrderPlaced, sink: orders", "OrderPlaced, sink: order"));
     assert_eq!(problem.what, "there is no sink `order`");

@@ -1,6 +1,15 @@
 //! Logs: to stderr, as lines for people or as JSON.
 
-use tracing_subscriber::{EnvFilter, filter::ParseError};
+use std::io::{IsTerminal, Stderr, stderr};
+
+use tracing_subscriber::{
+    EnvFilter,
+    filter::ParseError,
+    fmt::{
+        SubscriberBuilder,
+        format::{DefaultFields, Format},
+    },
+};
 
 use crate::{
     LOG_VARIABLE,
@@ -14,9 +23,7 @@ const NO_PAYLOADS: [&str; 3] = ["lapin::returned_messages=off", "lapin::frames=o
 
 /// Begins to log as the configuration says; the environment has the last word on the level.
 pub(crate) fn start(log: &Log) -> Result<(), Failure> {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(wanted("`log.level`", &log.level)?)
-        .with_writer(std::io::stderr);
+    let builder = lines().with_env_filter(wanted("`log.level`", &log.level)?);
     let started = match log.format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().try_init(),
@@ -27,8 +34,20 @@ pub(crate) fn start(log: &Log) -> Result<(), Failure> {
 /// Begins to log for a command that reads no configuration for it.
 pub(crate) fn start_at(default: &str) -> Result<(), Failure> {
     let filter = wanted(LOG_VARIABLE, default)?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    lines().with_env_filter(filter).init();
     Ok(())
+}
+
+/// Lines to stderr, in colours where somebody looks at it. If nobody reads it any more, nothing is said of that: telling stderr would fail
+/// too, as a panic of whoever had something to log.
+fn lines() -> SubscriberBuilder<DefaultFields, Format, EnvFilter, fn() -> Stderr> {
+    let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && stderr().is_terminal();
+    let stderr: fn() -> Stderr = stderr;
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::default())
+        .with_writer(stderr)
+        .with_ansi(colours)
+        .log_internal_errors(false)
 }
 
 /// What the environment asks for, or else the default.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::place::{Folder, Receiver, Relay, eventually, insert, postrider, said};
+use crate::place::{Folder, PATIENCE, Receiver, Relay, eventually, insert, postrider, said};
 
 /// Orders go to one receiver and bills to another.
 fn config(folder: &Folder, orders: &Receiver, bills: &Receiver, more: &str) -> PathBuf {
@@ -81,4 +81,25 @@ async fn a_run_that_waits_for_others_ends_when_its_time_is_up_or_it_is_asked_to(
     assert_eq!(asked.ended(), 1, "{:?}", asked.log);
     bills.answers(200);
     eventually("the other delivers", async || bills.payloads() == [json!(1)]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_nobody_reads_holds_nothing_up() {
+    let (folder, orders, bills) = (Folder::new(), Receiver::start().await, Receiver::start().await);
+    let mut database = folder.database().await;
+    insert(&mut database, "Order", "Order:1", "1").await;
+    insert(&mut database, "Bill", "Bill:1", "2").await;
+    bills.answers(503);
+    let file = config(&folder, &orders, &bills, "");
+    let mut relay = tokio::process::Command::new(env!("CARGO_BIN_EXE_postrider"));
+    relay
+        .args(["run", "--once", "--config"])
+        .arg(file)
+        .stderr(std::process::Stdio::piped())
+        .kill_on_drop(true);
+    let mut relay = relay.spawn().unwrap();
+    drop(relay.stderr.take());
+    let ended = tokio::time::timeout(PATIENCE, relay.wait()).await;
+    assert_eq!(ended.expect("it ends").unwrap().code(), Some(1));
+    assert_eq!(orders.payloads(), [json!(1)]);
 }

@@ -22,7 +22,7 @@ use serde_json::Value;
 use sqlx::{ConnectOptions, SqliteConnection, sqlite::SqliteConnectOptions};
 
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A folder that is gone when the test is over.
 pub(crate) struct Folder(PathBuf);
