@@ -266,6 +266,10 @@ pub(super) struct Entry {
     pub(super) left: BTreeSet<u64>,
     /// Up to where the lanes' own claims have met everything.
     pub(super) met: BTreeMap<Lane, Seq>,
+    /// What was let go, as far as a walk meets it.
+    pub(super) again: BTreeSet<Seq>,
+    /// What of it is none of the walk's business.
+    pub(super) others: Vec<(Lane, Seq)>,
 }
 
 impl Entry {
@@ -282,9 +286,11 @@ impl Entry {
         if let Some(only) = self.only {
             let listed = slot == only || resumed || key.is_some_and(|key| behind.may_hold(only, key));
             if !listed {
-                // Somebody else's, or never met.
+                // Somebody else's, or never met, or let go.
+                let let_go = self.again.contains(&row.seq);
                 let met = self.met.get(&row.lane).is_some_and(|met| row.seq <= *met);
-                self.left.extend(key.filter(|_| !met));
+                self.left.extend(key.filter(|_| let_go || !met));
+                self.others.extend(let_go.then_some((row.lane, row.seq)));
                 return false;
             }
         }
@@ -352,6 +358,8 @@ mod tests {
             refused: Places::new(),
             left: BTreeSet::new(),
             met: [(0, 100)].into(),
+            again: BTreeSet::new(),
+            others: Vec::new(),
         }
     }
 
@@ -459,6 +467,18 @@ mod tests {
         let mut second = entry([9, 9, 9], Some(2));
         assert!(!second.admits(&mut behind, 1, &row(4, Some("a")), true), "not on its account");
         assert!(!second.admits(&mut behind, 2, &row(5, Some("a")), true));
+    }
+
+    #[test]
+    fn what_was_let_go_and_is_of_another_slot_goes_back_and_is_not_overtaken() {
+        let mut behind = Behind::default();
+        behind.pass(1, &row(7, Some("x")), Some(hash::of_key("x")));
+        let mut walk = entry([9, 9, 9], Some(1));
+        walk.again = [4, 5].into();
+        assert!(walk.admits(&mut behind, 1, &row(4, Some("a")), true), "of the slot that is walked");
+        assert!(!walk.admits(&mut behind, 2, &row(5, Some("b")), true));
+        assert!(!walk.admits(&mut behind, 1, &row(8, Some("b")), true), "it would overtake");
+        assert_eq!(walk.others, [(0, 5)]);
     }
 
     #[test]
