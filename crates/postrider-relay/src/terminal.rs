@@ -50,7 +50,7 @@ impl Terminal {
         let tty = if self.json { stderr().is_terminal() } else { stdout().is_terminal() };
         let colour = match verdict {
             Verdict::Good => 32,
-            Verdict::Bad => 31,
+            Verdict::Bad | Verdict::Unreachable => 31,
         };
         if wanted && tty { format!("\x1b[1;{colour}m{sentence}\x1b[0m") } else { sentence.to_owned() }
     }

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// The configuration
     #[arg(short, long, default_value = "postrider.yaml", value_name = "FILE")]
     config: PathBuf,
-    /// Try every source and sink, and say which promises hold
+    /// Try every source and sink, and say which promises hold; the exit status is 3 if one does not answer as it should
     #[arg(long)]
     connect: bool,
     /// Print the documentation of all settings, and check nothing
@@ -79,7 +79,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         for (kind, name, ok, answer, promises) in &parts {
             found.add_row([*kind, name, answer, promises]);
             if !ok {
-                verdict = Verdict::Bad;
+                verdict = Verdict::Unreachable;
             }
         }
         let list = parts.iter().map(|(kind, name, ok, answer, promises)| {
@@ -92,7 +92,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         verdict,
         match verdict {
             Verdict::Good => "The configuration is good.",
-            Verdict::Bad => {
+            Verdict::Bad | Verdict::Unreachable => {
                 "The configuration is good, and something that it names does not answer as it should."
             }
         },

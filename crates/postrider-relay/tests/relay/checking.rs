@@ -42,12 +42,14 @@ async fn what_the_configuration_comes_to_is_printed_without_secrets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sink_that_is_not_there_makes_the_verdict_bad() {
+async fn a_sink_that_is_not_there_could_not_be_reached_which_is_exit_status_3() {
     let folder = Folder::new();
     folder.database().await;
     let output =
         postrider(&["check", "--config", &shop(&folder, "http://127.0.0.1:1"), "--connect", "--json"]);
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["good"], false, "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,7 +116,7 @@ async fn tables_that_are_missing_and_not_to_be_made_are_not_well_and_weaker_prom
         (output.status.code().unwrap(), answer["connections"][0].clone())
     };
     let (status, source) = check("    migrate: false\n");
-    assert_eq!((status, &source["well"]), (1, &false.into()), "{source}");
+    assert_eq!((status, &source["well"]), (3, &false.into()), "{source}");
     let (status, source) = check("");
     assert_eq!((status, &source["promises"]), (0, &"all".into()), "they will be made: {source}");
     folder.database().await;
