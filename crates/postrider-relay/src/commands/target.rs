@@ -31,7 +31,8 @@ pub(crate) struct Target {
     #[arg(long, global = true, env = "POSTRIDER_URL", hide_env_values = true, value_name = "URL")]
     url: Option<String>,
     /// What the names of the tables at that URL begin with, where it is not postrider_
-    #[arg(long, global = true, value_name = "PREFIX", requires = "url")]
+    // A configuration that is named would excuse the URL that is missing, and say nothing of the prefix.
+    #[arg(long, global = true, value_name = "PREFIX", requires = "url", conflicts_with_all = ["config", "source"])]
     prefix: Option<String>,
 }
 

@@ -1,5 +1,5 @@
--- Postrider's tables, version 1. {p} stands for the prefix, {lanes} for the number of lanes, {bytes} for the collation that
--- compares as bytes: each of MySQL and MariaDB has one of its own, and reads only its own kind of comment.
+-- Postrider's tables, version 1, for MySQL and MariaDB, with {lanes} lanes.
+-- Texts compare as bytes: each of the two has a collation of its own for that, and takes the other's for a comment.
 -- Every statement can be repeated: a change of tables commits by itself, so a migration may have ended half-way.
 
 -- The first table that is made, and version 0 until the last one is: it tells our tables from foreign ones.

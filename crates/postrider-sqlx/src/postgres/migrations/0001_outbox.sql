@@ -1,4 +1,4 @@
--- Postrider's tables, version 1. {p} stands for the prefix, {n} for the number of lanes.
+-- Postrider's tables, version 1, for PostgreSQL, with {n} lanes.
 
 CREATE TABLE {p}meta (
     name  text COLLATE "C" PRIMARY KEY,

@@ -1,4 +1,4 @@
--- Postrider's tables, version 1. {p} stands for the prefix.
+-- Postrider's tables, version 1, for SQLite.
 
 -- Events that are not delivered. INSERT INTO {p}event (event_type, payload) VALUES (...) is enough, from any language.
 -- What a claim looks at comes before what it weighs, so that judging a row does not read its payload.
