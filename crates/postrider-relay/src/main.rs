@@ -39,7 +39,8 @@ const LOG_VARIABLE: &str = "POSTRIDER_LOG";
     version,
     after_help = "See it work:       postrider demo\n\
                   Begin to deliver:  postrider init, check --connect, run; each reads postrider.yaml, or --config FILE\n\
-                  Look after it:     postrider status, events --follow, why, dead; each has --json for programs\n\n\
+                  Look after it:     postrider status, events --follow, why, dead; each has --json for programs:\n                   \
+                  that alone on stdout, errors alone on stderr\n\n\
                   Exit status: 0 well; 1 it ran and the verdict is bad; 2 usage or configuration; 3 a \
                   database or a sink could not be reached or used.\nLogs go to stderr; POSTRIDER_LOG says which (error, warn, info, debug, or \
                   postrider_engine=debug)."

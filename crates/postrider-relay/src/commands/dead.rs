@@ -1,7 +1,6 @@
 //! `postrider dead`: dead letters, and what is to become of them.
 
 use clap::{Args as ClapArgs, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
 use postrider::{EventId, Store, store::DeadLetter};
 use serde_json::{Map, Value, json};
 
@@ -143,10 +142,7 @@ async fn change(
     let ids: Vec<EventId> = letters.into_iter().map(|letter| letter.id).collect();
     let missing = chosen.ids.iter().filter(|id| !ids.iter().any(|found| found.as_str() == id.as_str()));
     let missing: Vec<_> = missing.cloned().collect();
-    let progress = ProgressBar::new(ids.len() as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} {eta}") {
-        progress.set_style(style);
-    }
+    let progress = terminal.progress(ids.len() as u64);
     let mut changed = 0;
     for ids in ids.chunks(PAGE) {
         changed += match change {

@@ -64,6 +64,7 @@ async fn status_why_and_dead_speak_of_what_is_in_the_table() {
     let json = |args: &[&str]| -> Value {
         let output = postrider(&[args, &["--json", "--config", &file]].concat());
         assert!(output.status.success(), "{}", said(&output));
+        assert!(output.stderr.is_empty(), "{args:?} says nothing for people: {}", said(&output));
         serde_json::from_slice(&output.stdout).unwrap()
     };
     let status = json(&["status"]);
