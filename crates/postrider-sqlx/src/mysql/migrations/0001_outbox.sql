@@ -17,6 +17,7 @@ CREATE TABLE IF NOT EXISTS {p}event (
     status         TINYINT UNSIGNED  NOT NULL DEFAULT 0 CHECK (status IN (0, 2, 3)), -- 0 new, 2 waiting, 3 dead
     parked         TINYINT UNSIGNED  NOT NULL DEFAULT 0 CHECK (parked IN (0, 1)),
     attempts       INT UNSIGNED      NOT NULL DEFAULT 0,
+    -- When it is due; of a dead one, since when it is dead.
     available_at   DATETIME(6)       NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     created_at     DATETIME(6)       NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     occurred_at    DATETIME(6)       NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
