@@ -123,6 +123,11 @@ pub(crate) fn plain(text: &str) -> String {
     plain
 }
 
+/// So many of something: `1 event`, `2 events`.
+pub(crate) fn count(number: u64, one: &str) -> String {
+    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
+}
+
 /// An error, to stderr.
 pub(crate) fn complain(error: &impl Display) {
     let _ = writeln!(stderr(), "error: {error}");
@@ -130,6 +135,11 @@ pub(crate) fn complain(error: &impl Display) {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!([0, 1, 2].map(|n| super::count(n, "event")), ["0 events", "1 event", "2 events"]);
+    }
+
     #[test]
     fn text_of_others_moves_no_cursor() {
         assert_eq!(super::plain("a\u{1b}[31m\nü"), "a\\u{1b}[31m\\nü");

@@ -1,12 +1,15 @@
 //! `postrider check`: what is wrong with a configuration, what it comes to, and whether everything that it names is there.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use postrider::{EventId, Health, sink::error_chain};
+use postrider::{EventId, sink::error_chain};
 use serde_json::{Map, Value, json};
 
-use super::comes_to::ComesTo;
+use super::{
+    comes_to::ComesTo,
+    health::{ANSWER_TIMEOUT, Answer},
+};
 use crate::{
     Verdict,
     config::{self, Config, Problem},
@@ -15,9 +18,6 @@ use crate::{
     terminal::{Terminal, table},
     traces,
 };
-
-/// How long a source or a sink may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Say what is wrong with a configuration, and what it comes to.
 #[derive(ClapArgs)]
@@ -67,13 +67,9 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
             };
             parts.push(("source", plan.name.clone(), ok, answer, promises));
             for (name, sink) in plan.sinks.iter() {
-                let (ok, answer) = match tokio::time::timeout(ANSWER_TIMEOUT, sink.health()).await {
-                    Ok(Health::Up) => (true, "well".to_owned()),
-                    Ok(Health::Unknown) => (true, "cannot be asked without sending".to_owned()),
-                    Ok(Health::Down { error }) => (false, error),
-                    Err(_) => (false, format!("no answer in {ANSWER_TIMEOUT:?}")),
-                };
-                parts.push(("sink", name.to_owned(), ok, answer, String::new()));
+                let answer = Answer::of(sink).await;
+                let ok = answer.is_well().unwrap_or(true);
+                parts.push(("sink", name.to_owned(), ok, answer.told().to_owned(), String::new()));
             }
         }
         for (kind, name, ok, answer, promises) in &parts {

@@ -73,9 +73,21 @@ async fn status_why_and_dead_speak_of_what_is_in_the_table() {
     let letter = &dead["dead"][0];
     assert_eq!((&letter["key"], &letter["blocks"]), (&"Order:1".into(), &true.into()), "{dead}");
     let id = letter["id"].as_str().unwrap();
+    assert!(letter["died_at"].as_str() > letter["created_at"].as_str(), "{dead}");
+    for one in [["dead", "show", id].as_slice(), &["dead", "show", "--id", id]] {
+        assert_eq!(json(one)["id"], id);
+    }
     assert_eq!(json(&["why", "--id", id])["status"], "dead");
-    assert_eq!(json(&["why", "--key", "Order:1"])["reason"], "dead");
-    assert_eq!(json(&["dead", "discard", "--id", id])["would_discard"], 1);
+    let key = json(&["why", "--key", "Order:1"]);
+    assert_eq!((&key["reason"], &key["id"], &key["parked"]), (&"dead".into(), &id.into(), &1.into()));
+    let text = said(&postrider(&["why", "--key", "Order:1", "--config", &file]));
+    assert!(text.contains(&format!("waits for {id}, which is dead: ")), "{text}");
+    assert!(text.contains("; 1 event waits behind it"), "{text}");
+    for few in [["dead", "discard", id].as_slice(), &["dead", "discard", "--id", id]] {
+        assert_eq!(json(few)["would_discard"], 1);
+    }
+    let text = said(&postrider(&["dead", "discard", "--all", "--config", &file]));
+    assert!(text.contains("1 dead letter would be discarded"), "{text}");
     assert_eq!(json(&["dead", "redrive", "--id", id])["redriven"], 1);
     assert_eq!(json(&["status"])["shop"]["dead"], 0);
 }
