@@ -52,8 +52,7 @@ fn told(id: &str, status: &EventStatus, key: Option<&str>) -> String {
             format!("waits behind the head of its key{key}")
         }
         EventStatus::Waiting { attempts, available_at, error } => {
-            let error = error.as_ref().map(|error| format!("; the last time it was said: {}", plain(error)));
-            format!("waits until {available_at}{}{}", tried(attempts), error.unwrap_or_default())
+            format!("waits until {available_at}{}{}", tried(attempts), last(error.as_deref()))
         }
         EventStatus::Done { done_at } => format!("was delivered at {done_at}"),
         EventStatus::Dead { attempts, error } => {
@@ -61,6 +60,11 @@ fn told(id: &str, status: &EventStatus, key: Option<&str>) -> String {
         }
         other => format!("is in a state that this program does not know: {other:?}"),
     }
+}
+
+/// What an attempt said, if it said something.
+fn last(error: Option<&str>) -> String {
+    error.map(|error| format!("; the last time it was said: {}", plain(error))).unwrap_or_default()
 }
 
 /// What can be done about a dead event.
@@ -131,6 +135,10 @@ fn held(hold: &Hold, head: Option<&ListedEvent>) -> String {
     };
     let id = plain(head.id.as_str());
     let until = hold.until.map(|until| format!(" until {until}")).unwrap_or_default();
+    let last = match &head.status {
+        EventStatus::Waiting { error, .. } => last(error.as_deref()),
+        _ => String::new(),
+    };
     match hold.reason {
         HoldReason::Dead => {
             let EventStatus::Dead { error, .. } = &head.status else {
@@ -142,8 +150,8 @@ fn held(hold: &Hold, head: Option<&ListedEvent>) -> String {
                 remedy(head.id.as_str())
             )
         }
-        HoldReason::Deferred => format!("waits for {id}, which was put off{until}; {behind}"),
-        _ => format!("waits for {id}, which failed and waits{until} to be tried again; {behind}"),
+        HoldReason::Deferred => format!("waits for {id}, which was put off{until}{last}; {behind}"),
+        _ => format!("waits for {id}, which failed and waits{until} to be tried again{last}; {behind}"),
     }
 }
 
@@ -207,8 +215,14 @@ mod tests {
         let told = "Order:1 waits for e-1, which is dead: never; 12 events wait behind it\n  hint: `postrider dead redrive --id e-1`";
         assert!(story.sentence.starts_with(told), "{}", story.sentence);
         assert_eq!((&story.answer["parked"], &story.answer["id"]), (&json!(12), &json!("e-1")));
-        let retry = of_key("Order:1", Some(&hold(HoldReason::Retry, 1)), Some(&dead));
-        assert!(retry.sentence.ends_with("; 1 event waits behind it"), "{}", retry.sentence);
+        let waiting = EventStatus::Waiting {
+            attempts: 1,
+            available_at: Timestamp::EPOCH,
+            error: Some("no".to_owned()),
+        };
+        let retry = of_key("Order:1", Some(&hold(HoldReason::Retry, 1)), Some(&event(waiting)));
+        let told = "to be tried again; the last time it was said: no; 1 event waits behind it";
+        assert!(retry.sentence.ends_with(told), "{}", retry.sentence);
     }
 
     #[test]

@@ -204,10 +204,10 @@ impl<'a> Way<'a> {
             Err(failure) => Answer::NotWell(failure.to_string()),
         };
         terminal.say(match &answer {
-            Answer::Well => format!("  sink `{name}` answered its health check just now: it is well"),
+            Answer::Well => format!("  sink `{name}` passed its health check just now"),
             Answer::CannotBeAsked => format!("  sink `{name}` cannot be asked how it is without sending"),
             Answer::NotWell(error) => {
-                format!("  sink `{name}` did not answer its health check just now: {}", plain(error))
+                format!("  sink `{name}` did not pass its health check just now: {}", plain(error))
             }
         });
         json!({ "name": name, "well": answer.is_well(), "answer": answer.told() })

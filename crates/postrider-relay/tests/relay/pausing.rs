@@ -64,7 +64,7 @@ async fn what_an_operator_pauses_waits_at_a_relay_that_runs_and_after_its_restar
     assert!(text.contains(&format!("{id} waits for its first attempt\n")), "{text}");
     assert!(text.contains("  type OrderPlaced, key Order:1, to sink `orders`\n"), "{text}");
     assert!(text.contains("  waits: the sink orders is paused since 2"), "{text}");
-    assert!(text.contains("  sink `orders` answered its health check"), "{text}");
+    assert!(text.contains("  sink `orders` passed its health check"), "{text}");
     // Without a configuration nobody knows where it goes.
     let url = folder.path("shop.db").display().to_string();
     let why = asked(&["why", "--id", id, "--url", &url, "--json"]);
@@ -148,7 +148,7 @@ async fn why_names_a_sink_that_does_not_answer_a_route_that_is_switched_off_and_
     let file = folder.write("relay.yaml", &text);
     let file = file.to_str().unwrap();
     for (key, told) in [
-        ("OrderPlaced", "  sink `orders` did not answer its health check just now: "),
+        ("OrderPlaced", "  sink `orders` did not pass its health check just now: "),
         ("InvoicePaid", "  waits: its route is switched off in the configuration"),
         ("Noted", "no route takes it: it goes dead when its turn comes"),
     ] {
