@@ -190,7 +190,11 @@ impl Producer {
     /// Whether a broker answers, asked anew, and what it says is wrong with one of these topics. Blocks.
     pub(crate) fn ask(&self, topics: &[String], limit: Duration) -> Result<Option<String>, String> {
         let Some(inner) = self.inner() else { return Err("the producer has ended".to_owned()) };
-        let ask = |topic| inner.client().fetch_metadata(topic, limit).map_err(|error| error.to_string());
+        let until = Instant::now() + limit;
+        let ask = |topic| {
+            let left = until.saturating_duration_since(Instant::now());
+            inner.client().fetch_metadata(topic, left).map_err(|error| error.to_string())
+        };
         if topics.is_empty() {
             ask(None)?;
         }

@@ -5,7 +5,11 @@ use postrider::store::{Pause, Subject};
 use serde_json::{Map, Value, json};
 
 use super::target::{Outbox, Target};
-use crate::{Verdict, failure::Failure, terminal::Terminal};
+use crate::{
+    Verdict,
+    failure::Failure,
+    terminal::{Terminal, plain},
+};
 
 /// Let a type, a key, a sink or a whole source wait, on every instance, until it is resumed.
 #[derive(ClapArgs)]
@@ -115,8 +119,8 @@ fn answer(outbox: &Outbox, fields: [(&str, Value); 2]) -> Map<String, Value> {
 
 /// A pause, for people.
 pub(super) fn sentence(pause: &Pause) -> String {
-    let reason = if pause.reason.is_empty() { String::new() } else { format!(" ({})", pause.reason) };
-    format!("{} is paused since {}{reason}", pause.subject, pause.since)
+    let reason = if pause.reason.is_empty() { String::new() } else { format!(" ({})", plain(&pause.reason)) };
+    format!("{} is paused since {}{reason}", plain(&pause.subject.to_string()), pause.since)
 }
 
 /// What is known of an event that waits.

@@ -49,7 +49,7 @@ fn told(shape: &Shape) -> [String; 2] {
     match shape.profile.statuses {
         Some(_) => [Field::Attempts, Field::Error].map(|field| shape.text(field)),
         None => ["attempts", "error"].map(|column| {
-            let (dead, id) = (shape.ours("dead"), shape.text(Field::Id));
+            let (dead, id) = (shape.ours("dead"), shape.their_id());
             shape.kind.text(&format!(
                 "(SELECT MAX(d.{column}) FROM {dead} d WHERE d.event_id = {id} AND d.source = {})",
                 shape.source_literal()
@@ -75,9 +75,10 @@ pub(super) async fn dead(
     let died = match shape.profile.statuses {
         Some(_) => shape.kind.text("NULL"),
         None => format!(
-            "(SELECT {} FROM {} d WHERE d.event_id = {id} AND d.source = {})",
+            "(SELECT {} FROM {} d WHERE d.event_id = {} AND d.source = {})",
             shape.kind.micros("MAX(d.dead_at)"),
             shape.ours("dead"),
+            shape.their_id(),
             shape.source_literal()
         ),
     };

@@ -91,6 +91,11 @@ impl Shape {
         self.kind.text(&self.column(field))
     }
 
+    /// The id of a row of theirs, where a table of ours is read too: that may have a column of the same name.
+    pub(super) fn their_id(&self) -> String {
+        self.kind.text(&format!("{}.{}", self.table(), self.column(Field::Id)))
+    }
+
     pub(super) fn sql(&self, text: impl Into<String>) -> Sql {
         Sql::new(self.kind, text)
     }
@@ -123,7 +128,7 @@ impl Shape {
             }
             None => {
                 let dead = self.ours("dead");
-                let id = self.text(Field::Id);
+                let id = self.their_id();
                 sql.push(&format!(
                     "NOT EXISTS (SELECT 1 FROM {dead} d WHERE d.event_id = {id} AND d.source = "
                 ))

@@ -1,14 +1,18 @@
 //! Admission: rows that are not wanted are passed over, lie where they lay, and are found by whoever goes back.
 
+use std::time::Instant;
+
 use postrider_core::{
-    Event, GLOBAL_AGGREGATE,
-    store::{ClaimedEvent, EventStatus, Glance, Seq},
+    Event, GLOBAL_AGGREGATE, Timestamp,
+    store::{ClaimedEvent, EventStatus, Glance, Position, Seq},
+    tx::OnDuplicate,
 };
 
 use super::{
     Checked, Failure, StoreHarness,
+    atomicity::LATE_MAX,
     gate::Gate,
-    scene::{BACKOFF, PAST_BACKOFF, Scene, claimed_ids, dead, ids, keyed, retry, unkeyed},
+    scene::{BACKOFF, PAST_BACKOFF, Scene, claimed_ids, dead, ids, keyed, retry, sorted, unkeyed},
 };
 
 const PLENTY: usize = 1 << 30;
@@ -290,6 +294,77 @@ pub async fn what_was_unparked_comes_to_a_walk_though_more_is_parked_behind_it<H
     let mut left = ids(&parked).split_off(unparked.len());
     left.extend(ids(&[newest]));
     assert_eq!(scene.drain().await?, left);
+    Ok(())
+}
+
+/// Nothing comes back from parking to a claim that begins where nothing was met on the way: it is not asked about, and stays parked.
+pub async fn nothing_comes_back_from_parking_to_a_walk<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    if !(scene.keeps().dead_heads) {
+        return Ok(());
+    }
+    let parked: [_; 5] = returning(&mut scene).await?;
+    let (own, gate) = (scene.owner.positions(), Gate::new(nothing));
+    let beyond = Position::at(1 << 40, Timestamp::EPOCH, 0);
+    scene.owner.admit(Some(gate.clone()));
+    scene.owner.go_back(own.keys().map(|lane| (*lane, beyond)).collect());
+    scene.owner.look_up_to(1 << 41);
+    assert!(scene.claim().await?.events.is_empty());
+    assert!(gate.asked().is_empty());
+    for event in &parked {
+        scene.assert_parked(event).await?;
+    }
+    scene.owner.admit(None);
+    scene.owner.go_back(own);
+    scene.owner.look_up_to(Seq::MAX);
+    assert_eq!(scene.drain().await?, ids(&parked));
+    Ok(())
+}
+
+/// A walk that meets what committed late and does not want it leaves it to the next claim of the lanes' own positions.
+pub async fn what_committed_late_is_found_though_a_walk_met_it<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    if !scene.store.features().late_commits {
+        return Ok(());
+    }
+    let (late, early) = (unkeyed(5)?, unkeyed(5)?);
+    let mut tx = scene.harness.begin().await?;
+    scene.harness.insert(&mut tx, &late, OnDuplicate::Fail).await?;
+    scene.harness.write(&early).await?;
+    let first = scene.claim().await?;
+    assert_eq!(claimed_ids(&first.events).len(), early.len());
+    scene.done(&first.events).await?;
+    scene.harness.commit(tx).await?;
+
+    let (own, gate) = (scene.owner.positions(), Gate::new(nothing));
+    scene.owner.admit(Some(gate.clone()));
+    scene.owner.go_back(Default::default());
+    scene.owner.look_up_to(1 << 41);
+    assert!(scene.claim().await?.events.is_empty());
+    assert_eq!(gate.asked().len(), late.len());
+    scene.owner.admit(None);
+    scene.owner.go_back(own);
+    scene.owner.look_up_to(Seq::MAX);
+    let (mut met, began) = (Vec::new(), Instant::now());
+    while met.len() < late.len() && began.elapsed() < LATE_MAX {
+        met.extend(claimed_ids(&scene.claim().await?.events));
+    }
+    assert_eq!(sorted(met), ids(&late));
+    Ok(())
+}
+
+/// What was given back and lies where a walk goes by is asked about once.
+pub async fn a_given_back_row_is_asked_about_once_by_a_walk<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    scene.keyed::<3>("k").await?;
+    let claimed: [_; 3] = scene.claim_exactly().await?;
+    let gate = Gate::new(|_| true);
+    scene.owner.admit(Some(gate.clone()));
+    scene.owner.give_back(&claimed.each_ref());
+    scene.owner.go_back(Default::default());
+    scene.owner.look_up_to(1 << 41);
+    assert_eq!(seqs(&scene.claim().await?.events), seqs(&claimed));
+    assert_eq!(gate.asked_seqs(), seqs(&claimed));
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use super::{
 };
 
 /// How long a store may take to find what committed late, while nothing else is written.
-const LATE_MAX: Duration = Duration::from_secs(60);
+pub(super) const LATE_MAX: Duration = Duration::from_secs(60);
 
 /// Keys that together fall into every lane of an outbox, or nearly.
 const OTHERS: usize = 400;

@@ -67,6 +67,9 @@ macro_rules! delivery_conformance {
                 a_returning_row_that_is_not_wanted_is_unparked
                 all_returning_rows_that_are_not_wanted_are_unparked
                 what_was_unparked_comes_to_a_walk_though_more_is_parked_behind_it
+                nothing_comes_back_from_parking_to_a_walk
+                what_committed_late_is_found_though_a_walk_met_it
+                a_given_back_row_is_asked_about_once_by_a_walk
                 a_returning_row_that_waited_waits_again
                 a_given_back_row_that_is_not_wanted_is_not_kept
                 a_given_back_row_that_waits_is_asked_about_once

@@ -161,7 +161,9 @@ impl Claiming<'_> {
             false => Waiting { ended: true, ..Waiting::default() },
         };
         let mut lists = Lists { again, fresh, waiting, returning, back };
-        if lanes.iter().any(|lane| lane.to < Seq::MAX) {
+        // What is looked at once more may lie where a walk goes by.
+        lists.fresh.met.retain(|met| !already.contains(&met.row.seq));
+        if walks(lanes) {
             let Lists { again, fresh, waiting, returning, .. } = &mut lists;
             let met = again.iter_mut().chain(&mut fresh.met).chain(&mut waiting.met);
             met.for_each(|met| returning.let_out(met));
@@ -282,14 +284,10 @@ impl Claiming<'_> {
         let turned = met().filter(|met| met.verdict == Verdict::Turn).map(|met| met.row.available_at);
         claimed.next_due = turned.chain(waiting.next_due).min().map(|due| due.since(gate.now));
 
-        // Rows that wait are left out: nobody looks back for them.
-        let met = again
-            .iter()
-            .chain(&again_left)
-            .chain(&fresh_met)
-            .chain(&returned)
-            .map(|met| (met.row.lane, met.row.seq))
-            .collect();
+        // Rows that wait are left out: nobody looks back for them. And a walk up to a place leaves to the lanes' own claims what committed late.
+        let met = again.iter().chain(&again_left).chain(&fresh_met).chain(&returned);
+        let met = met.filter(|met| met.is_candidate() || !walks(lanes));
+        let met = met.map(|met| (met.row.lane, met.row.seq)).collect();
         let lists = [again, fresh_met, waiting.met, returned];
         let events = lists.into_iter().flatten().filter(Met::is_candidate).collect();
         Chosen { events, findings, met, back }
@@ -307,6 +305,11 @@ struct Chosen {
 
 fn is_ours(lanes: &[&LaneClaim], lane: Lane) -> bool {
     lanes.iter().any(|ours| ours.lease.lane == lane)
+}
+
+/// Whether the claim reads up to a place that others have come to.
+fn walks(lanes: &[&LaneClaim]) -> bool {
+    lanes.iter().any(|lane| lane.to < Seq::MAX)
 }
 
 /// The furthest place that any lane is to be read to.

@@ -55,12 +55,8 @@ pub(super) async fn read(
     candidates_max: usize,
 ) -> sqlx::Result<Returning> {
     let lanes: Vec<Lane> = claims.iter().map(|claim| claim.lease.lane).collect();
-    let met_of = |lane: Lane| {
-        claims
-            .iter()
-            .find(|claim| claim.lease.lane == lane)
-            .map_or(0, |claim| claim.from.met.max(claim.from.seq))
-    };
+    let met_of =
+        |lane: Lane| claims.iter().find(|claim| claim.lease.lane == lane).map_or(0, |claim| claim.from.met);
     let mut keys = reader.returning(conn, &lanes, KEYS_MAX + 1).await?;
     let more_keys = keys.len() > KEYS_MAX;
     keys.truncate(KEYS_MAX);
