@@ -87,7 +87,7 @@ impl Own {
 
 const LOOK: &str = "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{9,9}', '{NULL,NULL}', '{0,0}', '{}', '{}', 500, 499, 16, 1000, '{0,0}', NULL, '{}')";
 const QUICK: &str =
-    "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{0,0}', 500, 500, '{}', 1000, NULL, '{}', 0, '{}', true)";
+    "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{0,0}', 500, 500, '{}', 1000, NULL, '{}', 0, '{}', true, 0)";
 
 #[tokio::test]
 async fn claims_follow_an_index_where_the_statistics_are_those_of_an_empty_table() {

@@ -107,6 +107,8 @@ pub(super) async fn look(
     let (behind_cursors, beyond) =
         claim.in_flight.split_at(claim.in_flight.partition_point(|seq| *seq <= untouched));
     let below = behind_cursors.partition_point(|seq| *seq <= lowest);
+    let behind_front = cursors.iter().filter(|cursor| cursor.begins < cursor.front);
+    let first_behind = behind_front.map(|cursor| cursor.begins).min().unwrap_or_default();
     let mut rows = with_tokens(sql, cursors.iter().map(|cursor| cursor.lane.lease))
         .bind(cursors.iter().map(|cursor| integer(cursor.begins)).collect::<Vec<_>>())
         .bind(cursors.iter().map(|cursor| integer(cursor.front)).collect::<Vec<_>>())
@@ -119,6 +121,7 @@ pub(super) async fn look(
         .bind(integer(untouched))
         .bind(numbers(beyond))
         .bind(sought)
+        .bind(integer(first_behind))
         .fetch(conn);
     let Some(gate) = rows.try_next().await? else { return Ok(None) };
 
