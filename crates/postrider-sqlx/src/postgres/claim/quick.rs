@@ -101,8 +101,9 @@ pub(super) async fn look(
     let Reach { ceiling, untouched, sought, limits } = reach;
     let ends = ceiling.unwrap_or(Seq::MAX);
     let untouched = untouched.unwrap_or(ends).min(ends);
-    // Below all cursors nothing is read, so what is in flight there need not be said. What was claimed does not lie beyond them.
-    let lowest = cursors.iter().map(|cursor| cursor.begins).min().unwrap_or_default();
+    // Where nothing is read, what is in flight need not be said: below all cursors, and behind the untouched if no lane is sought there. What
+    // was claimed does not lie beyond.
+    let lowest = cursors.iter().map(|cursor| cursor.begins).min().filter(|_| sought).unwrap_or(untouched);
     let numbers = |seqs: &[Seq]| seqs.iter().map(|seq| integer(*seq)).collect::<Vec<i64>>();
     let (behind_cursors, beyond) =
         claim.in_flight.split_at(claim.in_flight.partition_point(|seq| *seq <= untouched));

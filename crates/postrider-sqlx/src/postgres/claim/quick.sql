@@ -2,7 +2,7 @@
 -- an event e.
 --
 -- $1 lanes, $2 epochs, $3 nonces, $4 where each lane's read begins, $5 where its forward read stands, $6 up to where all lanes are read,
--- $7 most rows of a lane, $8 what is in flight, $9 the most bytes of an event that is read at once, $10 the snapshot of the last look behind
+-- $7 most rows of a lane, $8 what is in flight behind $12, $9 the most bytes of an event that is read at once, $10 the snapshot of the last look behind
 -- the forward read, or null, $11 the transactions in which claims have written since, $12 from where all lanes are read by number, $13 what
 -- is in flight beyond it, $14 whether the lanes are read behind it, $15 from where the first lane is that has something behind its forward read.
 --
@@ -57,7 +57,7 @@ SELECT 0 AS kind, NULL::integer AS lane, clock.xmin AS seq, NULL::smallint AS st
        EXISTS (SELECT 1
                FROM lane CROSS JOIN LATERAL (
                    SELECT 1 FROM {p}event AS e
-                   WHERE e.lane = lane.lane AND e.status = 0 AND NOT e.parked AND e.seq > $6::bigint AND {not_in_flight}
+                   WHERE e.lane = lane.lane AND e.status = 0 AND NOT e.parked AND e.seq > $6::bigint AND {not_in_flight_beyond}
                    ORDER BY e.seq LIMIT 1) AS e) AS read,
        NULL::integer AS attempts, NULL AS event_id, NULL AS aggregate_id, NULL AS ordering_key, NULL AS tenant_id, NULL AS content_type,
        gate.due_at AS occurred_at, NULL::integer AS headers_size, NULL::integer AS payload_size, NULL AS headers, NULL AS payload,
