@@ -72,9 +72,10 @@ pub trait Metrics: Send + Sync + 'static {
     fn recovered(&self, events: u64) {
         let _ = events;
     }
-    /// A sink's breaker opened or closed.
-    fn breaker(&self, open: bool) {
-        let _ = open;
+    /// The breaker of a receiver opened or closed. The receiver is told by the [names](crate::Sink::name) of its sinks, and by an empty
+    /// text if they have none.
+    fn breaker(&self, receiver: &str, open: bool) {
+        let _ = (receiver, open);
     }
 }
 
@@ -251,7 +252,7 @@ impl Metrics for Recording {
     fn purged(&self, rows: u64) {
         self.purged.fetch_add(rows, Relaxed);
     }
-    fn breaker(&self, open: bool) {
+    fn breaker(&self, _receiver: &str, open: bool) {
         self.breaker_opened.fetch_add(u64::from(open), Relaxed);
     }
 }

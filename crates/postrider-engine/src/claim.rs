@@ -171,10 +171,12 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     };
     // Between two looks at backlogs the lanes' own positions have their turn, and the other way round.
     let more_elsewhere = taken > 0 && shared.settings.poller && lock(&shared.buffer).is_behind();
-    let pause = if (more && (taken > 0 || got_on)) || more_elsewhere { Duration::ZERO } else { pace.pause };
+    // What was let go is for the lanes' own claims to bring, which may have had to wait for this one.
+    let backlog = underway.plan.is_backlog();
+    let at_once = (more && (taken > 0 || got_on)) || more_elsewhere || (backlog && again);
+    let pause = if at_once { Duration::ZERO } else { pace.pause };
     let gathers = taken > 0 && !more && !again && !pause.is_zero();
     let not_before = gathers.then(|| started + GATHER);
-    let backlog = underway.plan.is_backlog();
     Ok(Brought { taken, more: more || again || taken > 0, backlog, pause, not_before })
 }
 

@@ -348,10 +348,16 @@ impl RouteTable {
         self.sinks.get(receiver)
     }
 
-    /// A receiver for people to read: the names of its sinks, as far as they have any.
+    /// The names of a receiver's sinks, as far as they have any.
+    pub(crate) fn names(&self, receiver: Option<ReceiverId>) -> String {
+        receiver.and_then(|id| self.names.get(id)).map(|names| names.join(", ")).unwrap_or_default()
+    }
+
+    /// The same for people to read.
     pub(crate) fn told(&self, receiver: Option<ReceiverId>) -> String {
-        let names = receiver.and_then(|id| self.names.get(id)).filter(|names| !names.is_empty());
-        names.map_or_else(|| "without a name".to_owned(), |names| names.join(", "))
+        Some(self.names(receiver))
+            .filter(|names| !names.is_empty())
+            .unwrap_or_else(|| "without a name".to_owned())
     }
 
     /// The receivers that have a sink of this name.

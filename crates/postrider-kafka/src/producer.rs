@@ -18,6 +18,7 @@ use rdkafka::{
     config::{FromClientConfigAndContext, RDKafkaLogLevel},
     error::KafkaError,
     message::DeliveryResult,
+    metadata::MetadataTopic,
     producer::{BaseRecord, Producer as _, ProducerContext, PurgeConfig, ThreadedProducer},
     types::RDKafkaErrorCode as Code,
 };
@@ -34,6 +35,9 @@ use crate::{
 
 /// How long librdkafka is asked at a time whether a broker has answered.
 const ASK_FOR: Duration = Duration::from_millis(50);
+
+/// How long a topic may take that a broker makes when it is asked for it.
+const TOPIC_MADE_MAX: Duration = Duration::from_secs(1);
 
 /// The records of one send, and what is known of them.
 #[derive(Debug)]
@@ -183,10 +187,34 @@ impl Producer {
         }
     }
 
-    /// Whether a broker answers, asked anew. Blocks.
-    pub(crate) fn ask(&self, topic: Option<&str>, limit: Duration) -> Result<(), String> {
+    /// Whether a broker answers, asked anew, and what it says is wrong with one of these topics. Blocks.
+    pub(crate) fn ask(&self, topics: &[String], limit: Duration) -> Result<Option<String>, String> {
         let Some(inner) = self.inner() else { return Err("the producer has ended".to_owned()) };
-        inner.client().fetch_metadata(topic, limit).map(|_| ()).map_err(|error| error.to_string())
+        let ask = |topic| inner.client().fetch_metadata(topic, limit).map_err(|error| error.to_string());
+        if topics.is_empty() {
+            ask(None)?;
+        }
+        let made_by = Instant::now() + TOPIC_MADE_MAX;
+        for topic in topics {
+            loop {
+                let metadata = ask(Some(topic.as_str()))?;
+                let told = metadata.topics().iter().find(|told| told.name() == topic);
+                let Some(error) = told.and_then(MetadataTopic::error).map(Code::from) else { break };
+                // A broker that makes topics by itself says so of one that it has begun to make.
+                let begun = matches!(error, Code::UnknownTopicOrPartition | Code::LeaderNotAvailable);
+                if begun && Instant::now() < made_by {
+                    thread::sleep(ASK_FOR);
+                    continue;
+                }
+                return Ok(Some(match error {
+                    Code::UnknownTopicOrPartition | Code::UnknownTopic => {
+                        format!("topic `{topic}` does not exist")
+                    }
+                    error => format!("topic `{topic}`: {error}"),
+                }));
+            }
+        }
+        Ok(None)
     }
 }
 

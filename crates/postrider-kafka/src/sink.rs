@@ -1,6 +1,6 @@
 //! Batches through one producer.
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeSet, fmt, time::Duration};
 
 use postrider_core::{BatchOrder, BoxFuture, ConfigError, Delivery, Health, Outcome, Sink, SinkTraits};
 use postrider_net::{Link, Linked};
@@ -149,13 +149,14 @@ impl KafkaSink {
     async fn ask(&self) -> Result<(), String> {
         let producer = self.link.get().await?;
         let asked: Linked<Producer> = producer.clone();
-        let topic = self.config.topic.fixed().next().map(str::to_owned);
-        let asking = tokio::task::spawn_blocking(move || asked.ask(topic.as_deref(), HEALTH_MAX));
+        let topics: BTreeSet<String> = self.config.topic.fixed().map(str::to_owned).collect();
+        let topics: Vec<String> = topics.into_iter().collect();
+        let asking = tokio::task::spawn_blocking(move || asked.ask(&topics, HEALTH_MAX));
         let answer = asking.await.unwrap_or_else(|error| Err(error.to_string()));
         if answer.is_err() {
             self.link.forget(&producer);
         }
-        answer
+        answer?.map_or(Ok(()), Err)
     }
 }
 
@@ -173,7 +174,8 @@ impl Sink for KafkaSink {
         Box::pin(self.send_batch(batch))
     }
 
-    /// Asks a broker for the metadata of a topic.
+    /// Asks a broker for the metadata of the topics. One that does not exist is not well, unless the broker makes it; which topics there
+    /// are of those that an event names is not known before it comes.
     fn health(&self) -> BoxFuture<'_, Health> {
         Box::pin(async { self.ask().await.map_or_else(|error| Health::Down { error }, |()| Health::Up) })
     }

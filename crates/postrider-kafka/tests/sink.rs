@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, io, time::Duration};
 
 use postrider_core::{
     Delivery, Event, EventBuilder, Health, Outcome, Sink, Source,
-    format::{CloudEvents, Format},
+    format::{CloudEvents, Destination, Format},
     rng::Rng,
 };
 use postrider_kafka::{KafkaConfig, KafkaSink};
@@ -139,6 +139,20 @@ async fn health_follows_the_brokers_down_and_up_again() -> Checked {
     assert!(matches!(sink.health().await, Health::Down { error } if !error.is_empty()));
     line.admit();
     assert_eq!(sink.health().await, Health::Up);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_topic_that_does_not_exist_is_not_well_unless_the_event_names_it() -> Checked {
+    let (topic, missing) = (Topic::new(&[]).await?, fresh_name());
+    let with = |other: &str| -> Result<KafkaSink, Failure> {
+        let both = Destination::new(&topic.name)?.for_type("Other", other)?;
+        Ok(KafkaSink::new(config(&topic.name)?.topic(both))?)
+    };
+    let error = format!("topic `{missing}` does not exist");
+    assert_eq!(with(&missing)?.health().await, Health::Down { error });
+    assert_eq!(with("{event_type}")?.health().await, Health::Up);
+    assert_eq!(KafkaSink::new(config("{event_type}")?)?.health().await, Health::Up);
     Ok(())
 }
 

@@ -39,9 +39,10 @@ const LOG_VARIABLE: &str = "POSTRIDER_LOG";
     version,
     after_help = "See it work:       postrider demo\n\
                   Begin to deliver:  postrider init, check --connect, run; each reads postrider.yaml, or --config FILE\n\
-                  Look after it:     postrider status, events --follow, why, dead; each has --json for programs\n\n\
-                  Exit status: 0 well; 1 it ran and the verdict is bad; 2 usage or configuration; 3 something could \
-                  not be reached.\nLogs go to stderr; POSTRIDER_LOG says which (error, warn, info, debug, or \
+                  Look after it:     postrider status, events --follow, why, dead; each has --json for programs:\n                   \
+                  that alone on stdout, errors alone on stderr\n\n\
+                  Exit status: 0 well; 1 it ran and the verdict is bad; 2 usage or configuration; 3 a \
+                  database or a sink could not be reached or used.\nLogs go to stderr; POSTRIDER_LOG says which (error, warn, info, debug, or \
                   postrider_engine=debug)."
 )]
 struct CommandLine {
@@ -70,6 +71,8 @@ enum Command {
 pub(crate) enum Verdict {
     Good,
     Bad,
+    /// Something that it had to ask does not answer as it should.
+    Unreachable,
 }
 
 fn main() -> ExitCode {
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
     match run(command) {
         Ok(Verdict::Good) => ExitCode::SUCCESS,
         Ok(Verdict::Bad) => ExitCode::from(1),
+        Ok(Verdict::Unreachable) => ExitCode::from(3),
         Err(failure) => {
             terminal::complain(&failure);
             failure.exit_code()

@@ -6,11 +6,12 @@ use std::{
 };
 
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 
 use crate::Verdict;
 
-/// Two streams: people read stdout, unless `--json` gives that to a program; then they read stderr.
+/// Whom a command speaks to: people, or with `--json` a program. Then nothing is said for people: errors alone go to stderr.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terminal {
     json: bool,
@@ -23,7 +24,9 @@ impl Terminal {
 
     /// A line or more for people.
     pub(crate) fn say(self, text: impl Display) {
-        let _ = if self.json { writeln!(stderr(), "{text}") } else { writeln!(stdout(), "{text}") };
+        if !self.json {
+            let _ = writeln!(stdout(), "{text}");
+        }
     }
 
     /// The one line for programs, if one is wanted.
@@ -39,6 +42,18 @@ impl Terminal {
         self.json
     }
 
+    /// A bar of work that takes long, which is gone when it is done.
+    pub(crate) fn progress(self, length: u64) -> ProgressBar {
+        if self.json {
+            return ProgressBar::hidden();
+        }
+        let bar = ProgressBar::new(length);
+        match ProgressStyle::with_template("{bar:40} {pos}/{len} {eta}") {
+            Ok(style) => bar.with_style(style),
+            Err(_) => bar,
+        }
+    }
+
     /// Lines that can be drawn again, if somebody watches.
     pub(crate) fn canvas(self) -> Option<Canvas> {
         (!self.json && stdout().is_terminal()).then_some(Canvas { drawn: 0 })
@@ -47,12 +62,15 @@ impl Terminal {
     /// The sentence of a verdict in its colour, where colours are wanted.
     pub(crate) fn paint(self, verdict: Verdict, sentence: &str) -> String {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        let tty = if self.json { stderr().is_terminal() } else { stdout().is_terminal() };
         let colour = match verdict {
             Verdict::Good => 32,
-            Verdict::Bad => 31,
+            Verdict::Bad | Verdict::Unreachable => 31,
         };
-        if wanted && tty { format!("\x1b[1;{colour}m{sentence}\x1b[0m") } else { sentence.to_owned() }
+        if wanted && stdout().is_terminal() {
+            format!("\x1b[1;{colour}m{sentence}\x1b[0m")
+        } else {
+            sentence.to_owned()
+        }
     }
 }
 
@@ -105,6 +123,11 @@ pub(crate) fn plain(text: &str) -> String {
     plain
 }
 
+/// So many of something: `1 event`, `2 events`.
+pub(crate) fn count(number: u64, one: &str) -> String {
+    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
+}
+
 /// An error, to stderr.
 pub(crate) fn complain(error: &impl Display) {
     let _ = writeln!(stderr(), "error: {error}");
@@ -112,6 +135,11 @@ pub(crate) fn complain(error: &impl Display) {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!([0, 1, 2].map(|n| super::count(n, "event")), ["0 events", "1 event", "2 events"]);
+    }
+
     #[test]
     fn text_of_others_moves_no_cursor() {
         assert_eq!(super::plain("a\u{1b}[31m\nü"), "a\\u{1b}[31m\\nü");

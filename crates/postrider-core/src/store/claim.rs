@@ -121,7 +121,9 @@ pub struct Glance<'a> {
 ///
 /// A store asks for each row that it would return otherwise, once in a claim, and for the rows of one key in their order. One that
 /// is not wanted is *passed over*: it is not returned, the position moves on, and the claim does not say `more` because of it. If it
-/// was parked behind a key that comes back, it is unparked, so that whoever goes back to it finds it among the others.
+/// was parked behind a key that comes back, it is unparked, so that whoever goes back to it finds it among the others: a claim that reads up
+/// to a place ([`LaneClaim::to`]) takes an unparked event of such a key for due, unless one that the engine does not have is parked before
+/// it. Other claims park it.
 pub trait Admission: fmt::Debug + Send + Sync {
     /// Whether this row is wanted.
     fn admits(&self, row: &Glance<'_>) -> bool;

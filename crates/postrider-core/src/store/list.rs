@@ -54,6 +54,8 @@ pub struct Listing {
     pub event_type: Option<String>,
     /// Only those of this key.
     pub key: Option<String>,
+    /// Only the one of this id, which is found by it and not by looking through the shelf.
+    pub id: Option<EventId>,
     /// At most so many.
     pub limit: usize,
     /// Whether payloads are read too. They may be a mebibyte each.
@@ -63,7 +65,7 @@ pub struct Listing {
 impl Listing {
     /// The last events of a shelf, whatever they are, without their payloads.
     pub fn newest(shelf: Shelf, limit: usize) -> Self {
-        Self { shelf, from: ListFrom::Newest, event_type: None, key: None, limit, payloads: false }
+        Self { shelf, from: ListFrom::Newest, event_type: None, key: None, id: None, limit, payloads: false }
     }
 }
 
@@ -76,6 +78,8 @@ pub struct ListedEvent {
     pub id: EventId,
     /// Its type.
     pub event_type: String,
+    /// What it happened to; [`GLOBAL_AGGREGATE`](crate::GLOBAL_AGGREGATE) if that is not said.
+    pub aggregate_type: String,
     /// Its key.
     pub key: Option<String>,
     /// Where it is.

@@ -266,6 +266,10 @@ pub(super) struct Entry {
     pub(super) left: BTreeSet<u64>,
     /// Up to where the lanes' own claims have met everything.
     pub(super) met: BTreeMap<Lane, Seq>,
+    /// What was let go, as far as a walk meets it.
+    pub(super) again: BTreeSet<Seq>,
+    /// What of it is for the lanes' own claims to bring: something that committed late may stand before it.
+    pub(super) others: Vec<(Lane, Seq)>,
 }
 
 impl Entry {
@@ -279,14 +283,17 @@ impl Entry {
     ) -> bool {
         let Whose { slot, paused, resumed } = whose.into();
         let key = row.key.filter(|_| keyed).map(hash::of_key);
-        if let Some(only) = self.only {
-            let listed = slot == only || resumed || key.is_some_and(|key| behind.may_hold(only, key));
-            if !listed {
-                // Somebody else's, or never met.
-                let met = self.met.get(&row.lane).is_some_and(|met| row.seq <= *met);
-                self.left.extend(key.filter(|_| !met));
-                return false;
-            }
+        let met = self.met.get(&row.lane).is_some_and(|met| row.seq <= *met);
+        // What was let go is judged as the lanes' own claims do it: of what the walk will meet after it nothing is known yet.
+        let let_go = self.again.contains(&row.seq);
+        let walked = self.only.filter(|_| !let_go);
+        let listed = walked
+            .is_none_or(|only| slot == only || resumed || key.is_some_and(|key| behind.may_hold(only, key)));
+        if !listed || (let_go && !met) {
+            // Somebody else's, or never met.
+            self.left.extend(key.filter(|_| !met));
+            self.others.extend(let_go.then_some((row.lane, row.seq)));
+            return false;
         }
         let full = self.room.get(slot).is_none_or(|room| *room == 0)
             || (self.down.contains(&slot) && behind.was_tried(slot, row));
@@ -294,7 +301,7 @@ impl Entry {
         // the one that decides, or two would leave events to each other for ever.
         // But only keys that were passed over on its account are met whole.
         let whole = |only: usize| key.is_none_or(|key| behind.may_hold(only, key));
-        let unseen = |other: usize| match self.only {
+        let unseen = |other: usize| match walked {
             Some(only) if only == other => false,
             Some(only) if whole(only) => {
                 behind.begins_before(other, row.lane, self.start.get(&row.lane).copied())
@@ -320,7 +327,8 @@ impl Entry {
         if self.only == Some(holder) {
             let place = self.refused.entry(row.lane).or_default();
             *place = place.or_before(Place::before(row));
-            behind.remember(holder, key);
+            // One that committed late is still to be met by the lanes' own claims, and what stands before it in its key must not wait for it.
+            behind.remember(holder, key.filter(|_| met || let_go));
         } else {
             behind.pass(holder, row, key);
         }
@@ -352,6 +360,8 @@ mod tests {
             refused: Places::new(),
             left: BTreeSet::new(),
             met: [(0, 100)].into(),
+            again: BTreeSet::new(),
+            others: Vec::new(),
         }
     }
 
@@ -462,6 +472,24 @@ mod tests {
     }
 
     #[test]
+    fn what_was_let_go_is_judged_by_a_walk_as_the_lanes_own_claims_do_it() {
+        let mut behind = Behind::default();
+        behind.pass(1, &row(7, Some("x")), Some(hash::of_key("x")));
+        let mut walk = entry([9, 9, 9], Some(1));
+        walk.again = [4, 8, 9, 105].into();
+        assert!(walk.admits(&mut behind, 2, &row(4, Some("a")), true), "nobody stands before it");
+        assert!(!walk.admits(&mut behind, 2, &row(8, Some("x")), true), "7 may stand before it");
+        assert!(!walk.admits(&mut behind, 1, &row(9, Some("b")), true), "the walk brings it in its turn");
+        assert!(!walk.admits(&mut behind, 1, &row(7, Some("x")), true), "another claim meets both in order");
+        assert_eq!(walk.refused.get(&0), Some(&Place::before_seq(7)));
+        assert!(walk.others.is_empty());
+        // What committed late may stand before this one.
+        assert!(!walk.admits(&mut behind, 2, &row(105, Some("c")), true));
+        assert!(!walk.admits(&mut behind, 1, &row(106, Some("c")), true), "it would overtake");
+        assert_eq!(walk.others, [(0, 105)]);
+    }
+
+    #[test]
     fn what_committed_late_is_not_overtaken_by_what_was_passed_over() {
         let (mut behind, mut main) = (Behind::default(), entry([9, 0, 9], None));
         main.admits(&mut behind, 1, &row(120, Some("x")), true);
@@ -471,6 +499,8 @@ mod tests {
         assert!(!walk.admits(&mut behind, 1, &row(111, Some("a")), true));
         assert!(walk.admits(&mut behind, 1, &row(120, Some("x")), true));
         assert!(!walk.refused.is_empty());
+        // Nor does it wait for what stands behind it.
+        assert!(entry([9, 0, 9], None).admits(&mut behind, 2, &row(110, Some("a")), true));
         // And where the walk would begin behind it, it begins earlier.
         let lane = Position { seq: 100, met: 130, ..Position::START };
         assert_eq!(behind.places(1).next().unwrap().1.position(lane).seq, 100);

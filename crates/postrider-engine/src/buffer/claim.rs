@@ -24,9 +24,7 @@ impl Buffer {
             return None;
         }
         let room = self.room(settings, now)?;
-        // What was let go comes first: it may stand before what lies in a backlog.
-        let main = from_bottom || self.main_turn || self.has_again();
-        let backlog = if main { None } else { self.next_backlog(settings) };
+        let backlog = if from_bottom || self.main_turn { None } else { self.next_backlog(settings) };
         self.main_turn = backlog.is_some();
         if backlog.is_none() {
             self.go_round_before_passing();
@@ -86,9 +84,7 @@ impl Buffer {
     fn main_lanes(&mut self, settings: &Settings, now: Instant, from_bottom: bool) -> Vec<LaneClaim> {
         let mut lanes = Vec::with_capacity(self.lanes.len());
         for lane in self.lanes.values_mut().filter(|lane| now < lane.deadline && !lane.draining) {
-            let mut again = std::mem::take(&mut lane.again);
-            again.sort_unstable();
-            again.dedup();
+            let mut again = lane.take_again(Seq::MAX);
             // More to look at again than there is room for is as well looked for from the bottom.
             if from_bottom || again.len() > settings.cold_queue + settings.hot_queue {
                 lane.position = Position::START;
@@ -99,13 +95,14 @@ impl Buffer {
         lanes
     }
 
-    /// What was passed over of a slot, up to where the lanes' own claims have come.
-    fn backlog_lanes(&self, slot: usize, now: Instant) -> Vec<LaneClaim> {
+    /// What was passed over of a slot, up to where the lanes' own claims have come. What was let go up to there is met too, since it may
+    /// stand before what lies in the backlog: waiting until nothing is let go any more could take for ever.
+    fn backlog_lanes(&mut self, slot: usize, now: Instant) -> Vec<LaneClaim> {
         let behind = lock(&self.behind);
         let places = behind.places(slot).filter_map(|(lane, place)| {
-            let lane = self.lanes.get(&lane).filter(|lane| now < lane.deadline && !lane.draining)?;
-            let from = place.position(lane.position);
-            Some(LaneClaim { to: lane.position.front(), ..LaneClaim::after(lane.lease, from) })
+            let lane = self.lanes.get_mut(&lane).filter(|lane| now < lane.deadline && !lane.draining)?;
+            let (from, to) = (place.position(lane.position), lane.position.front());
+            Some(LaneClaim { to, again: lane.take_again(to), ..LaneClaim::after(lane.lease, from) })
         });
         places.collect()
     }
@@ -131,7 +128,7 @@ impl Buffer {
                 }
             }
         }
-        for (lane, seq) in claimed.again {
+        for (lane, seq) in claimed.again.into_iter().chain(plan.left_to_others()) {
             self.look_again(lane, seq);
         }
         self.note_clock(claimed.now);
@@ -284,5 +281,29 @@ mod tests {
         lock(&buffer.behind).note_probe(2, kept.lane, 6, None);
         buffer.claim_failed(&plan);
         assert_eq!(buffer.next_backlog(&settings), Some(2));
+    }
+
+    #[test]
+    fn a_backlog_has_its_turn_however_much_is_let_go_meanwhile() {
+        let routes = Arc::new(Routes::new().on("A", async |_| ()).on("B", async |_| ()).build().unwrap());
+        let (settings, now) = (Settings::default(), Instant::now());
+        let mut buffer = Buffer::new(&routes, &settings);
+        let lease = Lease { lane: 0, token: Token { epoch: 1, nonce: 1 } };
+        buffer.own(Taken { lease, suspect_to: 0 }, now + Duration::from_secs(60));
+        buffer.lanes.get_mut(&0).unwrap().position = Position::at(100, Timestamp::EPOCH, 0);
+        lock(&buffer.behind).note_probe(1, lease.lane, 50, None);
+        let mut walked = 0;
+        for let_go in [7, 8, 107] {
+            buffer.look_again(0, let_go);
+            let plan = buffer.begin_claim(&settings, &routes, now, false).unwrap();
+            walked += u32::from(plan.is_backlog());
+            let lane = &plan.claim.lanes[0];
+            assert!(
+                lane.again.iter().all(|seq| *seq <= lane.to),
+                "what lies beyond the walk is not its business"
+            );
+            buffer.claim_failed(&plan);
+        }
+        assert!(walked > 0 && buffer.has_again(), "{walked} walks");
     }
 }

@@ -94,6 +94,11 @@ impl Plan {
     pub(super) fn refused(&self, lane: Lane) -> Option<Place> {
         lock(&self.except.as_ref()?.entry).refused.get(&lane).copied()
     }
+
+    /// What was let go and the walk has met, but is for the lanes' own claims to bring.
+    pub(super) fn left_to_others(&self) -> Vec<(Lane, Seq)> {
+        self.except.as_ref().map(|except| std::mem::take(&mut lock(&except.entry).others)).unwrap_or_default()
+    }
 }
 
 /// The slot of what was claimed; the first if nobody wants it, or if the row is none.
@@ -220,6 +225,8 @@ impl Buffer {
         routes: &Arc<RouteTable>,
     ) -> Plan {
         let start = claim.lanes.iter().map(|lane| (lane.lease.lane, lane.from.seq)).collect();
+        let walked = claim.lanes.iter().filter(|_| backlog.is_some());
+        let again = walked.flat_map(|lane| lane.again.iter().copied()).collect();
         let except = self.has_exceptions().then(|| {
             let slots = 0..self.slot_counts.len();
             Arc::new(Except {
@@ -233,6 +240,8 @@ impl Buffer {
                     start,
                     refused: BTreeMap::new(),
                     left: BTreeSet::new(),
+                    again,
+                    others: Vec::new(),
                     met: self.lanes.iter().map(|(lane, owned)| (*lane, owned.position.seq)).collect(),
                 }),
                 behind: self.behind.clone(),

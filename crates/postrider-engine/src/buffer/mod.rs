@@ -188,6 +188,14 @@ struct OwnedLane {
 }
 
 impl OwnedLane {
+    /// Takes what is to be looked at again up to this event, sorted and each once.
+    fn take_again(&mut self, to: Seq) -> Vec<Seq> {
+        self.again.sort_unstable();
+        self.again.dedup();
+        let beyond = self.again.split_off(self.again.partition_point(|seq| *seq <= to));
+        std::mem::replace(&mut self.again, beyond)
+    }
+
     fn new(taken: Taken, deadline: Instant) -> Self {
         let suspect_to = if broken::is(Variant::NoSuspects) { 0 } else { taken.suspect_to };
         Self {

@@ -35,6 +35,11 @@ pub struct RawRow {
 }
 
 impl MemoryStore {
+    /// Lets at most so many events of one key come back by each claim, at least one, so that a test need not write as many as fill a claim.
+    pub fn return_at_most(&self, events: usize) {
+        self.shared.lock().returning_of_a_key_max = events.max(1);
+    }
+
     /// Commits a row that decodes to no event, and gives its id.
     pub fn insert_undecodable(&self, event_type: &str, reason: &str) -> EventId {
         let id = EventId::ulid();

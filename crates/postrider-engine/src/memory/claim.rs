@@ -12,11 +12,12 @@ use std::{
 
 use postrider_core::{
     Timestamp,
-    store::{Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Seq},
+    store::{Claim, Claimed, ClaimedEvent, HoldReason, Lane, LaneClaim, Seq},
 };
 
 use super::{
     hash::FixedSet,
+    lane::Held,
     row::{Row, Status},
     seqs::seqs_of,
     streams::{Fresh, Waiting},
@@ -25,8 +26,6 @@ use super::{
 
 /// Most keys that one claim lets come back.
 const RETURNING_KEYS_MAX: usize = 256;
-/// Most events of one of them.
-const RETURNING_OF_A_KEY_MAX: usize = 16;
 /// What room is made for from the start.
 const BATCH_USUAL: usize = 512;
 /// Most rows that one claim walks over: parking a hundred thousand followers must not keep the lock for long.
@@ -130,7 +129,7 @@ impl Reading<'_> {
         }
         keys.sort_unstable();
         let more_keys = keys.len() > RETURNING_KEYS_MAX;
-        let (mut rows, mut left) = (VecDeque::new(), false);
+        let (mut rows, mut left, of_a_key) = (VecDeque::new(), false, self.tables.returning_of_a_key_max);
         for (_, number, met, key) in keys.into_iter().take(RETURNING_KEYS_MAX) {
             if rows.len() > self.claim.limit {
                 left = true;
@@ -144,9 +143,9 @@ impl Reading<'_> {
             // Beyond what was met something unparked of the key may come first.
             let wanted = |seq: &Seq| *seq <= met && self.claim.in_flight.binary_search(seq).is_err();
             let before = rows.len();
-            rows.extend(lane.parked_of(&key).take(RETURNING_OF_A_KEY_MAX).filter(wanted));
+            rows.extend(lane.parked_of(&key).take(of_a_key).filter(wanted));
             // What stands behind rows that are all in memory already is not due: the next settle makes it so.
-            left |= rows.len() > before && lane.parked_count(&key) > RETURNING_OF_A_KEY_MAX;
+            left |= rows.len() > before && lane.parked_count(&key) > of_a_key;
         }
         left |= more_keys && !rows.is_empty();
         (rows, left)
@@ -236,15 +235,24 @@ impl Reading<'_> {
         }
         match self.hold_of(row) {
             None => Met::Due(false),
-            Some(head) if head == seq => Met::Due(true),
+            Some(hold) if hold.seq == seq || self.is_let_out(row, seq, hold) => Met::Due(true),
             Some(_) => Met::Park,
         }
     }
 
-    /// The head that the row's key waits for.
-    fn hold_of(&self, row: &Row) -> Option<Seq> {
+    /// What the row's key is held by.
+    fn hold_of(&self, row: &Row) -> Option<Held> {
         let lane = self.tables.lane(row.lane).filter(|lane| lane.held_keys() > 0)?;
-        Some(lane.hold_of(row.key()?)?.seq)
+        lane.hold_of(row.key()?)
+    }
+
+    /// Whether this is a walk, and the row was unparked for it: nothing that is not in memory is parked before it.
+    fn is_let_out(&self, row: &Row, seq: Seq, hold: Held) -> bool {
+        let walks = hold.reason == HoldReason::Returning && self.lanes.iter().any(|lane| lane.to < Seq::MAX);
+        let Some((lane, key)) = self.tables.lane(row.lane).zip(row.key()).filter(|_| walks) else {
+            return false;
+        };
+        lane.parked_of(key).find(|seq| !self.is_in_flight(*seq)).is_none_or(|parked| seq < parked)
     }
 
     fn park(&mut self, seq: Seq) {

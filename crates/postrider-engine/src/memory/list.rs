@@ -9,7 +9,7 @@ use postrider_core::{
 
 use super::{
     operate::status_of,
-    row::{Broken, Status, id_of, key_of, type_of},
+    row::{Broken, Status, aggregate_type_of, id_of, key_of, type_of},
     tables::Tables,
 };
 
@@ -17,6 +17,7 @@ pub(super) fn list(tables: &Tables, listing: &Listing) -> Vec<ListedEvent> {
     let fits = |event: &ListedEvent| {
         listing.event_type.as_ref().is_none_or(|wanted| *wanted == event.event_type)
             && listing.key.as_ref().is_none_or(|wanted| Some(wanted) == event.key.as_ref())
+            && listing.id.as_ref().is_none_or(|wanted| *wanted == event.id)
             && match &listing.from {
                 ListFrom::Newest => true,
                 ListFrom::Before(mark) => event.bookmark < *mark,
@@ -62,6 +63,7 @@ fn listed(
         bookmark,
         id: id_of(content).clone(),
         event_type: type_of(content).to_owned(),
+        aggregate_type: aggregate_type_of(content).to_owned(),
         key: key_of(content).map(|key| key.to_string()),
         status,
         attempts,

@@ -35,6 +35,7 @@ pub(super) fn dead(tables: &Tables, after: Seq, limit: usize) -> Vec<DeadLetter>
             error: row.last_error.as_deref().unwrap_or_default().to_owned(),
             blocks,
             created_at: row.created_at,
+            died_at: Some(row.available_at),
         })
     };
     tables.dead.range((Excluded(after), Unbounded)).filter_map(letter).take(limit).collect()

@@ -72,6 +72,11 @@ pub(super) fn id_of(content: &Result<Event, Box<Broken>>) -> &EventId {
     }
 }
 
+/// What it happened to.
+pub(super) fn aggregate_type_of(content: &Result<Event, Box<Broken>>) -> &str {
+    content.as_ref().map_or(GLOBAL_AGGREGATE, Event::aggregate_type)
+}
+
 /// Its key.
 pub(super) fn key_of(content: &Result<Event, Box<Broken>>) -> Option<&Arc<str>> {
     match content {
@@ -119,7 +124,7 @@ impl Row {
     }
 
     pub(super) fn aggregate_type(&self) -> &str {
-        self.content.as_ref().map_or(GLOBAL_AGGREGATE, Event::aggregate_type)
+        aggregate_type_of(&self.content)
     }
 
     /// What is seen of it before it is read.

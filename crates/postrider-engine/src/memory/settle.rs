@@ -93,6 +93,8 @@ fn apply(tables: &mut Tables, settlement: &Settlement, retention: Duration, now:
                 row.status = Status::Dead;
                 row.parked = false;
                 row.attempts = *attempts;
+                // It is never due, so its time says since when.
+                row.available_at = now;
                 row.last_error = Some(clean_error(error).into());
             });
             block.then_some(Held { seq, until: None, reason: HoldReason::Dead })

@@ -17,6 +17,9 @@ use super::{
     rows::Rows,
 };
 
+/// Most events of one key that a claim lets come back, unless a test wants fewer.
+const RETURNING_OF_A_KEY_MAX: usize = 16;
+
 pub(super) struct Tables {
     /// Events that are not delivered.
     pub(super) rows: Rows,
@@ -33,6 +36,8 @@ pub(super) struct Tables {
     pub(super) members: BTreeMap<String, Timestamp>,
     /// What an operator has told to wait.
     pub(super) pauses: BTreeMap<Subject, (Timestamp, String)>,
+    /// Most events of one key that a claim lets come back.
+    pub(super) returning_of_a_key_max: usize,
     lanes: Vec<LaneTable>,
     last_seq: Seq,
 }
@@ -48,6 +53,7 @@ impl Tables {
             open: BTreeMap::new(),
             members: BTreeMap::new(),
             pauses: BTreeMap::new(),
+            returning_of_a_key_max: RETURNING_OF_A_KEY_MAX,
             lanes: (0..lanes).map(|_| LaneTable::default()).collect(),
             last_seq: 0,
         }

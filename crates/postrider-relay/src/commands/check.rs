@@ -1,12 +1,15 @@
 //! `postrider check`: what is wrong with a configuration, what it comes to, and whether everything that it names is there.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use postrider::{EventId, Health, sink::error_chain};
+use postrider::{EventId, sink::error_chain};
 use serde_json::{Map, Value, json};
 
-use super::comes_to::ComesTo;
+use super::{
+    comes_to::ComesTo,
+    health::{ANSWER_TIMEOUT, Answer},
+};
 use crate::{
     Verdict,
     config::{self, Config, Problem},
@@ -16,16 +19,13 @@ use crate::{
     traces,
 };
 
-/// How long a source or a sink may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
-
 /// Say what is wrong with a configuration, and what it comes to.
 #[derive(ClapArgs)]
 pub(crate) struct Args {
     /// The configuration
     #[arg(short, long, default_value = "postrider.yaml", value_name = "FILE")]
     config: PathBuf,
-    /// Try every source and sink, and say which promises hold
+    /// Try every source and sink, and say which promises hold; the exit status is 3 if one does not answer as it should
     #[arg(long)]
     connect: bool,
     /// Print the documentation of all settings, and check nothing
@@ -67,19 +67,15 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
             };
             parts.push(("source", plan.name.clone(), ok, answer, promises));
             for (name, sink) in plan.sinks.iter() {
-                let (ok, answer) = match tokio::time::timeout(ANSWER_TIMEOUT, sink.health()).await {
-                    Ok(Health::Up) => (true, "well".to_owned()),
-                    Ok(Health::Unknown) => (true, "cannot be asked without sending".to_owned()),
-                    Ok(Health::Down { error }) => (false, error),
-                    Err(_) => (false, format!("no answer in {ANSWER_TIMEOUT:?}")),
-                };
-                parts.push(("sink", name.to_owned(), ok, answer, String::new()));
+                let answer = Answer::of(sink).await;
+                let ok = answer.is_well().unwrap_or(true);
+                parts.push(("sink", name.to_owned(), ok, answer.told().to_owned(), String::new()));
             }
         }
         for (kind, name, ok, answer, promises) in &parts {
             found.add_row([*kind, name, answer, promises]);
             if !ok {
-                verdict = Verdict::Bad;
+                verdict = Verdict::Unreachable;
             }
         }
         let list = parts.iter().map(|(kind, name, ok, answer, promises)| {
@@ -92,7 +88,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         verdict,
         match verdict {
             Verdict::Good => "The configuration is good.",
-            Verdict::Bad => {
+            Verdict::Bad | Verdict::Unreachable => {
                 "The configuration is good, and something that it names does not answer as it should."
             }
         },

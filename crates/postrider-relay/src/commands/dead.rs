@@ -1,7 +1,6 @@
 //! `postrider dead`: dead letters, and what is to become of them.
 
 use clap::{Args as ClapArgs, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
 use postrider::{EventId, Store, store::DeadLetter};
 use serde_json::{Map, Value, json};
 
@@ -12,7 +11,7 @@ use super::{
 use crate::{
     Verdict,
     failure::Failure,
-    terminal::{Terminal, plain, table},
+    terminal::{Terminal, count, plain, table},
 };
 
 /// Most dead letters that are looked at or changed at once.
@@ -41,10 +40,7 @@ enum Action {
         limit: usize,
     },
     /// Say all that is known of one
-    Show {
-        /// Its id
-        id: String,
-    },
+    Show(One),
     /// Try them again, with their attempts counted anew
     Redrive(Chosen),
     /// Let them go for good; their keys go on
@@ -58,16 +54,41 @@ enum Action {
 }
 
 #[derive(ClapArgs)]
-#[group(id = "chosen", required = true, multiple = true, args = ["ids", "all", "event_type", "key"])]
+#[group(id = "one", required = true, multiple = false)]
+struct One {
+    /// Its id
+    #[arg(value_name = "ID")]
+    plain: Option<String>,
+    /// The same
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+}
+
+#[derive(ClapArgs)]
+#[group(id = "chosen", required = true, multiple = true, args = ["plain", "ids", "all", "event_type", "key"])]
 struct Chosen {
-    /// These; can be given several times
+    /// These
+    #[arg(value_name = "ID")]
+    plain: Vec<String>,
+    /// The same; can be given several times
     #[arg(long = "id", value_name = "ID")]
     ids: Vec<String>,
     /// All of them
-    #[arg(long, conflicts_with = "ids")]
+    #[arg(long, conflicts_with_all = ["plain", "ids"])]
     all: bool,
     #[command(flatten)]
     which: Which,
+}
+
+impl Chosen {
+    /// Those of these ids, or all if none is given.
+    fn of(ids: Vec<String>, which: Which) -> Self {
+        Self { plain: Vec::new(), ids, all: false, which }
+    }
+
+    fn ids(&self) -> impl Iterator<Item = &String> {
+        self.plain.iter().chain(&self.ids)
+    }
 }
 
 pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
@@ -75,25 +96,24 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     let outbox = args.target.one().await?;
     match args.action {
         Action::List { which, limit } => list(terminal, &outbox, &which, limit).await,
-        Action::Show { id } => show(terminal, &outbox, &id).await,
+        Action::Show(One { plain, id }) => show(terminal, &outbox, &plain.or(id).unwrap_or_default()).await,
         Action::Redrive(chosen) => change(terminal, &outbox, &chosen, Change::Redrive).await,
         Action::Discard { chosen, yes: true } => change(terminal, &outbox, &chosen, Change::Discard).await,
         Action::Discard { chosen, yes: false } => {
             let letters = letters(&*outbox.store, &chosen, usize::MAX).await?;
-            terminal.say(format!(
-                "{} dead letters would be discarded for good; say --yes to do it",
-                letters.len()
-            ));
-            terminal.answer(answer("would_discard", letters.len() as u64));
+            let number = letters.len() as u64;
+            let letters = count(number, "dead letter");
+            terminal.say(format!("{letters} would be discarded for good; say --yes to do it"));
+            terminal.answer(answer("would_discard", number));
             Ok(Verdict::Good)
         }
     }
 }
 
 async fn list(terminal: Terminal, outbox: &Outbox, which: &Which, limit: usize) -> Result<Verdict, Failure> {
-    let chosen = Chosen { ids: Vec::new(), all: true, which: which.clone() };
+    let chosen = Chosen::of(Vec::new(), which.clone());
     let letters = letters(&*outbox.store, &chosen, limit).await?;
-    let mut rows = table(["id", "type", "key", "attempts", "blocks", "since", "error"], &[3]);
+    let mut rows = table(["id", "type", "key", "attempts", "blocks", "dead since", "error"], &[3]);
     for letter in &letters {
         rows.add_row([
             plain(letter.id.as_str()),
@@ -101,7 +121,7 @@ async fn list(terminal: Terminal, outbox: &Outbox, which: &Which, limit: usize) 
             plain(letter.key.as_deref().unwrap_or("-")),
             letter.attempts.to_string(),
             if letter.blocks { "its key" } else { "-" }.to_owned(),
-            letter.created_at.to_string(),
+            letter.died_at.map_or_else(|| "-".to_owned(), |died_at| died_at.to_string()),
             cut(&letter.error),
         ]);
     }
@@ -112,7 +132,7 @@ async fn list(terminal: Terminal, outbox: &Outbox, which: &Which, limit: usize) 
 }
 
 async fn show(terminal: Terminal, outbox: &Outbox, id: &str) -> Result<Verdict, Failure> {
-    let chosen = Chosen { ids: vec![id.to_owned()], all: false, which: Which::default() };
+    let chosen = Chosen::of(vec![id.to_owned()], Which::default());
     let Some(letter) = letters(&*outbox.store, &chosen, 1).await?.into_iter().next() else {
         return Err(Failure::bad(format!("{id} is not dead"))
             .hint(format!("`postrider why --id {id}` says where it is")));
@@ -141,12 +161,9 @@ async fn change(
 ) -> Result<Verdict, Failure> {
     let letters = letters(&*outbox.store, chosen, usize::MAX).await?;
     let ids: Vec<EventId> = letters.into_iter().map(|letter| letter.id).collect();
-    let missing = chosen.ids.iter().filter(|id| !ids.iter().any(|found| found.as_str() == id.as_str()));
+    let missing = chosen.ids().filter(|id| !ids.iter().any(|found| found.as_str() == id.as_str()));
     let missing: Vec<_> = missing.cloned().collect();
-    let progress = ProgressBar::new(ids.len() as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} {eta}") {
-        progress.set_style(style);
-    }
+    let progress = terminal.progress(ids.len() as u64);
     let mut changed = 0;
     for ids in ids.chunks(PAGE) {
         changed += match change {
@@ -161,7 +178,7 @@ async fn change(
         Change::Redrive => "redriven",
         Change::Discard => "discarded",
     };
-    terminal.say(format!("{changed} dead letters {word}"));
+    terminal.say(format!("{} {word}", count(changed, "dead letter")));
     terminal.answer(answer(word, changed));
     if !missing.is_empty() {
         return Err(Failure::bad(format!("not dead: {}", missing.join(", "))));
@@ -173,7 +190,7 @@ async fn change(
 async fn letters(store: &dyn Store, chosen: &Chosen, limit: usize) -> Result<Vec<DeadLetter>, Failure> {
     let wanted = |letter: &DeadLetter| {
         chosen.which.fits(&letter.event_type, letter.key.as_deref())
-            && (chosen.ids.is_empty() || chosen.ids.iter().any(|id| *id == letter.id.as_str()))
+            && (chosen.ids().next().is_none() || chosen.ids().any(|id| *id == letter.id.as_str()))
     };
     let (mut found, mut after) = (Vec::new(), 0);
     loop {
@@ -198,6 +215,7 @@ fn of(letter: &DeadLetter) -> Value {
         "error": letter.error,
         "blocks": letter.blocks,
         "created_at": letter.created_at.to_string(),
+        "died_at": letter.died_at.map(|died_at| died_at.to_string()),
         "seq": letter.seq,
     })
 }

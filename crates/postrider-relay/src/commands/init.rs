@@ -5,7 +5,13 @@ use postrider::{Error, SchemaError};
 use serde_json::{Map, Value, json};
 
 use super::target::{Outbox, Target};
-use crate::{Verdict, config::Source, failure::Failure, relay, terminal::Terminal};
+use crate::{
+    Verdict,
+    config::Source,
+    failure::Failure,
+    relay,
+    terminal::{Terminal, count},
+};
 
 /// Make the tables of an outbox, or print the SQL that does.
 ///
@@ -97,11 +103,11 @@ async fn make(
     let list = tables.join(", ");
     let lanes = outbox.store.features().lanes;
     terminal.say(match created {
-        Some(true) => format!("{name}: created {list} in {what}, with {lanes} {}", lanes_word(lanes)),
+        Some(true) => format!("{name}: created {list} in {what}, with {}", count(lanes.into(), "lane")),
         Some(false) => {
             format!(
-                "{name}: the tables are there already in {what}, with {lanes} {}, and up to date: {list}",
-                lanes_word(lanes)
+                "{name}: the tables are there already in {what}, with {}, and up to date: {list}",
+                count(lanes.into(), "lane")
             )
         }
         None => {
@@ -109,10 +115,6 @@ async fn make(
         }
     });
     Ok(json!({ "database": what, "created": created, "tables": tables, "lanes": lanes }))
-}
-
-fn lanes_word(lanes: u32) -> &'static str {
-    if lanes == 1 { "lane" } else { "lanes" }
 }
 
 /// The tables that a schema makes, as it names them.

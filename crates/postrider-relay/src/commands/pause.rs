@@ -119,6 +119,28 @@ pub(super) fn sentence(pause: &Pause) -> String {
     format!("{} is paused since {}{reason}", pause.subject, pause.since)
 }
 
+/// What is known of an event that waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waiting<'a> {
+    pub(super) event_type: &'a str,
+    pub(super) key: Option<&'a str>,
+    /// The name of its sink; none where no configuration tells it.
+    pub(super) sink: Option<&'a str>,
+}
+
+/// The pauses that certainly stop an event, and those of sinks where nobody knows to which one it goes.
+pub(super) fn apart<'a>(pauses: &'a [Pause], event: Waiting<'_>) -> (Vec<&'a Pause>, Vec<&'a Pause>) {
+    let stops = |pause: &&Pause| match (&pause.subject, event.sink) {
+        (Subject::Source, _) => true,
+        (Subject::Type(pattern), _) => pattern.matches(event.event_type),
+        (Subject::Key(key), _) => event.key == Some(key),
+        (Subject::Sink(name), Some(sink)) => name == sink,
+        (Subject::Sink(_), None) => false,
+    };
+    let unknown = |pause: &&Pause| matches!(pause.subject, Subject::Sink(_)) && event.sink.is_none();
+    (pauses.iter().filter(stops).collect(), pauses.iter().filter(unknown).collect())
+}
+
 /// A pause, for programs.
 pub(super) fn of(pause: &Pause) -> Value {
     json!({
@@ -134,5 +156,32 @@ pub(super) async fn pauses(outbox: &Outbox) -> Result<Vec<Pause>, Failure> {
     match outbox.store.features().keeps.pauses {
         true => Ok(outbox.store.pauses().await?),
         false => Ok(Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postrider::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn an_event_is_stopped_by_the_pauses_of_its_source_type_key_and_sink_and_by_no_others() {
+        let pause = |subject| Pause { subject, since: Timestamp::EPOCH, reason: String::new() };
+        let all = [
+            Subject::Source,
+            Subject::key("a"),
+            Subject::key("b"),
+            Subject::event_type("Order*"),
+            Subject::event_type("Invoice*"),
+            Subject::sink("orders"),
+            Subject::sink("audit"),
+        ]
+        .map(pause);
+        let [source, key, _, of_type, _, orders, audit] = &all;
+        let event = Waiting { event_type: "OrderPlaced", key: Some("a"), sink: Some("orders") };
+        assert_eq!(apart(&all, event), (vec![source, key, of_type, orders], vec![]));
+        let unknown = apart(&all, Waiting { sink: None, ..event });
+        assert_eq!(unknown, (vec![source, key, of_type], vec![orders, audit]));
     }
 }

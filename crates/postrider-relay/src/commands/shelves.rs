@@ -93,6 +93,7 @@ impl View<'_> {
             from,
             event_type: self.which.event_type.clone(),
             key: self.which.key.clone(),
+            id: None,
             limit,
             payloads: self.payloads,
         };

@@ -31,7 +31,8 @@ pub(crate) struct Target {
     #[arg(long, global = true, env = "POSTRIDER_URL", hide_env_values = true, value_name = "URL")]
     url: Option<String>,
     /// What the names of the tables at that URL begin with, where it is not postrider_
-    #[arg(long, global = true, value_name = "PREFIX", requires = "url")]
+    // A configuration that is named would excuse the URL that is missing, and say nothing of the prefix.
+    #[arg(long, global = true, value_name = "PREFIX", requires = "url", conflicts_with_all = ["config", "source"])]
     prefix: Option<String>,
 }
 
@@ -43,6 +44,14 @@ pub(crate) struct Outbox {
     pub(crate) what: String,
     /// The sinks that its routes go to; none without a configuration.
     pub(crate) sinks: BTreeSet<String>,
+    /// What the configuration says of it, where there is one.
+    pub(crate) configured: Option<Configured>,
+}
+
+/// A source, and the configuration that it is of.
+pub(crate) struct Configured {
+    pub(crate) config: Arc<Config>,
+    pub(crate) source: config::Source,
 }
 
 impl Target {
@@ -66,7 +75,7 @@ impl Target {
             let text = serde_json::json!({ "url": url, "routes": [], "prefix": self.prefix });
             let source = serde_json::from_value(text)
                 .map_err(|error| Failure::unreachable("the URL cannot be used", &error))?;
-            return Ok(vec![Named { name: "outbox".to_owned(), source }]);
+            return Ok(vec![Named { name: "outbox".to_owned(), source, config: None }]);
         }
         let config = config::load(&self.config).map_err(|problems| {
             Failure::configuration(problems).hint_if_none("or name the database with --url or POSTRIDER_URL")
@@ -75,13 +84,18 @@ impl Target {
     }
 
     fn of(&self, config: Config) -> Result<Vec<Named>, Failure> {
+        let config = Arc::new(config);
         let known: Vec<_> = config.sources.keys().cloned().collect();
         let wanted = |name: &String| self.source.as_ref().is_none_or(|wanted| wanted == name);
         let named: Vec<_> = config
             .sources
-            .into_iter()
+            .iter()
             .filter(|(name, source)| wanted(name) && (source.enabled || self.source.is_some()))
-            .map(|(name, source)| Named { name, source })
+            .map(|(name, source)| Named {
+                name: name.clone(),
+                source: source.clone(),
+                config: Some(config.clone()),
+            })
             .collect();
         match &self.source {
             Some(wanted) if named.is_empty() => Err(Failure::usage(format!("there is no source {wanted:?}"))
@@ -95,6 +109,7 @@ impl Target {
 pub(crate) struct Named {
     pub(crate) name: String,
     pub(crate) source: config::Source,
+    config: Option<Arc<Config>>,
 }
 
 impl Named {
@@ -104,6 +119,8 @@ impl Named {
             .await
             .map_err(|error| Failure::from(error).of(&format!("the source `{}`", self.name)))?;
         let sinks = self.source.routes.iter().map(|route| route.sink.value.clone()).collect();
-        Ok(Outbox { name: self.name, store: found.store, what: found.what, sinks })
+        let source = self.source;
+        let configured = self.config.map(|config| Configured { config, source });
+        Ok(Outbox { name: self.name, store: found.store, what: found.what, sinks, configured })
     }
 }

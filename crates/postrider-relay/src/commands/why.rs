@@ -1,16 +1,34 @@
 //! `postrider why`: what an event or a key waits for.
+//!
+//! It is another process than the relay, and knows what is in the table: where the event is, and what is paused. Where the event goes to
+//! is in the configuration. Whether a relay that runs takes that sink for down is known to that relay alone; so the sink itself is asked.
 
 use clap::Args as ClapArgs;
 use postrider::{
     EventId,
-    store::{EventStatus, Hold, Pause, Subject},
+    store::{Bookmark, EventStatus, Hold, ListFrom, ListedEvent, Listing, Pause, Shelf},
 };
 use serde_json::{Map, Value, json};
 
-use super::{pause, target::Target};
-use crate::{Verdict, failure::Failure, terminal::Terminal};
+use super::{
+    health::Answer,
+    pause::{self, Waiting},
+    story::{self, Story},
+    target::{Configured, Outbox, Target},
+};
+use crate::{
+    Verdict,
+    failure::Failure,
+    relay,
+    terminal::{Terminal, plain},
+};
+
+/// How many events of a key are looked at in one go for one that is not dead.
+const PAGE: usize = 20;
 
 /// Say what an event or a key waits for.
+///
+/// With a configuration, the sink that the event goes to is asked how it is, as `check --connect` does.
 #[derive(ClapArgs)]
 #[group(id = "about", required = true, multiple = false, args = ["id", "key"])]
 pub(crate) struct Args {
@@ -30,156 +48,168 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     let terminal = Terminal::new(args.json);
     let outbox = args.target.one().await?;
-    let (sentence, mut answer) = match (&args.id, &args.key) {
+    let (Story { sentence, mut answer }, event) = match (&args.id, &args.key) {
         (Some(id), _) => {
-            let status = outbox.store.status(&EventId::from(id.as_str())).await?;
-            of_event(id, &status)
+            let event = by_id(&outbox, &EventId::from(id.as_str())).await?;
+            (story::of_event(id, event.as_ref()), event)
         }
-        (None, Some(key)) => of_key(key, outbox.store.why(key).await?.as_ref()),
+        (None, Some(key)) => {
+            let hold = outbox.store.why(key).await?;
+            let event = head(&outbox, key, hold.as_ref()).await?;
+            (story::of_key(key, hold.as_ref(), event.as_ref()), event)
+        }
         (None, None) => return Err(Failure::usage("name an event with --id, or a key with --key")),
     };
     terminal.say(sentence);
-    let pauses = pause::pauses(&outbox).await?;
-    let (stop, may_stop) = apart(&pauses, args.key.as_deref());
-    stop.iter().for_each(|pause| terminal.say(format!("  {}", pause::sentence(pause))));
-    let may = |pause: &&Pause| format!("  it waits also if it is of this: {}", pause::sentence(pause));
-    may_stop.iter().for_each(|pause| terminal.say(may(pause)));
-    let list = |pauses: Vec<&Pause>| Value::Array(pauses.into_iter().map(pause::of).collect());
-    answer.insert("paused".to_owned(), list(stop));
-    answer.insert("may_be_paused".to_owned(), list(may_stop));
+    if let Some(event) = &event {
+        answer.insert("event_type".to_owned(), json!(event.event_type));
+        answer.insert("key".to_owned(), json!(event.key));
+        // Nothing is sent of what is delivered or dead.
+        if story::is_pending(&event.status) {
+            surroundings(terminal, &outbox, event, &mut answer).await?;
+        }
+    }
     terminal.answer(answer);
     Ok(Verdict::Good)
 }
 
-/// The pauses that certainly stop what was asked for, and those that do if it is of them: the types and sinks of events are not looked up.
-fn apart<'a>(pauses: &'a [Pause], key: Option<&str>) -> (Vec<&'a Pause>, Vec<&'a Pause>) {
-    let others = |pause: &&Pause| matches!((&pause.subject, key), (Subject::Key(of), Some(key)) if of != key);
-    pauses.iter().filter(|pause| !others(pause)).partition(|pause| match &pause.subject {
-        Subject::Source => true,
-        Subject::Key(of) => key == Some(of),
-        _ => false,
-    })
+/// The event of an id, wherever it is.
+async fn by_id(outbox: &Outbox, id: &EventId) -> postrider::Result<Option<ListedEvent>> {
+    // In this order: what is delivered between the two looks is found by the second.
+    for shelf in [Shelf::Undelivered, Shelf::Delivered] {
+        let listing = Listing { id: Some(id.clone()), ..Listing::newest(shelf, 1) };
+        if let Some(event) = outbox.store.list(&listing).await?.pop() {
+            return Ok(Some(event));
+        }
+    }
+    Ok(None)
 }
 
-fn object(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(map) => map,
-        _ => Map::new(),
+/// The event that a held key waits for; of a key that is not held, the first event that is neither delivered nor dead.
+async fn head(outbox: &Outbox, key: &str, hold: Option<&Hold>) -> postrider::Result<Option<ListedEvent>> {
+    let before = hold.map_or(0, |hold| hold.seq.saturating_sub(1));
+    let limit = if hold.is_some() { 1 } else { PAGE };
+    let mut from = Bookmark { seq: before, ..Bookmark::default() };
+    loop {
+        let newest = Listing::newest(Shelf::Undelivered, limit);
+        let listing = Listing { from: ListFrom::After(from), key: Some(key.to_owned()), ..newest };
+        let page = outbox.store.list(&listing).await?;
+        if let Some(hold) = hold {
+            return Ok(page.into_iter().find(|event| event.bookmark.seq == hold.seq));
+        }
+        let Some(last) = page.last().map(|last| last.bookmark.clone()) else { return Ok(None) };
+        if let Some(event) = page.into_iter().find(|event| !matches!(event.status, EventStatus::Dead { .. }))
+        {
+            return Ok(Some(event));
+        }
+        from = last;
     }
 }
 
-fn of_event(id: &str, status: &EventStatus) -> (String, Map<String, Value>) {
-    let (sentence, answer) = match status {
-        EventStatus::Absent => (
-            "is not in this outbox: never written, rolled back, or delivered and past its retention"
-                .to_owned(),
-            json!({ "status": "absent" }),
-        ),
-        EventStatus::New => ("waits for its first attempt".to_owned(), json!({ "status": "new" })),
-        EventStatus::Parked => (
-            "waits behind the head of its key: ask for that with --key".to_owned(),
-            json!({ "status": "parked" }),
-        ),
-        EventStatus::Waiting { attempts, available_at, error } => (
-            format!(
-                "waits until {available_at}, after {attempts} attempts{}",
-                error.as_ref().map(|error| format!("; the last one said: {error}")).unwrap_or_default()
-            ),
-            json!({ "status": "waiting", "attempts": attempts, "available_at": available_at.to_string(), "error": error }),
-        ),
-        EventStatus::Done { done_at } => (
-            format!("was delivered at {done_at}"),
-            json!({ "status": "done", "done_at": done_at.to_string() }),
-        ),
-        EventStatus::Dead { attempts, error } => (
-            format!(
-                "is dead after {attempts} attempts: {error}\n  hint: `postrider dead redrive --id {id}` tries it again"
-            ),
-            json!({ "status": "dead", "attempts": attempts, "error": error }),
-        ),
-        other => (
-            format!("is in a state that this program does not know: {other:?}"),
-            json!({ "status": "unknown" }),
-        ),
-    };
-    let mut answer = object(answer);
-    answer.insert("id".to_owned(), json!(id));
-    (format!("{id} {sentence}"), answer)
+/// What an event that is not delivered waits for beside its own state: pauses, and the sink that it goes to.
+async fn surroundings(
+    terminal: Terminal,
+    outbox: &Outbox,
+    event: &ListedEvent,
+    answer: &mut Map<String, Value>,
+) -> Result<(), Failure> {
+    let way = Way::of(outbox, event);
+    let key = event.key.as_ref().map(|key| format!(", key {}", plain(key))).unwrap_or_default();
+    terminal.say(format!("  type {}{key}{}", plain(&event.event_type), way.told()));
+    let pauses = pause::pauses(outbox).await?;
+    let waiting = Waiting { event_type: &event.event_type, key: event.key.as_deref(), sink: way.sink() };
+    let (stop, may_stop) = pause::apart(&pauses, waiting);
+    stop.iter().for_each(|pause| terminal.say(format!("  waits: {}", pause::sentence(pause))));
+    for pause in &may_stop {
+        terminal.say(format!(
+            "  waits too if it goes there, which a configuration would tell: {}",
+            pause::sentence(pause)
+        ));
+    }
+    let list = |pauses: Vec<&Pause>| Value::Array(pauses.into_iter().map(pause::of).collect());
+    answer.insert("paused".to_owned(), list(stop));
+    answer.insert("may_be_paused".to_owned(), list(may_stop));
+    answer.insert("sink".to_owned(), way.ask(terminal, outbox).await);
+    Ok(())
 }
 
-fn of_key(key: &str, hold: Option<&Hold>) -> (String, Map<String, Value>) {
-    let Some(hold) = hold else {
-        return (format!("{key} waits for nothing"), object(json!({ "key": key, "held": false })));
-    };
-    let until = hold.until.map(|until| format!(" until {until}")).unwrap_or_default();
-    let sentence = format!(
-        "{key} waits for event number {} ({}){until}; {} events are parked behind it",
-        hold.seq, hold.reason, hold.parked
-    );
-    let answer = json!({
-        "key": key,
-        "held": true,
-        "seq": hold.seq,
-        "reason": hold.reason.as_str(),
-        "until": hold.until.map(|until| until.to_string()),
-        "parked": hold.parked,
-        "lane": hold.lane,
-    });
-    (sentence, object(answer))
+/// Where an event goes.
+enum Way<'a> {
+    /// No configuration tells it.
+    Unknown,
+    NoRoute,
+    /// To this sink, but for what is switched off.
+    Off {
+        sink: &'a str,
+        what: &'static str,
+    },
+    To {
+        sink: &'a str,
+        configured: &'a Configured,
+    },
 }
 
-#[cfg(test)]
-mod tests {
-    use postrider::{Timestamp, store::HoldReason};
-
-    use super::*;
-
-    #[test]
-    fn every_state_of_an_event_is_a_sentence_and_an_object() {
-        for (status, word) in [
-            (EventStatus::Absent, "absent"),
-            (EventStatus::New, "new"),
-            (EventStatus::Parked, "parked"),
-            (
-                EventStatus::Waiting {
-                    attempts: 2,
-                    available_at: Timestamp::EPOCH,
-                    error: Some("no".to_owned()),
-                },
-                "waiting",
-            ),
-            (EventStatus::Done { done_at: Timestamp::EPOCH }, "done"),
-            (EventStatus::Dead { attempts: 3, error: "never".to_owned() }, "dead"),
-        ] {
-            let (sentence, answer) = of_event("e-1", &status);
-            assert!(sentence.starts_with("e-1 "), "{sentence}");
-            assert_eq!((&answer["status"], &answer["id"]), (&json!(word), &json!("e-1")));
+impl<'a> Way<'a> {
+    fn of(outbox: &'a Outbox, event: &ListedEvent) -> Self {
+        let Some(configured) = &outbox.configured else { return Self::Unknown };
+        let routes = &configured.source.routes;
+        let Some(route) = relay::winner(routes, &event.event_type, &event.aggregate_type) else {
+            return Self::NoRoute;
+        };
+        let sink = route.sink.value.as_str();
+        if !route.enabled {
+            return Self::Off { sink, what: "its route" };
+        }
+        match configured.config.sinks.get(sink).is_some_and(|sink| sink.enabled) {
+            true => Self::To { sink, configured },
+            false => Self::Off { sink, what: "that sink" },
         }
     }
 
-    #[test]
-    fn a_pause_of_another_key_is_nobodys_business_and_one_of_a_type_may_be() {
-        let pause = |subject| Pause { subject, since: Timestamp::EPOCH, reason: String::new() };
-        let all =
-            [Subject::Source, Subject::key("a"), Subject::key("b"), Subject::event_type("T")].map(pause);
-        let [source, a, _, of_type] = &all;
-        assert_eq!(apart(&all, Some("a")), (vec![source, a], vec![of_type]));
-        assert_eq!(apart(&all, None).0, [source]);
+    fn sink(&self) -> Option<&'a str> {
+        match self {
+            Self::Unknown => None,
+            // It goes to none, and so to no sink that is paused.
+            Self::NoRoute => Some(""),
+            Self::Off { sink, .. } | Self::To { sink, .. } => Some(sink),
+        }
     }
 
-    #[test]
-    fn a_held_key_says_what_it_waits_for() {
-        let hold = Hold {
-            lane: 3,
-            key: "Order:1".to_owned(),
-            seq: 7,
-            reason: HoldReason::Dead,
-            until: None,
-            parked: 12,
+    fn told(&self) -> String {
+        match self {
+            Self::Unknown => String::new(),
+            Self::NoRoute => "; no route takes it: it goes dead when its turn comes".to_owned(),
+            Self::Off { sink, what } => {
+                format!(", to sink `{sink}`\n  waits: {what} is switched off in the configuration")
+            }
+            Self::To { sink, .. } => format!(", to sink `{sink}`"),
+        }
+    }
+
+    /// Asks the sink how it is, and says so.
+    async fn ask(&self, terminal: Terminal, outbox: &Outbox) -> Value {
+        let Self::To { sink: name, configured } = self else {
+            return self
+                .sink()
+                .filter(|name| !name.is_empty())
+                .map_or(Value::Null, |name| json!({ "name": name }));
         };
-        let (sentence, answer) = of_key("Order:1", Some(&hold));
-        assert_eq!(sentence, "Order:1 waits for event number 7 (dead); 12 events are parked behind it");
-        assert_eq!(answer["parked"], 12);
-        assert_eq!(of_key("Order:2", None).0, "Order:2 waits for nothing");
+        let Configured { config, source } = configured;
+        let plan = relay::Instruments::idle()
+            .and_then(|instruments| relay::plan(config, &outbox.name, source, &instruments));
+        let sink = plan.as_ref().map(|plan| plan.sinks.iter().find(|(known, _)| known == name));
+        let answer = match sink {
+            Ok(Some((_, sink))) => Answer::of(sink).await,
+            Ok(None) => Answer::CannotBeAsked,
+            Err(failure) => Answer::NotWell(failure.to_string()),
+        };
+        terminal.say(match &answer {
+            Answer::Well => format!("  sink `{name}` passed its health check just now"),
+            Answer::CannotBeAsked => format!("  sink `{name}` cannot be asked how it is without sending"),
+            Answer::NotWell(error) => {
+                format!("  sink `{name}` did not pass its health check just now: {}", plain(error))
+            }
+        });
+        json!({ "name": name, "well": answer.is_well(), "answer": answer.told() })
     }
 }

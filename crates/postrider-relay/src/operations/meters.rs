@@ -13,7 +13,10 @@ use metrics::{Counter, Gauge, Histogram, Label};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use postrider::Metrics;
 
-use super::types::ByType;
+use super::{
+    breakers::{Breakers, OfEngine},
+    types::ByType,
+};
 use crate::failure::Failure;
 
 /// Seconds that claims and settles are sorted into.
@@ -25,6 +28,7 @@ pub(crate) struct Meters {
     recorder: Arc<PrometheusRecorder>,
     handle: PrometheusHandle,
     types: Arc<Mutex<BTreeMap<String, Arc<ByType>>>>,
+    breakers: Arc<Breakers>,
 }
 
 impl Meters {
@@ -34,7 +38,7 @@ impl Meters {
             .map_err(|error| Failure::unreachable("cannot keep measurements", &error))?;
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
-        Ok(Self { recorder: Arc::new(recorder), handle, types: Arc::default() })
+        Ok(Self { recorder: Arc::new(recorder), handle, types: Arc::default(), breakers: Arc::default() })
     }
 
     /// What a scrape reads.
@@ -58,9 +62,22 @@ impl Meters {
         types.entry(source.to_owned()).or_insert_with(made).clone()
     }
 
-    /// Where the engine of a source puts its measurements.
-    pub(crate) fn of_source(&self, source: &str, types: Arc<ByType>) -> Arc<dyn Metrics> {
-        metrics::with_local_recorder(&*self.recorder, || Arc::new(SourceMeters::new(source, types)))
+    /// Which sinks are taken to be down.
+    pub(crate) fn breakers(&self) -> &Breakers {
+        &self.breakers
+    }
+
+    /// Where the engine of a source that has these sinks puts its measurements.
+    pub(crate) fn of_source<'a>(
+        &self,
+        source: &str,
+        types: Arc<ByType>,
+        sinks: impl Iterator<Item = &'a str>,
+    ) -> Arc<dyn Metrics> {
+        metrics::with_local_recorder(&*self.recorder, || {
+            let breakers = OfEngine::new(self.breakers.clone(), source, sinks);
+            Arc::new(SourceMeters::new(source, types, breakers))
+        })
     }
 }
 
@@ -81,6 +98,7 @@ struct SourceMeters {
     oldest_lag_ms: Gauge,
     lanes: Gauge,
     breakers_open: Gauge,
+    breakers: OfEngine,
     /// How many of them this engine opened and has not closed.
     open: AtomicI32,
     claim_seconds: Histogram,
@@ -91,7 +109,7 @@ struct SourceMeters {
 }
 
 impl SourceMeters {
-    fn new(source: &str, types: Arc<ByType>) -> Self {
+    fn new(source: &str, types: Arc<ByType>, breakers: OfEngine) -> Self {
         let labels = vec![Label::new("source", source.to_owned())];
         let counter = |name: &'static str, about: &'static str| {
             metrics::describe_counter!(name, about);
@@ -139,7 +157,8 @@ impl SourceMeters {
             cold_depth: depth("cold"),
             oldest_lag_ms: gauge("outbox_oldest_lag_ms", "age of the oldest event of the last claim"),
             lanes: gauge("postrider_lanes", "lanes that this instance holds"),
-            breakers_open: gauge("postrider_breakers_open", "sinks that are taken to be down"),
+            breakers_open: gauge("postrider_breakers_open", "how many receivers are taken to be down"),
+            breakers,
             open: AtomicI32::new(0),
             claim_seconds: histogram("postrider_claim_seconds", "time of a claim"),
             settle_seconds: histogram("postrider_settle_seconds", "time of a settle"),
@@ -209,7 +228,8 @@ impl Metrics for SourceMeters {
         self.cleaned.increment(rows);
         self.purged.increment(rows);
     }
-    fn breaker(&self, open: bool) {
+    fn breaker(&self, receiver: &str, open: bool) {
+        self.breakers.set(receiver, open);
         let change = if open { 1 } else { -1 };
         self.open.fetch_add(change, Relaxed);
         self.breakers_open.increment(f64::from(change));
@@ -231,7 +251,7 @@ mod tests {
     fn what_is_measured_can_be_scraped_by_source() {
         // S3-16.3
         let meters = Meters::new().unwrap();
-        let of = |name| meters.of_source(name, meters.types(name));
+        let of = |name| meters.of_source(name, meters.types(name), std::iter::empty());
         let (shop, other) = (of("shop"), of("other"));
         shop.delivered();
         shop.cold_enqueued(5);
@@ -257,15 +277,31 @@ mod tests {
     #[test]
     fn a_breaker_that_is_open_when_its_engine_ends_is_open_no_more() {
         let meters = Meters::new().unwrap();
-        let of = || meters.of_source("shop", meters.types("shop"));
+        let of = || meters.of_source("shop", meters.types("shop"), ["orders", "audit"].into_iter());
         let (old, new) = (of(), of());
-        [&old, &old, &new].iter().for_each(|engine| engine.breaker(true));
-        old.breaker(false);
-        let open = || meters.render().contains("postrider_breakers_open{source=\"shop\"} 1\n");
-        assert!(!open(), "two are");
+        let shows = |line: &str| {
+            let text = meters.render();
+            assert!(text.contains(&format!("\n{line}\n")), "no {line} in {text}");
+        };
+        shows("postrider_breaker_open{source=\"shop\",sink=\"orders\"} 0");
+        for (engine, sink) in [(&old, "orders"), (&old, "audit"), (&old, ""), (&new, "orders")] {
+            engine.breaker(sink, true);
+        }
+        let down = |sinks: &[&str]| {
+            let sinks = sinks.iter().map(|sink| (*sink).to_owned()).collect::<Vec<_>>();
+            assert_eq!(meters.breakers().down().remove("shop").unwrap_or_default(), sinks);
+        };
+        down(&["audit", "orders"]);
+        old.breaker("audit", false);
+        shows("postrider_breaker_open{source=\"shop\",sink=\"audit\"} 0");
+        shows("postrider_breakers_open{source=\"shop\"} 3");
         drop(old);
-        assert!(open(), "{}", meters.render());
+        shows("postrider_breakers_open{source=\"shop\"} 1");
+        shows("postrider_breaker_open{source=\"shop\",sink=\"orders\"} 1");
+        down(&["orders"]);
         drop(new);
+        shows("postrider_breaker_open{source=\"shop\",sink=\"orders\"} 0");
+        down(&[]);
         assert!(
             meters.render().contains("postrider_breakers_open{source=\"shop\"} 0\n"),
             "{}",

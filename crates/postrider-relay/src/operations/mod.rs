@@ -1,5 +1,6 @@
 //! What operators see of a running relay: logs, health and metrics.
 
+mod breakers;
 mod gauges;
 pub(crate) mod log;
 mod meters;

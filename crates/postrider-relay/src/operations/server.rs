@@ -86,17 +86,22 @@ fn router(seen: Arc<Seen>) -> Router {
 }
 
 /// Ready, or 503 with the reasons. Somebody without the token learns which sources are not ready, and not why: an error may name hosts.
+/// Sinks that are taken to be down are named, and make nothing unready: a restart would not bring them back, and what goes elsewhere goes on.
 async fn ready(State(seen): State<Arc<Seen>>, headers: HeaderMap) -> Response {
-    let reasons = seen.states.reasons();
+    let (reasons, down) = (seen.states.reasons(), seen.meters.breakers().down());
     if reasons.is_empty() {
-        return Json(json!({ "status": "ready", "sources": seen.states.all().keys().collect::<Vec<_>>() }))
-            .into_response();
+        let sources: Vec<_> = seen.states.all().into_keys().collect();
+        return Json(json!({ "status": "ready", "sources": sources, "sinks_down": down })).into_response();
     }
     let told = match seen.admits(&headers) {
         true => json!(reasons),
         false => json!(reasons.keys().collect::<Vec<_>>()),
     };
-    (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": "not ready", "reasons": told }))).into_response()
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        Json(json!({ "status": "not ready", "reasons": told, "sinks_down": down })),
+    )
+        .into_response()
 }
 
 async fn metrics(State(seen): State<Arc<Seen>>) -> Response {

@@ -59,14 +59,15 @@ pub(crate) fn plan(
     let Instruments { meters, tracer } = instruments;
     let types = meters.types(name);
     let around = Around { source: name, types: &types, tracer };
+    let sinks = Sinks::of(config, source, &around).map_err(|error| wrong(error.into()))?;
     let plan = Plan {
         name: name.to_owned(),
         source: source.clone(),
         config: config.clone(),
-        sinks: Sinks::of(config, source, &around).map_err(|error| wrong(error.into()))?,
         built_in: store::built_in(source).map_err(|error| wrong(error.into()))?,
-        metrics: meters.of_source(name, types.clone()),
+        metrics: meters.of_source(name, types.clone(), sinks.iter().map(|(name, _)| name)),
         types,
+        sinks,
     };
     settings(&plan).check().map_err(|error| wrong(error.into()))?;
     store::check(source).map_err(wrong)?;

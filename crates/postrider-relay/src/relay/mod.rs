@@ -26,7 +26,8 @@ use tracing::info;
 
 use self::source::Running;
 pub(crate) use self::{
-    build::{Instruments, Plan, outbox_of, plans, settings},
+    build::{Instruments, Plan, outbox_of, plan, plans, settings},
+    routes::winner,
     state::States,
     store::{Found, built_in, find, grants_sql, schema_sql, times},
 };

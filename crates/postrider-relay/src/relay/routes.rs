@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider::{Backoff, DeadHeads, RetryPolicy, Route, RouteSettings, Routes};
+use postrider::{Backoff, DeadHeads, Pattern, RetryPolicy, Route, RouteSettings, Routes};
 
 use super::build::Plan;
 use crate::config::{self, Effective, Longest};
@@ -22,6 +22,33 @@ pub(super) fn of(plan: &Plan) -> Routes {
         );
     }
     routes
+}
+
+/// The route that an event takes: that of its exact pair of types, else of its exact event type, else the first whose patterns fit.
+pub(crate) fn winner<'a>(
+    routes: &'a [config::Route],
+    event_type: &str,
+    aggregate_type: &str,
+) -> Option<&'a config::Route> {
+    let rank = |route: &config::Route| {
+        let of_type = Pattern::new(route.event_type.value.as_str());
+        let of_aggregate = route.aggregate_type.as_ref().map_or(Pattern::ANY, |placed| &placed.value);
+        let of_aggregate = Pattern::new(of_aggregate);
+        if !of_type.matches(event_type) || !of_aggregate.matches(aggregate_type) {
+            return None;
+        }
+        Some(match (of_type.exact(), of_aggregate.exact(), of_aggregate.is_any()) {
+            (Some(_), Some(_), _) => 0,
+            (Some(_), None, true) => 1,
+            _ => 2,
+        })
+    };
+    // Of several the first is the least.
+    routes
+        .iter()
+        .filter_map(|route| Some((rank(route)?, route)))
+        .min_by_key(|(rank, _)| *rank)
+        .map(|(_, route)| route)
 }
 
 fn settings(effective: &Effective) -> RouteSettings {
@@ -67,6 +94,32 @@ mod tests {
 
     fn delays(effective: &EffectiveBackoff) -> Vec<u64> {
         (1..=4).map(|attempt| backoff(effective).delay(attempt, "", &mut Rng::seeded(1)).as_secs()).collect()
+    }
+
+    #[test]
+    fn the_exact_pair_wins_then_the_exact_type_then_the_first_pattern() {
+        let routes = |list: &[&str]| -> Vec<config::Route> {
+            let list = list.iter().map(|route| format!("{{ {route} }}")).collect::<Vec<_>>().join(", ");
+            let text = format!(
+                "sources: {{ s: {{ url: s.db, routes: [{list}] }} }}\nsinks: {{ a: {{ stdout: {{}} }}, b: {{ stdout: {{}} }}, c: {{ stdout: {{}} }} }}"
+            );
+            let config = crate::config::parse(&text, std::collections::HashMap::new()).unwrap();
+            config.sources["s"].routes.clone()
+        };
+        let all = routes(&[
+            r#"event_type: "Order*", sink: a"#,
+            "event_type: OrderPlaced, sink: b",
+            "event_type: OrderPlaced, aggregate_type: Order, sink: c",
+        ]);
+        let sink = |event_type, aggregate_type| {
+            winner(&all, event_type, aggregate_type).map(|route| route.sink.value.as_str())
+        };
+        assert_eq!(sink("OrderPlaced", "Order"), Some("c"));
+        assert_eq!(sink("OrderPlaced", "Shop"), Some("b"));
+        assert_eq!(sink("OrderPaid", "Order"), Some("a"));
+        assert_eq!(sink("Invoice", "Order"), None);
+        let patterns = routes(&[r#"event_type: "O*", sink: b"#, r#"event_type: "Order*", sink: a"#]);
+        assert_eq!(winner(&patterns, "OrderPaid", "").map(|route| route.sink.value.as_str()), Some("b"));
     }
 
     #[test]

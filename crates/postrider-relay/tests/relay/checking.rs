@@ -42,12 +42,14 @@ async fn what_the_configuration_comes_to_is_printed_without_secrets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sink_that_is_not_there_makes_the_verdict_bad() {
+async fn a_sink_that_is_not_there_could_not_be_reached_which_is_exit_status_3() {
     let folder = Folder::new();
     folder.database().await;
     let output =
         postrider(&["check", "--config", &shop(&folder, "http://127.0.0.1:1"), "--connect", "--json"]);
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["good"], false, "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,6 +64,7 @@ async fn status_why_and_dead_speak_of_what_is_in_the_table() {
     let json = |args: &[&str]| -> Value {
         let output = postrider(&[args, &["--json", "--config", &file]].concat());
         assert!(output.status.success(), "{}", said(&output));
+        assert!(output.stderr.is_empty(), "{args:?} says nothing for people: {}", said(&output));
         serde_json::from_slice(&output.stdout).unwrap()
     };
     let status = json(&["status"]);
@@ -70,9 +73,21 @@ async fn status_why_and_dead_speak_of_what_is_in_the_table() {
     let letter = &dead["dead"][0];
     assert_eq!((&letter["key"], &letter["blocks"]), (&"Order:1".into(), &true.into()), "{dead}");
     let id = letter["id"].as_str().unwrap();
+    assert!(letter["died_at"].as_str() > letter["created_at"].as_str(), "{dead}");
+    for one in [["dead", "show", id].as_slice(), &["dead", "show", "--id", id]] {
+        assert_eq!(json(one)["id"], id);
+    }
     assert_eq!(json(&["why", "--id", id])["status"], "dead");
-    assert_eq!(json(&["why", "--key", "Order:1"])["reason"], "dead");
-    assert_eq!(json(&["dead", "discard", "--id", id])["would_discard"], 1);
+    let key = json(&["why", "--key", "Order:1"]);
+    assert_eq!((&key["reason"], &key["id"], &key["parked"]), (&"dead".into(), &id.into(), &1.into()));
+    let text = said(&postrider(&["why", "--key", "Order:1", "--config", &file]));
+    assert!(text.contains(&format!("waits for {id}, which is dead: ")), "{text}");
+    assert!(text.contains("; 1 event waits behind it"), "{text}");
+    for few in [["dead", "discard", id].as_slice(), &["dead", "discard", "--id", id]] {
+        assert_eq!(json(few)["would_discard"], 1);
+    }
+    let text = said(&postrider(&["dead", "discard", "--all", "--config", &file]));
+    assert!(text.contains("1 dead letter would be discarded"), "{text}");
     assert_eq!(json(&["dead", "redrive", "--id", id])["redriven"], 1);
     assert_eq!(json(&["status"])["shop"]["dead"], 0);
 }
@@ -114,7 +129,7 @@ async fn tables_that_are_missing_and_not_to_be_made_are_not_well_and_weaker_prom
         (output.status.code().unwrap(), answer["connections"][0].clone())
     };
     let (status, source) = check("    migrate: false\n");
-    assert_eq!((status, &source["well"]), (1, &false.into()), "{source}");
+    assert_eq!((status, &source["well"]), (3, &false.into()), "{source}");
     let (status, source) = check("");
     assert_eq!((status, &source["promises"]), (0, &"all".into()), "they will be made: {source}");
     folder.database().await;

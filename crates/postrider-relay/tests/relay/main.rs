@@ -17,4 +17,5 @@ mod routing;
 mod running;
 mod server;
 mod settings;
+mod tls;
 mod tracing;

@@ -39,6 +39,60 @@ async fn init_makes_the_tables_of_a_file_once_and_says_so() {
     assert!(!folder.path("other.db").exists());
 }
 
+#[test]
+fn what_is_printed_begins_with_what_it_is_for_each_database_and_says_nothing_of_templates() {
+    let own = |url: &str| printed(&["--url", url, "--print", "--prefix", "my_", "--grants"]);
+    let folder = Folder::new();
+    let theirs = |url: &str| {
+        let text = format!(
+            "sources: {{ flow: {{ url: \"{url}\", profile: {{ system: flowcatalyst }}, routes: [{{ event_type: \"*\", sink: out }}] }} }}\n\
+             sinks: {{ out: {{ stdout: {{}} }} }}\n"
+        );
+        let file = folder.write("relay.yaml", &text);
+        printed(&["--config", file.to_str().unwrap(), "--print", "--grants"])
+    };
+    let (postgres, mysql) = ("postgres://relay@127.0.0.1:1/shop", "mysql://relay@127.0.0.1:1/shop");
+    for (sql, begins) in [
+        (own("shop.db"), "-- Postrider's tables, version 1, for SQLite.\n"),
+        (own(postgres), "-- Postrider's tables, version 1, for PostgreSQL, with 64 lanes.\n"),
+        (own(mysql), "-- Postrider's tables, version 1, for MySQL and MariaDB, with 64 lanes.\n"),
+        (
+            theirs(postgres),
+            "-- Postrider's own small tables beside \"outbox_events\", which stays as it is.\n",
+        ),
+        (theirs(mysql), "-- Postrider's own small tables beside `outbox_events`, which stays as it is.\n"),
+    ] {
+        let first = sql.lines().position(|line| line.starts_with("--")).unwrap();
+        assert!(format!("{}\n", sql.lines().nth(first).unwrap()) == begins, "{sql}");
+        assert!(!sql.contains("stands for") && !sql.contains('{'), "{sql}");
+        let comments = sql.lines().filter(|line| line.starts_with("--"));
+        let lost = comments.filter(|line| line.contains("my_ ") || line.contains("/*"));
+        assert_eq!(lost.collect::<Vec<_>>(), Vec::<&str>::new());
+    }
+}
+
+#[test]
+fn a_prefix_beside_a_configuration_is_refused_and_not_ignored() {
+    let folder = Folder::new();
+    let database = folder.path("shop.db");
+    let text = format!(
+        "sources: {{ shop: {{ url: \"{}\", routes: [{{ event_type: \"*\", sink: out }}] }} }}\nsinks: {{ out: {{ stdout: {{}} }} }}\n",
+        database.display()
+    );
+    let file = folder.write("relay.yaml", &text);
+    for (args, told) in [
+        (["--config", file.to_str().unwrap()], "'--prefix <PREFIX>' cannot be used with '--config <FILE>'"),
+        (["--source", "shop"], "'--prefix <PREFIX>' cannot be used with '--source <NAME>'"),
+    ] {
+        let output = postrider(&[&["init", "--prefix", "my_"], args.as_slice()].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains(told), "{}", said(&output));
+    }
+    let output = postrider(&["init", "--prefix", "my_"]);
+    assert!(output.status.code() == Some(2) && said(&output).contains("--url <URL>"), "{}", said(&output));
+    assert!(!database.exists(), "nothing was made");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn init_makes_the_tables_of_a_server_with_the_prefix_and_the_lanes_that_are_wanted() {
     for kind in BOTH {

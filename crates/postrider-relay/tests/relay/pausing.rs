@@ -11,7 +11,7 @@ fn config(folder: &Folder, receiver: &Receiver) -> String {
     format!(
         "log: {{ format: json }}\noperations: {{ enabled: false }}\nsources:\n  shop:\n    url: {database}\n    poll: {{ max: 50ms }}\n    routes:\n      \
          - {{ event_type: \"Order*\", sink: orders }}\n      - {{ event_type: \"*\", sink: audit }}\n\
-         sinks:\n  orders:\n    http: {{ url: \"{url}\", path: /orders }}\n  audit:\n    http: {{ url: \"{url}\", path: /audit }}\n",
+         sinks:\n  orders:\n    http: {{ url: \"{url}\", path: /orders, health_path: /health }}\n  audit:\n    http: {{ url: \"{url}\", path: /audit }}\n",
         url = receiver.url
     )
 }
@@ -52,10 +52,24 @@ async fn what_an_operator_pauses_waits_at_a_relay_that_runs_and_after_its_restar
     assert_eq!(status["shop"]["pauses"].as_array().unwrap().len(), 2, "{status}");
     assert_eq!(status["shop"]["pauses"][0]["reason"], json!("the shop is moved"));
     let why = said_by("why", &["--key", "Order:7"]);
+    assert_eq!((&why["paused"][0]["kind"], &why["may_be_paused"]), (&json!("key"), &json!([])), "{why}");
     assert_eq!(
-        (&why["paused"][0]["kind"], &why["may_be_paused"][0]["name"]),
-        (&json!("key"), &json!("orders"))
+        why["sink"],
+        json!({ "name": "audit", "well": null, "answer": "cannot be asked without sending" }),
+        "{why}"
     );
+    let order = said_by("why", &["--key", "Order:1"]);
+    let id = order["id"].as_str().unwrap();
+    let text = said(&postrider(&["why", "--id", id, "--config", file]));
+    assert!(text.contains(&format!("{id} waits for its first attempt\n")), "{text}");
+    assert!(text.contains("  type OrderPlaced, key Order:1, to sink `orders`\n"), "{text}");
+    assert!(text.contains("  waits: the sink orders is paused since 2"), "{text}");
+    assert!(text.contains("  sink `orders` passed its health check"), "{text}");
+    // Without a configuration nobody knows where it goes.
+    let url = folder.path("shop.db").display().to_string();
+    let why = asked(&["why", "--id", id, "--url", &url, "--json"]);
+    assert_eq!((&why["paused"], &why["sink"]), (&json!([]), &Value::Null), "{why}");
+    assert_eq!(why["may_be_paused"][0]["name"], "orders", "{why}");
     let text = said(&postrider(&["status", "--config", file]));
     assert!(text.contains("shop: the sink orders is paused since"), "{text}");
     assert!(text.contains("(the shop is moved)"), "{text}");
@@ -117,4 +131,32 @@ async fn a_run_to_the_end_of_a_source_that_is_paused_ends_at_once_and_sends_noth
         assert!(began.elapsed() < Duration::from_secs(30));
         assert_eq!(receiver.payloads(), arrived);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_names_a_sink_that_does_not_answer_a_route_that_is_switched_off_and_one_that_is_missing() {
+    let folder = Folder::new();
+    let mut database = folder.database().await;
+    for event_type in ["OrderPlaced", "InvoicePaid", "Noted"] {
+        insert(&mut database, event_type, event_type, "1").await;
+    }
+    let text = format!(
+        "sources:\n  shop:\n    url: {}\n    routes:\n      - {{ event_type: \"Order*\", sink: orders }}\n      \
+         - {{ event_type: InvoicePaid, sink: orders, enabled: false }}\nsinks: {{ orders: {{ http: {{ url: \"http://127.0.0.1:1\" }} }} }}\n",
+        folder.path("shop.db").display()
+    );
+    let file = folder.write("relay.yaml", &text);
+    let file = file.to_str().unwrap();
+    for (key, told) in [
+        ("OrderPlaced", "  sink `orders` did not pass its health check just now: "),
+        ("InvoicePaid", "  waits: its route is switched off in the configuration"),
+        ("Noted", "no route takes it: it goes dead when its turn comes"),
+    ] {
+        let output = postrider(&["why", "--key", key, "--config", file]);
+        let text = said(&output);
+        assert!(output.status.success() && text.contains(told), "{text}");
+        assert!(text.starts_with(&format!("{key} is not held; its next event ")), "{text}");
+    }
+    let why = asked(&["why", "--key", "OrderPlaced", "--config", file, "--json"]);
+    assert_eq!((&why["sink"]["name"], &why["sink"]["well"]), (&json!("orders"), &json!(false)), "{why}");
 }

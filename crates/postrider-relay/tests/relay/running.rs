@@ -98,9 +98,20 @@ async fn an_outage_of_the_endpoint_costs_nothing_and_is_over_when_it_is_back() {
         insert(&mut database, "OrderPlaced", &format!("Order:{}", n % 4), &n.to_string()).await;
     }
     let mut relay = Relay::start(&folder.write("relay.yaml", &config(&folder, &receiver, "")), &[]);
+    let operations = relay.operations();
     relay.until_logged("unavailable");
+    // No restart brings an endpoint back, so the relay stays ready and says what is down.
+    let looks = async |sinks: serde_json::Value, gauge: &str| {
+        let (status, body) = get(&format!("{operations}/health/ready"), None).await;
+        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+        let metrics = get(&format!("{operations}/metrics"), None).await.1;
+        let gauge = format!("\npostrider_breaker_open{{source=\"shop\",sink=\"orders\"}} {gauge}\n");
+        status == 200 && body["sinks_down"] == sinks && metrics.contains(&gauge)
+    };
+    eventually("it is named", async || looks(json!({ "shop": ["orders"] }), "1").await).await;
     receiver.answers(200);
     eventually("all arrived", async || receiver.payloads().len() >= 20).await;
+    eventually("it is named no more", async || looks(json!({}), "0").await).await;
     let (dead,): (i64,) = sqlx::query_as("SELECT count(*) FROM postrider_event WHERE status = 3")
         .fetch_one(&mut database)
         .await

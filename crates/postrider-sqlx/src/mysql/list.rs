@@ -29,12 +29,13 @@ fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
         _ => "e.effective_key",
     };
     let common = format!(
-        "e.seq, e.event_id, e.event_type, {key} AS event_key, e.attempts, e.last_error, {} AS created_at, {} AS available_at",
+        "e.seq, e.event_id, e.event_type, e.aggregate_type, {key} AS event_key, e.attempts, e.last_error, {} AS created_at, {} AS available_at",
         micros("e.created_at"),
         micros("e.available_at")
     );
     // A question mark for each place: each value is bound as often as it stands here.
-    let fits = format!("(? IS NULL OR e.event_type = ?) AND (? IS NULL OR {key} = ?)");
+    let id = if listing.id.is_some() { " AND e.event_id = ?" } else { "" };
+    let fits = format!("(? IS NULL OR e.event_type = ?) AND (? IS NULL OR {key} = ?){id}");
     let template = match listing.shelf {
         Shelf::Delivered => format!(
             "SELECT {common}, {done_at} AS done_at{payload} FROM {{p}}done AS e
@@ -47,6 +48,7 @@ fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
                 Shelf::Dead => ("{p}event_place", "e.place = 3 AND "),
                 _ => ("PRIMARY", ""),
             };
+            let index = if listing.id.is_some() { "{p}event_id" } else { index };
             format!(
                 "SELECT {common}, e.place{payload} FROM {{p}}event AS e FORCE INDEX ({index})
                  WHERE {dead}e.seq {before} ? AND {fits} ORDER BY e.seq {order} LIMIT ?"
@@ -73,6 +75,9 @@ pub(super) async fn list(
     query = query.bind(seq);
     for wanted in [&listing.event_type, &listing.key] {
         query = query.bind(wanted.clone()).bind(wanted.clone());
+    }
+    if let Some(id) = &listing.id {
+        query = query.bind(id.as_str().to_owned());
     }
     let rows = query.bind(integer(listing.limit)).fetch_all(conn).await?;
     let mut found: Vec<ListedEvent> =
@@ -106,6 +111,7 @@ fn listed(row: &MySqlRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
         bookmark,
         id: text(row, "event_id")?.unwrap_or_default().into(),
         event_type: text(row, "event_type")?.unwrap_or_default(),
+        aggregate_type: text(row, "aggregate_type")?.unwrap_or_default(),
         key: text(row, "event_key")?,
         status,
         attempts: natural(row, "attempts")?,

@@ -46,12 +46,13 @@ impl Statements {
         Self {
             dead: statement(&format!(
                 "SELECT e.seq, e.event_id, e.event_type, e.effective_key, e.attempts, e.last_error,
-                        {} AS created_at,
+                        {} AS created_at, {} AS died_at,
                         EXISTS (SELECT 1 FROM {{p}}hold AS h WHERE h.lane = e.lane AND h.effective_key = e.effective_key
                                 AND h.seq = e.seq AND h.reason <> 'returning') AS blocks
                  FROM {{p}}event AS e FORCE INDEX ({{p}}event_place)
                  WHERE e.place = 3 AND e.seq > ? ORDER BY e.seq LIMIT ?",
-                micros("e.created_at")
+                micros("e.created_at"),
+                micros("e.available_at")
             )),
             find: listed("SELECT seq, lane FROM {p}event WHERE event_id IN ({list}) AND status = 3"),
             redrive_holds: listed(&format!(
@@ -121,6 +122,7 @@ fn dead_letter(row: &MySqlRow) -> sqlx::Result<DeadLetter> {
         error: text(row, "last_error")?.unwrap_or_default(),
         blocks: natural::<u8>(row, "blocks")? != 0,
         created_at: time(row, "created_at")?,
+        died_at: Some(time(row, "died_at")?),
     })
 }
 

@@ -11,7 +11,8 @@ use super::{
 };
 
 /// All migrations in order; the first makes version 1. Each ends by writing its version into `meta`, so that tables
-/// made by hand from the printed schema are the same.
+/// made by hand from the printed schema are the same. `{p}` stands for
+/// the prefix, `{lanes}` for the number of lanes, `{lane_rows}` for their rows, `{bytes}` for the [collation](BYTES).
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_outbox.sql")];
 
 /// The rights that a writer, a relay and an operator need.

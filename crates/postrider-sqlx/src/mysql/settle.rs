@@ -229,7 +229,10 @@ fn changed(settlement: &Settlement, now: Timestamp) -> Option<Changed> {
         }
         // New again, so that the wait which may follow is told from one that was settled before.
         Change::Attempt { attempts } => Some((seq, 0, *attempts, None, None)),
-        Change::Dead { attempts, error, .. } => Some((seq, 3, *attempts, None, Some(clean_error(error)))),
+        // It is never due, so its time says since when it is dead.
+        Change::Dead { attempts, error, .. } => {
+            Some((seq, 3, *attempts, Some(bound(now)), Some(clean_error(error))))
+        }
     }
 }
 

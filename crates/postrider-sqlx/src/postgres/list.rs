@@ -22,8 +22,9 @@ pub(super) fn statement(shape: &Shape, listing: &Listing) -> Statement {
         _ => ("<", "DESC"),
     };
     let payload = if listing.payloads { ", e.payload, e.payload_bytes" } else { "" };
-    let common = "e.seq, e.event_id, e.event_type, {key} AS key, e.attempts, e.available_at, e.last_error, e.created_at";
-    let fits = "($2::text IS NULL OR e.event_type = $2) AND ($3::text IS NULL OR {key} = $3)";
+    let common = "e.seq, e.event_id, e.event_type, e.aggregate_type, {key} AS key, e.attempts, e.available_at, e.last_error, e.created_at";
+    let id = if listing.id.is_some() { " AND e.event_id = $6" } else { "" };
+    let fits = format!("($2::text IS NULL OR e.event_type = $2) AND ($3::text IS NULL OR {{key}} = $3){id}");
     let template = match listing.shelf {
         Shelf::Delivered => format!(
             "SELECT {common}, 1::smallint AS status, false AS parked, e.done_at{payload}
@@ -55,7 +56,11 @@ pub(super) async fn list(
     };
     let query = statement(shape, listing).query();
     let query = query.bind(seq).bind(listing.event_type.clone()).bind(listing.key.clone());
-    let rows = query.bind(integer(listing.limit)).bind(at).fetch_all(conn).await?;
+    let mut query = query.bind(integer(listing.limit)).bind(at);
+    if let Some(id) = &listing.id {
+        query = query.bind(id.as_str().to_owned());
+    }
+    let rows = query.fetch_all(conn).await?;
     let mut found: Vec<ListedEvent> =
         rows.iter().map(|row| listed(row, listing)).collect::<sqlx::Result<_>>()?;
     if !matches!(listing.from, ListFrom::After(_)) {
@@ -83,6 +88,7 @@ fn listed(row: &PgRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
         bookmark,
         id: row.try_get::<String, _>("event_id")?.into(),
         event_type: row.try_get("event_type")?,
+        aggregate_type: row.try_get("aggregate_type")?,
         key: row.try_get("key")?,
         status,
         attempts: natural(row.try_get::<i32, _>("attempts")?.into()),

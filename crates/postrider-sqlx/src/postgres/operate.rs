@@ -36,7 +36,7 @@ impl Statements {
             // The LIMIT keeps PostgreSQL from reading all holds for a page of letters.
             dead: statement(
                 "SELECT e.seq, e.event_id, e.event_type, {key} AS key, e.attempts, e.last_error, e.created_at,
-                        h.seq IS NOT NULL AS blocks
+                        e.available_at AS died_at, h.seq IS NOT NULL AS blocks
                  FROM {p}event AS e
                  LEFT JOIN LATERAL (SELECT h.seq FROM {p}hold AS h
                                     WHERE h.lane = e.lane AND h.effective_key = {key} AND h.seq = e.seq
@@ -117,6 +117,7 @@ fn dead_letter(row: &PgRow) -> sqlx::Result<DeadLetter> {
         error: row.try_get::<Option<String>, _>("last_error")?.unwrap_or_default(),
         blocks: row.try_get("blocks")?,
         created_at: time(row, "created_at")?,
+        died_at: Some(time(row, "died_at")?),
     })
 }
 

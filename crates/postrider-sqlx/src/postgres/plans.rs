@@ -215,6 +215,12 @@ async fn every_verb_that_runs_often_walks_an_index() {
         let page = list::statement(&shape, &Listing::newest(shelf, 10));
         check(&mut conn, &page, "(9, NULL, NULL, 10, 9)", &[index]).await;
     }
+    for (shelf, index) in
+        [(Shelf::Undelivered, "postrider_event_id"), (Shelf::Delivered, "postrider_done_id")]
+    {
+        let one = Listing { id: Some("a".into()), ..Listing::newest(shelf, 1) };
+        check(&mut conn, &list::statement(&shape, &one), "(9, NULL, NULL, 1, 9, 'a')", &[index]).await;
+    }
 
     drop(conn);
     own.close().await;

@@ -6,7 +6,8 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 use super::{error::is_no_match, statement::splice};
 
 /// All migrations in order; the first makes version 1. Each ends by writing its version into `meta`, so that tables
-/// made by hand from the printed schema are the same.
+/// made by hand from the printed schema are the same. `{p}` stands for
+/// the prefix, `{n}` for the number of lanes.
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_outbox.sql")];
 
 /// What depends on the number of lanes.

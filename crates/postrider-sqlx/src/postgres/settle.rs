@@ -56,7 +56,8 @@ const KEPT: &str =
     aggregate_id, ordering_key, tenant_id, content_type, headers, last_error, payload, payload_bytes";
 
 /// Rows that wait or are dead, and the keys that wait for them. The last condition finds a repeated settle: a wait that has begun
-/// is not begun anew. An attempt is counted once, and what was put off cannot be put off again before it was due.
+/// is not begun anew. An attempt is counted once, and what was put off cannot be put off again before it was due. What is dead is never
+/// due, so its time says since when.
 const CHANGED: &str = "
     clock AS MATERIALIZED (
         SELECT clock_timestamp() AS now
@@ -68,7 +69,8 @@ const CHANGED: &str = "
     ), changed AS (
         UPDATE {p}event AS e
         SET status = c.status, attempts = c.attempts, parked = e.parked AND c.status = 0,
-            available_at = coalesce(c.until, e.available_at), last_error = coalesce(c.error, e.last_error)
+            available_at = CASE c.status WHEN 3 THEN (SELECT now FROM clock) ELSE coalesce(c.until, e.available_at) END,
+            last_error = coalesce(c.error, e.last_error)
         FROM change AS c
         WHERE (SELECT open FROM gate) AND e.seq = c.seq AND e.lane = c.lane AND e.status IN (0, 2)
           AND NOT (c.status = 0 AND e.status = 0 AND e.attempts = c.attempts)

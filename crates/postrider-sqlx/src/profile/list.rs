@@ -1,7 +1,7 @@
 //! Lists of events and counts of them. A foreign table may have an index for neither: the rows are sorted then.
 
 use postrider_core::{
-    EventId, Payload, Timestamp,
+    EventId, GLOBAL_AGGREGATE, Payload, Timestamp,
     store::{Bookmark, ListFrom, ListedEvent, Listing, Shelf, TypeCount},
 };
 
@@ -42,6 +42,7 @@ pub(super) async fn list(
     state_columns(shape, &mut sql);
     sql.push(&format!(", {id}, {}, {}, ", shape.text(Field::EventType), shape.kind.text(&at)));
     shape.key(&mut sql);
+    sql.push(&format!(", {}", shape.text(Field::AggregateType)));
     if listing.payloads {
         sql.push(&format!(", {}", shape.cargo(Field::Payload)));
     }
@@ -62,6 +63,10 @@ pub(super) async fn list(
         sql.push(" AND ");
         shape.key(&mut sql);
         sql.push(" = ").bind(wanted, "text");
+    }
+    if let Some(wanted) = &listing.id {
+        sql.push(" AND ");
+        shape.ids(&mut sql, std::iter::once(wanted.as_str()));
     }
     let turned = from(&mut sql, &listing.from, &at, &id);
     sql.push(&format!(" LIMIT {}", listing.limit));
@@ -95,7 +100,7 @@ fn listed(shape: &Shape, mind: &Mind, row: &mut Cells, listing: &Listing) -> Lis
     let (status, attempts) = state(row, mind, &id);
     let created_at = Timestamp::from_micros(row.number(STATE_COLUMNS + 2).unwrap_or_default());
     let payload = match listing.payloads {
-        true => row.bytes(STATE_COLUMNS + 4).map(|bytes| match String::from_utf8(bytes) {
+        true => row.bytes(STATE_COLUMNS + 5).map(|bytes| match String::from_utf8(bytes) {
             Ok(text) if !shape.is_bytes(Field::Payload) => Payload::Text(text.into()),
             Ok(text) => Payload::Bytes(text.into_bytes().into()),
             Err(error) => Payload::Bytes(error.into_bytes().into()),
@@ -104,6 +109,8 @@ fn listed(shape: &Shape, mind: &Mind, row: &mut Cells, listing: &Listing) -> Lis
     };
     ListedEvent {
         event_type: row.text(STATE_COLUMNS + 1).unwrap_or_else(|| shape.profile.event_type.clone()),
+        // A null aggregate type reads as none.
+        aggregate_type: row.text(STATE_COLUMNS + 4).unwrap_or_else(|| GLOBAL_AGGREGATE.to_owned()),
         key: row.text(STATE_COLUMNS + 3),
         bookmark: Bookmark { at: created_at, seq: 0, id: id.clone() },
         id: EventId::from(id),

@@ -161,7 +161,9 @@ impl ProfileStore {
 }
 
 fn lane_sql(kind: Kind, profile: &Profile) -> String {
-    format!("{};\n", lane::tables(kind, profile).join(";\n"))
+    let beside = kind.table(&profile.table);
+    let tables = lane::tables(kind, profile).join(";\n");
+    format!("-- Postrider's own small tables beside {beside}, which stays as it is.\n\n{tables};\n")
 }
 
 impl Profile {

@@ -71,7 +71,17 @@ pub(super) async fn dead(
         true => shape.kind.micros(&shape.column(Field::CreatedAt)),
         false => shape.kind.text("0"),
     };
-    let mut sql = shape.sql(format!("SELECT {id}, {event_type}, {attempts}, {error}, {created}, "));
+    // A table of ours notes it where theirs cannot say that a row is dead.
+    let died = match shape.profile.statuses {
+        Some(_) => shape.kind.text("NULL"),
+        None => format!(
+            "(SELECT {} FROM {} d WHERE d.event_id = {id} AND d.source = {})",
+            shape.kind.micros("MAX(d.dead_at)"),
+            shape.ours("dead"),
+            shape.source_literal()
+        ),
+    };
+    let mut sql = shape.sql(format!("SELECT {id}, {event_type}, {attempts}, {error}, {created}, {died}, "));
     shape.key(&mut sql);
     sql.push(&format!(" FROM {} WHERE ", shape.table()));
     is_dead(shape, &mut sql);
@@ -84,7 +94,8 @@ pub(super) async fn dead(
         attempts: row.number(2).and_then(|attempts| u32::try_from(attempts).ok()).unwrap_or_default(),
         error: row.text(3).unwrap_or_default(),
         created_at: Timestamp::from_micros(row.number(4).unwrap_or_default()),
-        key: row.text(5),
+        died_at: row.number(5).map(Timestamp::from_micros),
+        key: row.text(6),
         blocks: false,
     });
     Ok(letters.collect())

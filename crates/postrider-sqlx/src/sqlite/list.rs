@@ -25,9 +25,10 @@ pub(super) fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
         _ => "e.effective_key",
     };
     let common = format!(
-        "e.seq, e.event_id, e.event_type, {key} AS key, e.attempts, e.available_at, e.last_error, e.created_at"
+        "e.seq, e.event_id, e.event_type, e.aggregate_type, {key} AS key, e.attempts, e.available_at, e.last_error, e.created_at"
     );
-    let fits = format!("(?2 IS NULL OR e.event_type = ?2) AND (?3 IS NULL OR {key} = ?3)");
+    let id = if listing.id.is_some() { " AND e.event_id = ?6" } else { "" };
+    let fits = format!("(?2 IS NULL OR e.event_type = ?2) AND (?3 IS NULL OR {key} = ?3){id}");
     let template = match listing.shelf {
         Shelf::Delivered => format!(
             "SELECT {common}, e.done_at{payload} FROM {{p}}done AS e
@@ -57,7 +58,11 @@ pub(super) async fn list(
     };
     let query = statement(prefix, listing).query();
     let query = query.bind(seq).bind(listing.event_type.clone()).bind(listing.key.clone());
-    let rows = query.bind(integer(listing.limit)).bind(at).fetch_all(conn).await?;
+    let mut query = query.bind(integer(listing.limit)).bind(at);
+    if let Some(id) = &listing.id {
+        query = query.bind(id.as_str().to_owned());
+    }
+    let rows = query.fetch_all(conn).await?;
     let mut found: Vec<ListedEvent> =
         rows.iter().map(|row| listed(row, listing)).collect::<sqlx::Result<_>>()?;
     if !matches!(listing.from, ListFrom::After(_)) {
@@ -88,6 +93,7 @@ fn listed(row: &SqliteRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
         bookmark,
         id: text(row, "event_id")?.unwrap_or_default().into(),
         event_type: text(row, "event_type")?.unwrap_or_default(),
+        aggregate_type: text(row, "aggregate_type")?.unwrap_or_default(),
         key: text(row, "key")?,
         status,
         attempts: natural(row.try_get("attempts")?),

@@ -39,7 +39,7 @@ impl Statements {
         Self {
             dead: statement(&format!(
                 "SELECT e.seq, e.event_id, e.event_type, e.effective_key, e.attempts, e.last_error, e.created_at,
-                        EXISTS (SELECT 1 FROM {{p}}hold AS h
+                        e.available_at AS died_at, EXISTS (SELECT 1 FROM {{p}}hold AS h
                                 WHERE {ITS_HOLD} AND h.reason <> 'returning') AS blocks
                  FROM {{p}}event AS e WHERE e.status = 3 AND e.seq > ?1 ORDER BY e.seq LIMIT ?2"
             )),
@@ -109,6 +109,7 @@ fn dead_letter(row: &SqliteRow) -> sqlx::Result<DeadLetter> {
         error: text(row, "last_error")?.unwrap_or_default(),
         blocks: row.try_get("blocks")?,
         created_at: Timestamp::from_micros(row.try_get("created_at")?),
+        died_at: Some(Timestamp::from_micros(row.try_get("died_at")?)),
     })
 }
 

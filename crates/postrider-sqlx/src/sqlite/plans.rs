@@ -112,6 +112,12 @@ async fn check_all(store: &SqliteStore) {
         check(store, &page, &[index]).await;
         assert!(!plan(store, &page).await.contains("B-TREE"), "it sorts: {}", page.text());
     }
+    for (shelf, index) in
+        [(Shelf::Undelivered, "postrider_event_id (event_id=?)"), (Shelf::Delivered, "done_id (event_id=?)")]
+    {
+        let one = Listing { id: Some("a".into()), ..Listing::newest(shelf, 1) };
+        check(store, &list::statement(&prefix, &one), &[index]).await;
+    }
 }
 
 #[tokio::test]

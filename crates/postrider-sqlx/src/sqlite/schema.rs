@@ -9,7 +9,8 @@ use super::{
 };
 
 /// All migrations in order; the first makes version 1. Each ends by writing its version into `meta`, so that tables
-/// made by hand from the printed schema are the same.
+/// made by hand from the printed schema are the same. `{p}` stands for
+/// the prefix.
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_outbox.sql")];
 
 /// The tables that we own, without their prefix. `meta` is the first: it is what tells ours from foreign ones.

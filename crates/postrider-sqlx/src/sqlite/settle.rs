@@ -201,8 +201,9 @@ async fn change(
             }
             // New again, so that the wait which may follow is told from one that was settled before.
             Change::Attempt { attempts } => Some((*seq, *lane, 0, *attempts, None, None, true)),
+            // It is never due, so its time says since when it is dead.
             Change::Dead { attempts, error, .. } => {
-                Some((*seq, *lane, 3, *attempts, None, Some(clean_error(error)), true))
+                Some((*seq, *lane, 3, *attempts, Some(now.as_micros()), Some(clean_error(error)), true))
             }
         })
         .collect();

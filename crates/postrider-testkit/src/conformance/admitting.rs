@@ -261,6 +261,38 @@ pub async fn all_returning_rows_that_are_not_wanted_are_unparked<H: StoreHarness
     Ok(())
 }
 
+/// What was unparked because it was not wanted comes to whoever goes back and reads up to a place, though more is parked behind it: else
+/// what one claim unparks the other would park, for ever. What has something parked before it does not come.
+pub async fn what_was_unparked_comes_to_a_walk_though_more_is_parked_behind_it<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    if !(scene.keeps().dead_heads) {
+        return Ok(());
+    }
+    let parked: [_; 40] = returning(&mut scene).await?;
+    let gate = Gate::new(is_up);
+    scene.owner.admit(Some(gate.clone()));
+    assert!(scene.claim().await?.events.is_empty());
+    let (unparked, own) = (gate.asked_seqs(), scene.owner.positions());
+    assert!(!unparked.is_empty() && unparked.len() < parked.len());
+
+    let [newest] = scene.keyed("down").await?;
+    scene.owner.admit(Some(Gate::new(|_| true)));
+    scene.owner.go_back(Default::default());
+    scene.owner.look_up_to(1 << 62);
+    let walked = scene.claim().await?.events;
+    assert_eq!(seqs(&walked), unparked);
+    assert!(walked.iter().all(|event| event.held));
+    scene.done(&walked).await?;
+
+    scene.owner.admit(None);
+    scene.owner.go_back(own);
+    scene.owner.look_up_to(Seq::MAX);
+    let mut left = ids(&parked).split_off(unparked.len());
+    left.extend(ids(&[newest]));
+    assert_eq!(scene.drain().await?, left);
+    Ok(())
+}
+
 /// A delayed row that was parked and comes back unwanted waits again, and is due.
 pub async fn a_returning_row_that_waited_waits_again<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;

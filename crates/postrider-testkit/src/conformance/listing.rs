@@ -99,6 +99,14 @@ pub async fn a_list_tells_shelves_keys_and_types_apart<H: StoreHarness>() -> Che
     assert_eq!(list(&scene, typed(Shelf::Undelivered, "Tested")).await?.len(), 3);
     assert!(list(&scene, typed(Shelf::Undelivered, "Other")).await?.is_empty());
 
+    for (n, shelf) in
+        [(0, Shelf::Delivered), (1, Shelf::Dead), (1, Shelf::Undelivered), (3, Shelf::Undelivered)]
+    {
+        let Some(event) = events.get(n).filter(|_| n > 0 || keeps.delivered) else { continue };
+        let found = list(&scene, Listing { id: Some(event.id().clone()), ..of(shelf) }).await?;
+        assert_eq!(listed_ids(&found), only(n), "{shelf:?}");
+        assert!(found.iter().all(|found| found.aggregate_type == event.aggregate_type()), "{found:?}");
+    }
     let shown = Listing { payloads: true, ..keyed(Shelf::Undelivered, "held") };
     let shown = list(&scene, shown).await?;
     let payload = shown.first().and_then(|event| event.payload.as_ref());

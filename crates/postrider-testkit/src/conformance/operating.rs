@@ -28,6 +28,7 @@ pub async fn dead_letters_are_listed_in_order_and_in_pages<H: StoreHarness>() ->
     for n in 0..5 {
         written.extend(scene.keyed::<1>(&format!("key {n}")).await?);
     }
+    scene.pass(BACKOFF).await?;
     let claimed: [_; 5] = scene.claim_exactly().await?;
     for (n, event) in claimed.iter().enumerate() {
         scene.settle(event, dead(n % 2 == 0)).await?;
@@ -40,6 +41,8 @@ pub async fn dead_letters_are_listed_in_order_and_in_pages<H: StoreHarness>() ->
     for (n, (letter, event)) in letters.iter().zip(&claimed).enumerate() {
         assert!(letter.seq == event.seq || !keeps.places);
         assert!(letter.created_at == event.created_at || !keeps.written_at);
+        let died = letter.died_at.map(|died_at| died_at.since(event.created_at) >= BACKOFF);
+        assert!(died == Some(true) || (!keeps.places && (died.is_none() || !keeps.written_at)), "{letter:?}");
         assert_eq!(
             (letter.event_type.as_str(), letter.key.as_deref()),
             ("Tested", Some(&*format!("key {n}")))

@@ -66,6 +66,7 @@ macro_rules! delivery_conformance {
                 waiting_rows_that_become_due_later_are_met
                 a_returning_row_that_is_not_wanted_is_unparked
                 all_returning_rows_that_are_not_wanted_are_unparked
+                what_was_unparked_comes_to_a_walk_though_more_is_parked_behind_it
                 a_returning_row_that_waited_waits_again
                 a_given_back_row_that_is_not_wanted_is_not_kept
                 a_given_back_row_that_waits_is_asked_about_once

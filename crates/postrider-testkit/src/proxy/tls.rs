@@ -4,6 +4,7 @@ use std::{error::Error, fs, io, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     task::{JoinHandle, JoinSet},
 };
@@ -19,6 +20,30 @@ use tokio_rustls::{
 
 type Failure = Box<dyn Error + Send + Sync>;
 
+/// What a client says before TLS begins.
+#[derive(Debug, Clone, Copy)]
+enum Opening {
+    /// Nothing.
+    Tls,
+    /// PostgreSQL's `SSLRequest`, which is answered with one letter.
+    Postgres,
+}
+
+/// A message of eight bytes, and the number that stands for TLS in the place of a version.
+const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+
+impl Opening {
+    async fn pass(self, client: &mut TcpStream) -> io::Result<()> {
+        let Self::Postgres = self else { return Ok(()) };
+        let mut asked = [0; SSL_REQUEST.len()];
+        client.read_exact(&mut asked).await?;
+        if asked != SSL_REQUEST {
+            return Err(io::Error::other("a client that does not ask for TLS"));
+        }
+        client.write_all(b"S").await
+    }
+}
+
 /// Takes TLS from clients that have a certificate of its authority, and passes on what they say to a server in the clear. It ends
 /// when it is dropped.
 #[derive(Debug)]
@@ -32,6 +57,15 @@ pub struct TlsFront {
 impl TlsFront {
     /// Listens on a free port, as `localhost`, and forwards to a server that is named by `host:port`.
     pub async fn start(server: impl Into<String>) -> Result<Self, Failure> {
+        Self::begin(server.into(), Opening::Tls).await
+    }
+
+    /// The same before PostgreSQL, whose clients ask for TLS in the clear before they begin it. One that does not ask is cut off.
+    pub async fn for_postgres(server: impl Into<String>) -> Result<Self, Failure> {
+        Self::begin(server.into(), Opening::Postgres).await
+    }
+
+    async fn begin(server: String, opening: Opening) -> Result<Self, Failure> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let mut authority = CertificateParams::new([])?;
@@ -66,7 +100,8 @@ impl TlsFront {
                 vec![certificate.der().clone()],
                 PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes())?,
             )?;
-        let accepting = tokio::spawn(accept(listener, TlsAcceptor::from(Arc::new(config)), server.into()));
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let accepting = tokio::spawn(accept(listener, acceptor, server, opening));
         Ok(Self { address, folder, accepting })
     }
 
@@ -98,12 +133,13 @@ impl Drop for TlsFront {
     }
 }
 
-async fn accept(listener: TcpListener, acceptor: TlsAcceptor, server: String) {
+async fn accept(listener: TcpListener, acceptor: TlsAcceptor, server: String, opening: Opening) {
     let mut connections = JoinSet::new();
     loop {
-        let Ok((client, _)) = listener.accept().await else { continue };
+        let Ok((mut client, _)) = listener.accept().await else { continue };
         let (acceptor, server) = (acceptor.clone(), server.clone());
         connections.spawn(async move {
+            opening.pass(&mut client).await?;
             let mut client = acceptor.accept(client).await?;
             let mut server = TcpStream::connect(server).await?;
             tokio::io::copy_bidirectional(&mut client, &mut server).await?;

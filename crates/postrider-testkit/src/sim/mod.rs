@@ -104,6 +104,7 @@ impl World {
         let mut rng = Rng::seeded(seed);
         let scenario = Scenario::draw(&mut rng);
         let memory = MemoryStore::new(scenario.lanes);
+        memory.return_at_most(scenario.returning);
         let history = Arc::new(History::default());
         let store = FaultyStore::new(memory.clone(), rng.fork(), &scenario, history.clone());
         let metrics = Arc::new(Gauges::new(history.clone(), scenario.hot_queue, scenario.cold_queue));

@@ -75,6 +75,8 @@ pub(super) struct Scenario {
     /// Nothing goes wrong but one outage, or nothing but the pause of one sink: what that does to the others can be told.
     pub(super) calm: bool,
     pub(super) lanes: u32,
+    /// Most events of a key that come back by one claim.
+    pub(super) returning: usize,
     /// How many engines there are at once.
     pub(super) instances: usize,
     /// How often the database's clock jumps forward, for each look.
@@ -143,6 +145,7 @@ impl Scenario {
         Self {
             calm,
             lanes: 1 << rng.below(4),
+            returning: 1 << rng.below(5),
             instances: 1 + rng.below(3) as usize,
             clock_jump: if !calm && rng.chance(0.4) { 0.3 } else { 0.0 },
             keys,

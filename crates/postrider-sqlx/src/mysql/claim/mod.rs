@@ -160,7 +160,13 @@ impl Claiming<'_> {
             true => waiting::read(reader, judge, conn, lanes, &already, limit).await?,
             false => Waiting { ended: true, ..Waiting::default() },
         };
-        Ok(Lists { again, fresh, waiting, returning, back })
+        let mut lists = Lists { again, fresh, waiting, returning, back };
+        if lanes.iter().any(|lane| lane.to < Seq::MAX) {
+            let Lists { again, fresh, waiting, returning, .. } = &mut lists;
+            let met = again.iter_mut().chain(&mut fresh.met).chain(&mut waiting.met);
+            met.for_each(|met| returning.let_out(met));
+        }
+        Ok(lists)
     }
 
     /// The rows that no claim has met though claims have passed by: their transactions have committed since.

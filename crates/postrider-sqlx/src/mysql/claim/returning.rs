@@ -1,6 +1,8 @@
 //! Reading what comes back because its key is free again.
 
-use postrider_core::store::{Lane, LaneClaim};
+use std::collections::HashMap;
+
+use postrider_core::store::{Lane, LaneClaim, Seq};
 use sqlx::MySqlConnection;
 
 use super::{
@@ -25,6 +27,22 @@ pub(super) struct Returning {
     pub(super) empty: Vec<Key>,
     /// Whether more is behind them.
     pub(super) more: bool,
+    /// The first event of each key that is parked and not in memory; none if there is none.
+    fronts: HashMap<(Lane, String), Option<Seq>>,
+}
+
+impl Returning {
+    /// For a claim that reads up to a place: what was unparked of a key that comes back is due, unless something is parked before it that the
+    /// engine does not have.
+    pub(super) fn let_out(&self, met: &mut Met) {
+        let key = met.row.key.clone().map(|key| (met.row.lane, key));
+        let front = key.and_then(|key| self.fronts.get(&key));
+        if met.verdict == (Verdict::Park { returning: true })
+            && front.is_some_and(|front| front.is_none_or(|front| met.row.seq < front))
+        {
+            met.verdict = Verdict::Return { held: true };
+        }
+    }
 }
 
 /// The parked events of keys that are free again. Beyond what a lane's claims have met something unparked of a key may come
@@ -62,6 +80,11 @@ pub(super) async fn read(
                 found.empty.push(Key { lane: *lane, key: key.clone() });
             }
             let is_longer = behind.len() > OF_A_KEY_MAX;
+            let front = behind.iter().map(|row| row.seq).find(|seq| !judge.is_in_flight(*seq));
+            // Where all that was read is in memory, more may be parked behind it.
+            if front.is_some() || !is_longer {
+                found.fronts.insert((*lane, key.clone()), front);
+            }
             let wanted = behind.into_iter().take(OF_A_KEY_MAX);
             let wanted = wanted.filter(|row| row.seq <= met_of(*lane) && !judge.is_in_flight(row.seq));
             let before = found.met.len();

@@ -1,5 +1,5 @@
--- Postrider's tables, version 1. {p} stands for the prefix, {lanes} for the number of lanes, {bytes} for the collation that
--- compares as bytes: each of MySQL and MariaDB has one of its own, and reads only its own kind of comment.
+-- Postrider's tables, version 1, for MySQL and MariaDB, with {lanes} lanes.
+-- Texts compare as bytes: each of the two has a collation of its own for that, and takes the other's for a comment.
 -- Every statement can be repeated: a change of tables commits by itself, so a migration may have ended half-way.
 
 -- The first table that is made, and version 0 until the last one is: it tells our tables from foreign ones.
@@ -17,6 +17,7 @@ CREATE TABLE IF NOT EXISTS {p}event (
     status         TINYINT UNSIGNED  NOT NULL DEFAULT 0 CHECK (status IN (0, 2, 3)), -- 0 new, 2 waiting, 3 dead
     parked         TINYINT UNSIGNED  NOT NULL DEFAULT 0 CHECK (parked IN (0, 1)),
     attempts       INT UNSIGNED      NOT NULL DEFAULT 0,
+    -- When it is due; of a dead one, since when it is dead.
     available_at   DATETIME(6)       NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     created_at     DATETIME(6)       NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     occurred_at    DATETIME(6)       NOT NULL DEFAULT (UTC_TIMESTAMP(6)),

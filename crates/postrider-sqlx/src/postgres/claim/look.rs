@@ -92,6 +92,16 @@ pub(super) struct Freed {
     pub(super) parked: Vec<Seen>,
 }
 
+impl Freed {
+    /// Whether all that is parked and not in memory comes after this event, as far as is known.
+    fn is_behind(&self, seq: Seq) -> bool {
+        match self.parked.iter().find(|seen| seen.state == State::Due) {
+            Some(first) => seq < first.seq,
+            None => self.parked.len() <= RETURNING_OF_A_KEY_MAX,
+        }
+    }
+}
+
 /// What a lane says for itself.
 #[derive(Debug, Default)]
 pub(super) struct LaneSeen {
@@ -242,6 +252,21 @@ impl Look {
         let over = self.fresh.len() > self.limits.fresh;
         self.fresh.truncate(self.limits.fresh);
         over || full.is_some()
+    }
+
+    /// For a claim that reads up to a place: what was unparked of a key that comes back is due, unless something is parked before it that the
+    /// engine does not have.
+    pub(super) fn let_out(&mut self) {
+        let Self { again, fresh, waiting, returning, .. } = self;
+        for seen in again.iter_mut().chain(fresh).chain(waiting) {
+            let key = seen.words.as_ref().and_then(|words| words.key.as_ref());
+            let of_key = |freed: &&Freed| freed.lane == seen.lane && Some(&freed.key) == key;
+            if seen.state == (State::Follower { returning: true })
+                && returning.iter().find(of_key).is_some_and(|freed| freed.is_behind(seen.seq))
+            {
+                seen.state = State::Due;
+            }
+        }
     }
 
     pub(super) fn take(&mut self, row: &PgRow, claim: &Claim) -> sqlx::Result<()> {

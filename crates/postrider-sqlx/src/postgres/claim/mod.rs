@@ -142,6 +142,9 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
     let is_lost = |lane: &Lane| !look.lanes.contains_key(lane);
     claimed.lost = claim.lanes.iter().map(|lane| lane.lease.lane).filter(is_lost).collect();
 
+    if claim.lanes.iter().any(|lane| lane.to < Seq::MAX) {
+        look.let_out();
+    }
     let already: HashSet<Seq> = look.again.iter().map(|seen| seen.seq).collect();
     look.fresh.retain(|seen| !already.contains(&seen.seq));
     let fresh_seen = look.fresh.len();

@@ -1,4 +1,4 @@
--- Postrider's tables, version 1. {p} stands for the prefix, {n} for the number of lanes.
+-- Postrider's tables, version 1, for PostgreSQL, with {n} lanes.
 
 CREATE TABLE {p}meta (
     name  text COLLATE "C" PRIMARY KEY,
@@ -11,7 +11,8 @@ CREATE TABLE {p}event (
     seq            bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,
     -- The outermost transaction that wrote it. The row's own xmin is another one if there was a savepoint, and a snapshot does not know it.
     written_in     xid8        NOT NULL DEFAULT pg_current_xact_id(),
-    -- Before created_at, so that of two clocks that are read for one row this is never the later one.
+    -- When it is due; of a dead one, since when it is dead. Before created_at, so that of two clocks that are read for one row this is
+    -- never the later one.
     available_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     occurred_at    timestamptz NOT NULL DEFAULT clock_timestamp(),

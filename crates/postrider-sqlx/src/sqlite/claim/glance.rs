@@ -155,21 +155,22 @@ impl Statements {
         type Fields = (i64, i64, Option<i64>, Option<i64>, Option<i64>, Text, Text, Text, Text);
         let mut page: Vec<Fields> = rows(conn, self.returning.query().bind(lane)).await?;
         page.sort_by_key(|(head, id, seq, ..)| (*head, *id, *seq));
-        let of = |(_, hold, seq, payload, headers, event_type, aggregate_type, aggregate_id, key): Fields| {
-            let (event_type, aggregate_type) =
-                (event_type.unwrap_or_default(), aggregate_type.unwrap_or_default());
-            let glanced = |seq| Glanced {
-                seq: natural(seq),
-                is_new: false,
-                due: None,
-                held_by: None,
-                bytes: weight(payload.unwrap_or(0), headers.unwrap_or(0)),
-                key: effective_key(key, &aggregate_type, aggregate_id),
-                event_type,
-                aggregate_type,
+        let of =
+            |(head, hold, seq, payload, headers, event_type, aggregate_type, aggregate_id, key): Fields| {
+                let (event_type, aggregate_type) =
+                    (event_type.unwrap_or_default(), aggregate_type.unwrap_or_default());
+                let glanced = |seq| Glanced {
+                    seq: natural(seq),
+                    is_new: false,
+                    due: None,
+                    held_by: None,
+                    bytes: weight(payload.unwrap_or(0), headers.unwrap_or(0)),
+                    key: effective_key(key, &aggregate_type, aggregate_id),
+                    event_type,
+                    aggregate_type,
+                };
+                Returned { head: natural(head), hold, row: seq.map(glanced) }
             };
-            Returned { hold, row: seq.map(glanced) }
-        };
         Ok(page.into_iter().map(of).collect())
     }
 }
@@ -212,6 +213,8 @@ impl Glanced {
 /// A parked row of a key that comes back; none if nothing is left behind the hold.
 #[derive(Debug)]
 pub(super) struct Returned {
+    /// The event that the key waited for.
+    pub(super) head: Seq,
     /// The row id of the hold.
     pub(super) hold: i64,
     pub(super) row: Option<Glanced>,

@@ -1,6 +1,6 @@
 //! The careful way through one lane: by turns from each kind of rows, asking whether they are wanted.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use postrider_core::store::{Claim, Claimed, LaneClaim, Position, Seq};
 use sqlx::SqliteConnection;
@@ -26,6 +26,11 @@ pub(super) async fn look(
 ) -> sqlx::Result<(BTreeMap<Seq, bool>, Findings)> {
     let now = claimed.now;
     let mut findings = Findings::new(lane.lease);
+    let returned = match state.returning {
+        true => sql.returning(conn, lane.lease.lane).await?,
+        false => Vec::new(),
+    };
+    let walks = lane.to < Seq::MAX;
     let road = Road {
         sql,
         lane: lane.lease.lane,
@@ -33,13 +38,12 @@ pub(super) async fn look(
         in_flight: &claim.in_flight,
         again: lane.again.iter().copied().collect(),
         limit: budget.events(),
+        fronts: if walks { walk::fronts(&returned, &claim.in_flight) } else { HashMap::new() },
     };
 
     let again = walk::again(&road, conn, &lane.again, &mut findings).await?;
-    let Returning { due: mut returning, mut more } = match state.returning {
-        true => walk::returning(&road, conn, lane.from.met, &mut findings).await?,
-        false => Returning::default(),
-    };
+    let Returning { due: mut returning, mut more } =
+        walk::returning(&road, returned, lane.from.met, &mut findings);
     // What is about to be parked behind a key that comes back may be the first of what does: the next claim sees it.
     if findings.follows_returning {
         more |= !returning.is_empty();

@@ -1,6 +1,6 @@
 //! Walking over the rows of one kind, a page at a time, from one that is due to the next.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use postrider_core::{
     Timestamp,
@@ -9,7 +9,7 @@ use postrider_core::{
 use sqlx::SqliteConnection;
 
 use super::{
-    glance::{self, Glanced, RETURNING_KEYS_MAX, RETURNING_OF_A_KEY_MAX},
+    glance::{self, Glanced, RETURNING_KEYS_MAX, RETURNING_OF_A_KEY_MAX, Returned},
     judge::{Facts, Verdict},
     write::Findings,
 };
@@ -35,12 +35,43 @@ pub(super) struct Road<'a> {
     pub(super) again: HashSet<Seq>,
     /// Most events that the claim returns.
     pub(super) limit: usize,
+    /// For a claim that reads up to a place: by the head of each key that comes back, the first event that is parked and not in memory.
+    pub(super) fronts: HashMap<Seq, Option<Seq>>,
 }
 
 impl Road<'_> {
     fn has(&self, seq: Seq) -> bool {
         self.in_flight.binary_search(&seq).is_ok()
     }
+
+    /// What is to become of a row that the engine does not have.
+    fn judge(&self, facts: &Facts) -> Verdict {
+        let front = facts.held_by.and_then(|hold| self.fronts.get(&hold.head));
+        match facts.judge(self.now) {
+            // It was unparked for this claim.
+            Verdict::Park { returning: true }
+                if front.is_some_and(|front| front.is_none_or(|front| facts.seq < front)) =>
+            {
+                Verdict::Return { held: true }
+            }
+            verdict => verdict,
+        }
+    }
+}
+
+/// See [`Road::fronts`].
+pub(super) fn fronts(returned: &[Returned], in_flight: &[Seq]) -> HashMap<Seq, Option<Seq>> {
+    let mut fronts = HashMap::new();
+    for rows in returned.chunk_by(|one, next| one.head == next.head) {
+        let seqs = || rows.iter().filter_map(|returned| Some(returned.row.as_ref()?.seq));
+        let front = seqs().find(|seq| in_flight.binary_search(seq).is_err());
+        // Where all that was read is in memory, more may be parked behind it.
+        if let Some(first) = rows.first().filter(|_| front.is_some() || rows.len() <= RETURNING_OF_A_KEY_MAX)
+        {
+            fronts.insert(first.head, front);
+        }
+    }
+    fronts
 }
 
 /// Where the next page of a walk begins.
@@ -152,7 +183,7 @@ impl Walk {
             let facts = Facts::from(&row);
             let verdict = match road.has(row.seq) || road.again.contains(&row.seq) {
                 true => Verdict::Pass,
-                false => facts.judge(road.now),
+                false => road.judge(&facts),
             };
             if let Verdict::Return { held } = verdict {
                 self.next = Some(Due { row, held, hold: 0 });
@@ -226,7 +257,7 @@ pub(super) async fn again(
     // All of them, or those beyond a limit would be forgotten.
     for row in road.sql.again(conn, road.lane, seqs).await? {
         let facts = Facts::from(&row);
-        match facts.judge(road.now) {
+        match road.judge(&facts) {
             _ if road.has(row.seq) => {}
             Verdict::Return { held } => due.push_back(Due { row, held, hold: 0 }),
             verdict => findings.note(&facts, verdict),
@@ -246,15 +277,15 @@ pub(super) struct Returning {
 
 /// The parked events of keys that are free again; holds behind which nothing is left are noted.
 /// Beyond what was met something unparked of a key may come first, so nothing comes back from there.
-pub(super) async fn returning(
+pub(super) fn returning(
     road: &Road<'_>,
-    conn: &mut SqliteConnection,
+    returned: Vec<Returned>,
     met: Seq,
     findings: &mut Findings,
-) -> sqlx::Result<Returning> {
+) -> Returning {
     let mut found = Returning::default();
     let (mut key, mut keys, mut of_key, mut wanted) = (None, 0, 0, false);
-    for glance::Returned { hold, row } in road.sql.returning(conn, road.lane).await? {
+    for Returned { hold, row, .. } in returned {
         if key != Some(hold) {
             (key, keys, of_key, wanted) = (Some(hold), keys + 1, 0, false);
         }
@@ -274,5 +305,5 @@ pub(super) async fn returning(
             }
         }
     }
-    Ok(found)
+    found
 }

@@ -1,4 +1,4 @@
--- Postrider's tables, version 1. {p} stands for the prefix.
+-- Postrider's tables, version 1, for SQLite.
 
 -- Events that are not delivered. INSERT INTO {p}event (event_type, payload) VALUES (...) is enough, from any language.
 -- What a claim looks at comes before what it weighs, so that judging a row does not read its payload.
@@ -8,6 +8,7 @@ CREATE TABLE {p}event (
     status         INTEGER NOT NULL DEFAULT 0 CHECK (status IN (0, 2, 3)), -- 0 new, 2 waiting, 3 dead
     parked         INTEGER NOT NULL DEFAULT 0 CHECK (parked IN (0, 1)),
     attempts       INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    -- When it is due; of a dead one, since when it is dead.
     available_at   INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER) * 1000),
     created_at     INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER) * 1000),
     occurred_at    INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER) * 1000),
