@@ -55,7 +55,7 @@ use self::{
     announce::Bell,
     session::{Session, patiently},
     statement::Shape,
-    warm::Warm,
+    warm::{Task, Warm},
 };
 use crate::Server;
 pub use crate::Sqlx;
@@ -99,7 +99,7 @@ struct Inner {
 #[derive(Debug, Clone, Copy)]
 enum Way {
     /// As one statement, if it can.
-    Plain,
+    Plain(Task),
     /// As one statement in a transaction.
     Single,
     /// As several, in a transaction.
@@ -296,11 +296,11 @@ impl PgStore {
         T: Send + 'a,
         F: Future<Output = sqlx::Result<T>> + Send + 'a,
     {
-        self.run_in(Way::Plain, what, verb)
+        self.run_in(Way::Plain(Task::Other), what, verb)
     }
 
-    /// Runs a verb of one statement that must be planned for a table which is larger than it was.
-    fn run_planned<'a, T, F>(
+    /// Runs a settle of one statement.
+    fn run_settle<'a, T, F>(
         &'a self,
         what: &'static str,
         verb: impl Fn(Session) -> F + Send + Sync + 'a,
@@ -309,7 +309,20 @@ impl PgStore {
         T: Send + 'a,
         F: Future<Output = sqlx::Result<T>> + Send + 'a,
     {
-        self.run_in(if self.0.planned { Way::Plain } else { Way::Single }, what, verb)
+        self.run_in(Way::Plain(Task::Settle), what, verb)
+    }
+
+    /// Runs a claim's statement, which must be planned for a table that is larger than it was.
+    fn run_claim<'a, T, F>(
+        &'a self,
+        what: &'static str,
+        verb: impl Fn(Session) -> F + Send + Sync + 'a,
+    ) -> BoxFuture<'a, Result<T>>
+    where
+        T: Send + 'a,
+        F: Future<Output = sqlx::Result<T>> + Send + 'a,
+    {
+        self.run_in(if self.0.planned { Way::Plain(Task::Claim) } else { Way::Single }, what, verb)
     }
 
     /// Runs a verb of several statements, as one transaction.
@@ -348,8 +361,8 @@ impl PgStore {
         let Inner { verbs, warm, .. } = &*self.0;
         match way {
             Way::Whole => Session::whole(verbs, self.transaction_max()).await,
-            Way::Plain if !self.is_pooled() => Session::plain(verbs, warm).await,
-            Way::Plain | Way::Single => Session::single(verbs, self.transaction_max()).await,
+            Way::Plain(task) if !self.is_pooled() => Session::plain(verbs, warm, task).await,
+            Way::Plain(_) | Way::Single => Session::single(verbs, self.transaction_max()).await,
         }
     }
 

@@ -87,7 +87,7 @@ impl Own {
 
 const LOOK: &str = "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{9,9}', '{NULL,NULL}', '{0,0}', '{}', '{}', 500, 499, 16, 1000, '{0,0}', NULL, '{}')";
 const QUICK: &str =
-    "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{0,0}', 500, 500, '{}', 1000, NULL, '{}', 0, '{}', true)";
+    "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{0,0}', 500, 500, '{}', 1000, NULL, '{}', 0, '{}', true, 0)";
 
 #[tokio::test]
 async fn claims_follow_an_index_where_the_statistics_are_those_of_an_empty_table() {
@@ -126,6 +126,8 @@ async fn what_callers_do_on_the_pool_of_a_store_is_planned_as_the_server_has_it(
         said.push(sqlx::query_scalar::<_, String>("SHOW enable_seqscan").fetch_one(pool).await.unwrap());
     }
     assert_eq!(said, ["on", "off"]);
+    let compiled: String = sqlx::query_scalar("SHOW jit").fetch_one(&own.store.0.verbs).await.unwrap();
+    assert_eq!(compiled, "off");
     own.close().await;
 }
 
@@ -195,7 +197,13 @@ async fn every_verb_that_runs_often_walks_an_index() {
     check(&mut conn, &operate.dead, "(0, 10)", &["postrider_event_dead"]).await;
     check(&mut conn, &operate.redrive, "('{a}')", &["postrider_event_id", hold]).await;
     check(&mut conn, &operate.discard, "('{a}')", &["postrider_event_id", hold]).await;
-    check(&mut conn, &operate.purge, "(1, 10)", &["postrider_done_at", "Tid Scan"]).await;
+    check(
+        &mut conn,
+        &operate.purge,
+        "(1, 10)",
+        &["postrider_done_at", "Index Cond: (done_at <=", "Tid Scan"],
+    )
+    .await;
     check(&mut conn, &operate.status, "('a')", &["postrider_event_id", "postrider_done_id"]).await;
     check(&mut conn, &operate.why, "('a')", &[hold, parked]).await;
     let shelves = [

@@ -4,7 +4,11 @@ use std::{future::Future, ops, sync::Arc, time::Duration};
 
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, SqlSafeStr, Transaction, pool::PoolConnection};
 
-use super::{connect::PLANNER, error::is_transient, warm::Warm};
+use super::{
+    connect::PLANNER,
+    error::is_transient,
+    warm::{Task, Warm},
+};
 
 /// How often a verb is tried in all, and how long to wait after the first try; doubled after each further one.
 const TRIES: u32 = 6;
@@ -13,15 +17,16 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// What a verb runs on. A verb that ends well says [`commit`](Session::commit); one that does not has changed nothing.
 pub(super) enum Session {
     /// Each statement stands for itself.
-    Plain { conn: PoolConnection<Postgres>, pool: PgPool, warm: Arc<Warm> },
+    Plain { conn: PoolConnection<Postgres>, task: Task, pool: PgPool, warm: Arc<Warm> },
     /// All statements are one.
     Whole(Transaction<'static, Postgres>),
 }
 
 impl Session {
     /// Statements that stand for themselves.
-    pub(super) async fn plain(pool: &PgPool, warm: &Arc<Warm>) -> sqlx::Result<Self> {
-        Ok(Self::Plain { conn: warm.take(pool).await?, pool: pool.clone(), warm: Arc::clone(warm) })
+    pub(super) async fn plain(pool: &PgPool, warm: &Arc<Warm>, task: Task) -> sqlx::Result<Self> {
+        let conn = warm.take(pool, task).await?;
+        Ok(Self::Plain { conn, task, pool: pool.clone(), warm: Arc::clone(warm) })
     }
 
     /// One transaction of several statements. The server ends it if one of them, or the client between them, takes longer than
@@ -45,8 +50,8 @@ impl Session {
 
     pub(super) async fn commit(self) -> sqlx::Result<()> {
         match self {
-            Self::Plain { conn, pool, warm } => {
-                warm.keep(&pool, conn);
+            Self::Plain { conn, task, pool, warm } => {
+                warm.keep(&pool, task, conn);
                 Ok(())
             }
             Self::Whole(tx) => tx.commit().await,

@@ -112,7 +112,7 @@ impl Store for PgStore {
         if settle::frees(settlements) {
             self.run_whole("settle events", settle)
         } else {
-            self.run("settle events", settle)
+            self.run_settle("settle events", settle)
         }
     }
 
@@ -203,7 +203,7 @@ impl PgStore {
         let sql = sql.of(self.looks().is_flood());
         let lanes = lanes.load(Relaxed);
         let look_from = |begun| {
-            self.run_planned("claim events", move |mut session| async move {
+            self.run_claim("claim events", move |mut session| async move {
                 let look = claim::look(sql, &mut session, claim, begun, lanes).await?;
                 session.commit().await?;
                 Ok(look)

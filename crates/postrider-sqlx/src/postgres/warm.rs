@@ -1,8 +1,8 @@
 //! Connections that were in use a moment ago, ahead of the pool's others.
 //!
 //! A pool hands its connections out in turn. Each is a process of the server with plans and caches of its own, and with eight of them under
-//! a claim and a settle the processor knows none of them any more when its turn comes: a drain took an eighth longer. So two are
-//! kept back, for a tenth of a second at most; then they are the pool's again.
+//! a claim and a settle the processor knows none of them any more when its turn comes: a drain took an eighth longer. So one is kept back
+//! for each task that runs over and over, for a tenth of a second at most; then they are the pool's again.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -11,8 +11,17 @@ use std::{
 
 use sqlx::{PgPool, Postgres, pool::PoolConnection};
 
-/// A claim and a settle.
-const MOST: usize = 2;
+/// What a connection was used for, and is best used for again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Task {
+    Claim,
+    Settle,
+    /// Marking what is under way, and whatever else is short.
+    Other,
+}
+
+/// One for each task.
+const MOST: usize = 3;
 
 /// Fewest connections of a pool that some are kept back from: nobody else shall have to wait for them.
 const POOL_LEAST: u32 = 2 * MOST as u32;
@@ -26,29 +35,29 @@ pub(super) struct Warm(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
-    conns: Vec<(Instant, PoolConnection<Postgres>)>,
+    conns: Vec<(Instant, Task, PoolConnection<Postgres>)>,
     /// Somebody will give them back.
     watched: bool,
 }
 
 impl Warm {
-    /// The connection that was used last, or else the pool's next.
-    pub(super) async fn take(&self, pool: &PgPool) -> sqlx::Result<PoolConnection<Postgres>> {
-        let kept = if pool.is_closed() { None } else { self.kept().conns.pop() };
+    /// The connection that this task has used last, or else the pool's next.
+    pub(super) async fn take(&self, pool: &PgPool, task: Task) -> sqlx::Result<PoolConnection<Postgres>> {
+        let kept = if pool.is_closed() { None } else { self.kept().take(task) };
         match kept {
-            Some((_, conn)) => Ok(conn),
+            Some(conn) => Ok(conn),
             None => pool.acquire().await,
         }
     }
 
-    /// Keeps a connection that has done its work, if there are few of them.
-    pub(super) fn keep(self: &Arc<Self>, pool: &PgPool, conn: PoolConnection<Postgres>) {
+    /// Keeps a connection that has done its work, unless there is one for this task.
+    pub(super) fn keep(self: &Arc<Self>, pool: &PgPool, task: Task, conn: PoolConnection<Postgres>) {
         if pool.options().get_max_connections() < POOL_LEAST || pool.is_closed() {
             return;
         }
         let mut kept = self.kept();
-        if kept.conns.len() < MOST {
-            kept.conns.push((Instant::now(), conn));
+        if kept.conns.iter().all(|(_, other, _)| *other != task) {
+            kept.conns.push((Instant::now(), task, conn));
             if !std::mem::replace(&mut kept.watched, true) {
                 tokio::spawn(watch(Arc::downgrade(self)));
             }
@@ -60,13 +69,20 @@ impl Warm {
     }
 }
 
+impl Kept {
+    fn take(&mut self, task: Task) -> Option<PoolConnection<Postgres>> {
+        let place = self.conns.iter().position(|(_, other, _)| *other == task)?;
+        Some(self.conns.swap_remove(place).2)
+    }
+}
+
 /// Gives connections back that nobody came for, until none is left.
 async fn watch(warm: Weak<Warm>) {
     loop {
         tokio::time::sleep(KEPT_FOR).await;
         let Some(warm) = warm.upgrade() else { return };
         let mut kept = warm.kept();
-        kept.conns.retain(|(since, _)| since.elapsed() < KEPT_FOR);
+        kept.conns.retain(|(since, ..)| since.elapsed() < KEPT_FOR);
         if kept.conns.is_empty() {
             kept.watched = false;
             return;
@@ -79,7 +95,7 @@ impl Drop for Warm {
         // A pool takes its connections back in a task. Where nobody runs tasks any more, they are closed.
         if tokio::runtime::Handle::try_current().is_err() {
             let kept = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-            kept.conns.drain(..).for_each(|(_, conn)| drop(conn.detach()));
+            kept.conns.drain(..).for_each(|(.., conn)| drop(conn.detach()));
         }
     }
 }

@@ -101,12 +101,15 @@ pub(super) async fn look(
     let Reach { ceiling, untouched, sought, limits } = reach;
     let ends = ceiling.unwrap_or(Seq::MAX);
     let untouched = untouched.unwrap_or(ends).min(ends);
-    // Below all cursors nothing is read, so what is in flight there need not be said. What was claimed does not lie beyond them.
-    let lowest = cursors.iter().map(|cursor| cursor.begins).min().unwrap_or_default();
+    // Where nothing is read, what is in flight need not be said: below all cursors, and behind the untouched if no lane is sought there. What
+    // was claimed does not lie beyond.
+    let lowest = cursors.iter().map(|cursor| cursor.begins).min().filter(|_| sought).unwrap_or(untouched);
     let numbers = |seqs: &[Seq]| seqs.iter().map(|seq| integer(*seq)).collect::<Vec<i64>>();
     let (behind_cursors, beyond) =
         claim.in_flight.split_at(claim.in_flight.partition_point(|seq| *seq <= untouched));
     let below = behind_cursors.partition_point(|seq| *seq <= lowest);
+    let behind_front = cursors.iter().filter(|cursor| cursor.begins < cursor.front);
+    let first_behind = behind_front.map(|cursor| cursor.begins).min().unwrap_or_default();
     let mut rows = with_tokens(sql, cursors.iter().map(|cursor| cursor.lane.lease))
         .bind(cursors.iter().map(|cursor| integer(cursor.begins)).collect::<Vec<_>>())
         .bind(cursors.iter().map(|cursor| integer(cursor.front)).collect::<Vec<_>>())
@@ -119,6 +122,7 @@ pub(super) async fn look(
         .bind(integer(untouched))
         .bind(numbers(beyond))
         .bind(sought)
+        .bind(integer(first_behind))
         .fetch(conn);
     let Some(gate) = rows.try_next().await? else { return Ok(None) };
 

@@ -2,9 +2,9 @@
 -- an event e.
 --
 -- $1 lanes, $2 epochs, $3 nonces, $4 where each lane's read begins, $5 where its forward read stands, $6 up to where all lanes are read,
--- $7 most rows of a lane, $8 what is in flight, $9 the most bytes of an event that is read at once, $10 the snapshot of the last look behind
+-- $7 most rows of a lane, $8 what is in flight behind $12, $9 the most bytes of an event that is read at once, $10 the snapshot of the last look behind
 -- the forward read, or null, $11 the transactions in which claims have written since, $12 from where all lanes are read by number, $13 what
--- is in flight beyond it, $14 whether the lanes are read behind it.
+-- is in flight beyond it, $14 whether the lanes are read behind it, $15 from where the first lane is that has something behind its forward read.
 --
 -- The first row, of kind 0, has the clock, the snapshot, how many of the lanes are held, when the first waiting event is due, whether a
 -- key comes back, and whether a lane has rows over the ceiling; the others are fresh events, in the columns of the careful look. What is the
@@ -16,6 +16,11 @@
 -- between, says so by $12 = $6. Adding zero to the status keeps the walk on the primary key, which knows the order. The limit cuts nothing off:
 -- with it a plan for all values seems as cheap as one for these, and is kept, where making one takes as long as running it (0.9 ms).
 --
+-- A look behind the forward read goes over what was delivered meanwhile, and nothing of that is removed yet. To pass it in the order of the
+-- rows, which is that of their pages, takes a fraction of what 64 lanes take, one after the other. So the lanes begin at the first row that
+-- there is over $15, where the first of them would: 2 ms instead of 7 in a drain, and 0.13 s instead of 0.7 from the very start with 200,000
+-- rows deleted under an old snapshot.
+--
 -- Holds are only asked for in lanes that have some. The first entry of an index in its own order tells whether there is any, whatever the
 -- statistics say.
 WITH clock AS MATERIALIZED (
@@ -23,9 +28,12 @@ WITH clock AS MATERIALIZED (
            pg_current_snapshot()::text AS snapshot, pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
            pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax
 ), lane AS MATERIALIZED (
-    SELECT u.lane, u.begins, u.front,
-           (SELECT true FROM {p}hold AS h ORDER BY h.lane, h.effective_key LIMIT 1)
-           AND (SELECT true FROM {p}hold AS h WHERE h.lane = u.lane ORDER BY h.effective_key LIMIT 1) AS held
+    SELECT u.lane, u.front,
+           CASE WHEN u.begins < u.front
+                THEN greatest(u.begins, (SELECT e.seq - 1 FROM {p}event AS e WHERE e.seq > $15::bigint ORDER BY e.seq LIMIT 1))
+                ELSE u.begins END AS begins,
+           CASE WHEN (SELECT true FROM {p}hold AS h ORDER BY h.lane, h.effective_key LIMIT 1)
+                THEN (SELECT true FROM {p}hold AS h WHERE h.lane = u.lane ORDER BY h.effective_key LIMIT 1) END AS held
     FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) AS u (lane, epoch, nonce, begins, front)
     JOIN {p}lane AS l ON l.lane = u.lane AND l.epoch = u.epoch AND l.nonce = u.nonce
 ), gate AS MATERIALIZED (
@@ -49,7 +57,7 @@ SELECT 0 AS kind, NULL::integer AS lane, clock.xmin AS seq, NULL::smallint AS st
        EXISTS (SELECT 1
                FROM lane CROSS JOIN LATERAL (
                    SELECT 1 FROM {p}event AS e
-                   WHERE e.lane = lane.lane AND e.status = 0 AND NOT e.parked AND e.seq > $6::bigint AND {not_in_flight}
+                   WHERE e.lane = lane.lane AND e.status = 0 AND NOT e.parked AND e.seq > $6::bigint AND {not_in_flight_beyond}
                    ORDER BY e.seq LIMIT 1) AS e) AS read,
        NULL::integer AS attempts, NULL AS event_id, NULL AS aggregate_id, NULL AS ordering_key, NULL AS tenant_id, NULL AS content_type,
        gate.due_at AS occurred_at, NULL::integer AS headers_size, NULL::integer AS payload_size, NULL AS headers, NULL AS payload,

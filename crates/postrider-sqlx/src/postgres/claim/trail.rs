@@ -91,6 +91,8 @@ pub(super) enum From {
 /// What a store remembers of its claims. None of it decides what is met, only when to look and what to leave out of it.
 #[derive(Debug, Default)]
 pub(in super::super) struct Looks {
+    /// Apart from one another, so that many claims between two looks do not make the first of these forgotten.
+    front: VecDeque<(u64, Sight)>,
     near: VecDeque<(u64, Sight)>,
     far: VecDeque<(u64, Sight)>,
     last_sight: u64,
@@ -98,6 +100,8 @@ pub(in super::super) struct Looks {
     wrote: VecDeque<i64>,
     /// At these times no transaction had a number as large.
     horizons: VecDeque<(Timestamp, i64)>,
+    /// The last of these times whose transactions were all seen to be over.
+    passed: (Timestamp, i64),
     last_near: Option<(Instant, Duration)>,
     last_far: Option<(Instant, Duration)>,
     /// Whether the last claim left something.
@@ -190,7 +194,12 @@ impl Looks {
             if from == From::Far { position.trail.far_sight } else { position.trail.near_sight }
         };
         let oldest = positions.filter(|position| front(position) > 0).map(sight).min()?;
-        self.near.iter().chain(&self.far).find(|(number, _)| *number == oldest).map(|(_, sight)| sight)
+        self.front
+            .iter()
+            .chain(&self.near)
+            .chain(&self.far)
+            .find(|(number, _)| *number == oldest)
+            .map(|(_, sight)| sight)
     }
 
     /// Whether a claim that read on from the front has to look behind it after all, because it met a row that was inserted then: one of
@@ -213,7 +222,7 @@ impl Looks {
         started: Instant,
         full: bool,
     ) -> (u64, Timestamp) {
-        let over_at = self.over_at(sight);
+        self.passed = self.over(sight);
         self.full = full;
         let look = Some((Instant::now(), started.elapsed()));
         match from {
@@ -239,20 +248,23 @@ impl Looks {
         if from == From::Far || self.far.is_empty() {
             self.far.push_back((self.last_sight, sight.clone()));
         }
-        self.near.push_back((self.last_sight, sight.clone()));
-        if self.near.len() > NEAR_SIGHTS_MAX {
-            self.near.pop_front();
+        let near = if from == From::Front { &mut self.front } else { &mut self.near };
+        near.push_back((self.last_sight, sight.clone()));
+        if near.len() > NEAR_SIGHTS_MAX {
+            near.pop_front();
         }
         if self.far.len() > FAR_SIGHTS_MAX {
             self.far.pop_front();
         }
-        (self.last_sight, over_at)
+        (self.last_sight, self.passed.0)
     }
 
-    /// The latest time at which every transaction that then had a number is over in this sight.
-    fn over_at(&self, sight: &Sight) -> Timestamp {
-        let over = self.horizons.iter().rev().find(|(_, xmax)| *xmax <= sight.xmin);
-        over.map_or(Timestamp::EPOCH, |(at, _)| *at)
+    /// The latest time that is known at which every transaction that then had a number is over in this sight, and the number.
+    fn over(&self, sight: &Sight) -> (Timestamp, i64) {
+        let known = self.horizons.iter().rev().chain([&self.passed]);
+        let over = known.filter(|(_, xmax)| *xmax <= sight.xmin);
+        // The last by number: a clock can be set back.
+        over.copied().max_by_key(|(at, xmax)| (*xmax, *at)).unwrap_or_default()
     }
 
     /// Where a lane stands after a claim: `front_now` is the last row that it has met, and `looked` says whether everything
@@ -311,53 +323,4 @@ pub(super) fn front(position: &Position) -> Seq {
 }
 
 #[cfg(test)]
-mod tests {
-    use postrider_core::store::{Lease, Token};
-
-    use super::*;
-
-    fn at(front: Seq) -> Position {
-        Position::at(front, Timestamp::EPOCH, 0)
-    }
-
-    fn lane(lane: Lane, front: Seq) -> LaneClaim {
-        let lease = Lease { lane, token: Token { epoch: 1, nonce: 1 } };
-        LaneClaim::after(lease, at(front))
-    }
-
-    #[test]
-    fn a_claim_goes_on_only_where_all_its_lanes_stand_as_the_last_one_left_them() {
-        let mut looks = Looks::default();
-        assert_eq!(looks.goes_on([lane(1, 7)].iter()), None);
-        looks.ended(&[(1, at(7)), (2, at(9))], 10, (5, 5));
-        assert_eq!(looks.goes_on([lane(1, 7), lane(2, 9)].iter()), Some((10, 1)));
-        assert_eq!(looks.goes_on([lane(1, 7)].iter()), Some((10, 1)));
-        assert_eq!(looks.goes_on([lane(1, 0)].iter()), None);
-        assert_eq!(looks.goes_on([lane(1, 7), lane(3, 0)].iter()), None);
-    }
-
-    #[test]
-    fn what_was_inserted_since_the_last_look_demands_another() {
-        let mut looks = Looks::default();
-        let at = |micros| Sight { at: Timestamp::from_micros(micros), ..Sight::default() };
-        let (number, _) = looks.saw(&at(100), From::Near, Instant::now(), true);
-        let trail = Trail { front: 9, near: 5, near_sight: number, ..Trail::START };
-        let position = [Position { trail, ..Position::START }];
-        assert!(!looks.must_look(position.iter(), Timestamp::from_micros(99)));
-        assert!(looks.must_look(position.iter(), Timestamp::from_micros(100)));
-        let nothing_behind = [Position { trail: Trail { near: 9, ..trail }, ..Position::START }];
-        assert!(!looks.must_look(nothing_behind.iter(), Timestamp::from_micros(100)));
-    }
-
-    #[test]
-    fn a_look_gets_wider_where_little_is_to_be_seen_and_narrow_again() {
-        let mut looks = Looks::default();
-        let mut wide = |reached, met| {
-            looks.ended(&[], reached, (met, 100));
-            looks.wide
-        };
-        assert_eq!([wide(1, 50), wide(2, 50), wide(3, 50), wide(4, 50)], [2, 4, 8, 8]);
-        assert_eq!([wide(5, 100), wide(6, 200), wide(7, 200)], [8, 4, 2]);
-        assert_eq!(wide(Seq::MAX, 0), 1);
-    }
-}
+mod tests;
