@@ -11,6 +11,8 @@ use postrider_core::{
 };
 use postrider_kafka::{KafkaConfig, KafkaSink};
 use postrider_testkit::conformance::{Checked, Failure, sink::line::fresh_name};
+#[cfg(feature = "tls")]
+use postrider_testkit::proxy::tls::TlsFront;
 use rdkafka::Message;
 use support::{Topic, broker, front::Front, headers};
 
@@ -225,6 +227,34 @@ async fn a_topic_that_is_missing_is_an_outage_of_its_events_and_of_no_others() -
         return Err(format!("{outcomes:?}").into());
     };
     assert!(error.contains("topic"), "{error}");
+    assert_eq!(topic.records().await?.len(), 1);
+    Ok(())
+}
+
+/// A client goes where the broker says that it listens, by its address: so it is told not to look for that in the certificate.
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_goes_to_the_broker_and_trusts_no_other_authority() -> Checked {
+    let (_front, line) = Front::with_tls(broker()?).await?;
+    let stranger = TlsFront::start(broker()?).await?;
+    let topic = Topic::new(&[]).await?;
+    for (authority, trusted) in [(&line, true), (&stranger, false)] {
+        let config = KafkaConfig::new(&format!("localhost:{}", line.port()), &topic.name)?
+            .property("security.protocol", "ssl")
+            .property("ssl.endpoint.identification.algorithm", "none")
+            .property("ssl.ca.location", authority.ca_file().to_string_lossy().into_owned())
+            .property("ssl.certificate.location", line.certificate_file().to_string_lossy().into_owned())
+            .property("ssl.key.location", line.key_file().to_string_lossy().into_owned())
+            .connect_timeout(Duration::from_secs(5));
+        let outcome = KafkaSink::new(config)?.send_one(delivery(event("Tested"))?).await;
+        match outcome {
+            Outcome::Delivered if trusted => {}
+            Outcome::Unavailable { error } if !trusted => {
+                assert!(error.contains("certificate verify failed"), "{error}");
+            }
+            outcome => return Err(format!("trusted: {trusted}, and yet: {outcome:?}").into()),
+        }
+    }
     assert_eq!(topic.records().await?.len(), 1);
     Ok(())
 }

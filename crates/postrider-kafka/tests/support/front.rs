@@ -7,6 +7,8 @@ use std::{
 };
 
 use postrider_testkit::conformance::{Failure, sink::Line};
+#[cfg(feature = "tls")]
+use postrider_testkit::proxy::tls::TlsFront;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -22,15 +24,40 @@ pub(crate) struct Front(JoinHandle<()>);
 impl Front {
     /// A line to a broker that is named by `host:port`, on which the broker is never named.
     pub(crate) async fn with_line(broker: String) -> Result<(Self, Line), Failure> {
+        Self::with(broker, async |address| {
+            let line = Line::to(address).await?;
+            let port = line.address().port();
+            Ok((line, port))
+        })
+        .await
+    }
+
+    /// The same with TLS on the line.
+    #[cfg(feature = "tls")]
+    pub(crate) async fn with_tls(broker: String) -> Result<(Self, TlsFront), Failure> {
+        Self::with(broker, async |address| {
+            let line = TlsFront::start(address).await?;
+            let port = line.port();
+            Ok((line, port))
+        })
+        .await
+    }
+
+    /// Something that leads to a broker, and the port that it listens on.
+    async fn with<T>(
+        broker: String,
+        lay: impl AsyncFnOnce(String) -> Result<(T, u16), Failure>,
+    ) -> Result<(Self, T), Failure> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let (host, port) = broker.split_once(':').ok_or("a host and a port")?;
         let own = named(host, port.parse()?);
         let instead = Arc::new(OnceLock::new());
         let accepting = tokio::spawn(accept(listener, broker.clone(), own, Arc::clone(&instead)));
-        let line = Line::to(address.to_string()).await?;
-        instead.set(named(host, line.address().port().into())).map_err(|_| "a line is laid once")?;
-        Ok((Self(accepting), line))
+        let front = Self(accepting);
+        let (line, port) = lay(address.to_string()).await?;
+        instead.set(named(host, port.into())).map_err(|_| "a line is laid once")?;
+        Ok((front, line))
     }
 }
 

@@ -1,7 +1,10 @@
 //! `postrider dead`: dead letters, and what is to become of them.
 
 use clap::{Args as ClapArgs, Subcommand};
-use postrider::{EventId, Store, store::DeadLetter};
+use postrider::{
+    EventId, Store,
+    store::{DeadLetter, Listing, Shelf},
+};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -100,8 +103,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         Action::Redrive(chosen) => change(terminal, &outbox, &chosen, Change::Redrive).await,
         Action::Discard { chosen, yes: true } => change(terminal, &outbox, &chosen, Change::Discard).await,
         Action::Discard { chosen, yes: false } => {
-            let letters = letters(&*outbox.store, &chosen, usize::MAX).await?;
-            let number = letters.len() as u64;
+            let number = meant(&*outbox.store, &chosen).await?.len() as u64;
             let letters = count(number, "dead letter");
             terminal.say(format!("{letters} would be discarded for good; say --yes to do it"));
             terminal.answer(answer("would_discard", number));
@@ -159,8 +161,7 @@ async fn change(
     chosen: &Chosen,
     change: Change,
 ) -> Result<Verdict, Failure> {
-    let letters = letters(&*outbox.store, chosen, usize::MAX).await?;
-    let ids: Vec<EventId> = letters.into_iter().map(|letter| letter.id).collect();
+    let ids = meant(&*outbox.store, chosen).await?;
     let missing = chosen.ids().filter(|id| !ids.iter().any(|found| found.as_str() == id.as_str()));
     let missing: Vec<_> = missing.cloned().collect();
     let progress = terminal.progress(ids.len() as u64);
@@ -184,6 +185,25 @@ async fn change(
         return Err(Failure::bad(format!("not dead: {}", missing.join(", "))));
     }
     Ok(Verdict::Good)
+}
+
+/// The ids of the dead letters that are meant. One that is named is found by its id, however many are dead.
+async fn meant(store: &dyn Store, chosen: &Chosen) -> Result<Vec<EventId>, Failure> {
+    if chosen.ids().next().is_none() {
+        let letters = letters(store, chosen, usize::MAX).await?;
+        return Ok(letters.into_iter().map(|letter| letter.id).collect());
+    }
+    let mut ids = Vec::new();
+    for id in chosen.ids() {
+        let one = Listing { id: Some(id.as_str().into()), ..Listing::newest(Shelf::Dead, 1) };
+        let found = store.list(&one).await?.into_iter();
+        ids.extend(
+            found
+                .filter(|event| chosen.which.fits(&event.event_type, event.key.as_deref()))
+                .map(|event| event.id),
+        );
+    }
+    Ok(ids)
 }
 
 /// The dead letters that are meant, the oldest first.

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fs, io, net::SocketAddr, path::PathBuf, sync::Arc};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -70,6 +70,8 @@ impl TlsFront {
         let address = listener.local_addr()?;
         let mut authority = CertificateParams::new([])?;
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // OpenSSL takes a certificate for its own issuer's where both have the same name.
+        authority.distinguished_name.push(DnType::CommonName, "an authority of tests");
         let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
 
         let (key, client_key) = (KeyPair::generate()?, KeyPair::generate()?);
