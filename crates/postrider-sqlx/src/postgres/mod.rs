@@ -299,32 +299,6 @@ impl PgStore {
         self.run_in(Way::Plain(Task::Other), what, verb)
     }
 
-    /// Runs a settle of one statement.
-    fn run_settle<'a, T, F>(
-        &'a self,
-        what: &'static str,
-        verb: impl Fn(Session) -> F + Send + Sync + 'a,
-    ) -> BoxFuture<'a, Result<T>>
-    where
-        T: Send + 'a,
-        F: Future<Output = sqlx::Result<T>> + Send + 'a,
-    {
-        self.run_in(Way::Plain(Task::Settle), what, verb)
-    }
-
-    /// Runs a claim's statement, which must be planned for a table that is larger than it was.
-    fn run_claim<'a, T, F>(
-        &'a self,
-        what: &'static str,
-        verb: impl Fn(Session) -> F + Send + Sync + 'a,
-    ) -> BoxFuture<'a, Result<T>>
-    where
-        T: Send + 'a,
-        F: Future<Output = sqlx::Result<T>> + Send + 'a,
-    {
-        self.run_in(if self.0.planned { Way::Plain(Task::Claim) } else { Way::Single }, what, verb)
-    }
-
     /// Runs a verb of several statements, as one transaction.
     fn run_whole<'a, T, F>(
         &'a self,

@@ -12,7 +12,10 @@ use postrider_core::{
     },
 };
 
-use super::{Inner, PgStore, claim, error, lease, list, operate, pause, schema, session::Session, settle};
+use super::{
+    Inner, PgStore, Way, claim, error, lease, list, operate, pause, schema, session::Session, settle,
+    warm::Task,
+};
 
 /// A verb of one statement: runs it on the session and ends that.
 macro_rules! verb {
@@ -109,11 +112,8 @@ impl Store for PgStore {
             session.commit().await?;
             Ok(settled)
         };
-        if settle::frees(settlements) {
-            self.run_whole("settle events", settle)
-        } else {
-            self.run_settle("settle events", settle)
-        }
+        let way = if settle::frees(settlements) { Way::Whole } else { Way::Plain(Task::Settle) };
+        self.run_in(way, "settle events", settle)
     }
 
     fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
@@ -202,8 +202,10 @@ impl PgStore {
         let Inner { claim: sql, lease, lanes, .. } = &*self.0;
         let sql = sql.of(self.looks().is_flood());
         let lanes = lanes.load(Relaxed);
+        // It must be planned for a table that is larger than it was.
+        let way = if self.0.planned { Way::Plain(Task::Claim) } else { Way::Single };
         let look_from = |begun| {
-            self.run_claim("claim events", move |mut session| async move {
+            self.run_in(way, "claim events", move |mut session| async move {
                 let look = claim::look(sql, &mut session, claim, begun, lanes).await?;
                 session.commit().await?;
                 Ok(look)
