@@ -7,7 +7,7 @@
 //! * `writing`: into the caller's transaction, or one that the outbox owns
 //! * `hints`: where events without a key lie
 //! * `poller`, `queues`: from the table into memory, and what waits there
-//! * `routing`, `interceptors`, `outcomes`, `outages`, `ordering`, `batches`: delivery
+//! * `routing`, `interceptors`, `outcomes`, `outages`, `health`, `ordering`, `batches`: delivery
 //! * `leases`, `shutdown`: the right to deliver, and its end
 //! * `metrics`, `databases`: what is measured; several outboxes in one program
 
@@ -22,6 +22,7 @@
 mod acceptance;
 mod batches;
 mod databases;
+mod health;
 mod hints;
 mod interceptors;
 mod leases;
