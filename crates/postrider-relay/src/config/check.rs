@@ -7,7 +7,10 @@ use super::{
     problem::{listed, nearest},
     sink::{FormatName, KINDS, SinkKind},
     source::{Column, Profile, System},
+    urls::{check_database, check_scheme},
 };
+
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 pub(super) fn check(config: &Config) -> Vec<Problem> {
     let mut problems = Vec::new();
@@ -23,8 +26,21 @@ pub(super) fn check(config: &Config) -> Vec<Problem> {
         check_source(config, name, source, &mut say);
     }
     check_overrides("`defaults`", &config.defaults, &mut say);
+    check_log(&config.log.level, &mut say);
     check_operations(config, &mut say);
     problems
+}
+
+/// A word that is no level is the name of a part of the program to the filter, and everything else would be silent.
+fn check_log(level: &str, say: &mut impl FnMut(Problem)) {
+    let known =
+        |part: &str| part.contains('=') || LEVELS.iter().any(|level| part.eq_ignore_ascii_case(level));
+    if !level.split(',').any(|part| known(part.trim())) {
+        say(Problem::new(format!("`log.level` is `{level}`, which is no level")).hint(format!(
+            "give one of: {}; or parts and levels, such as info,postrider_engine=debug",
+            listed(LEVELS)
+        )));
+    }
 }
 
 fn check_operations(config: &Config, say: &mut impl FnMut(Problem)) {
@@ -73,7 +89,9 @@ fn check_sink(name: &str, sink: &Sink, say: &mut impl FnMut(Problem)) {
         Some(SinkKind::Kafka(_) | SinkKind::File(_) | SinkKind::Stdout) | None => None,
     };
     if let Some((url, tls, schemes)) = tls {
-        check_tls(&format!("the sink `{name}`"), url, tls, schemes, say);
+        let place = format!("the sink `{name}`");
+        check_scheme(&place, url, schemes, say);
+        check_tls(&place, url, tls, schemes, say);
     }
     let protocol = sink.kafka.as_ref().and_then(|kafka| kafka.properties.get("security.protocol"));
     let by_tls = protocol.is_some_and(|protocol| protocol.expose().to_ascii_lowercase().ends_with("ssl"));
@@ -143,6 +161,7 @@ fn check_format(name: &str, sink: &Sink, say: &mut impl FnMut(Problem)) {
 }
 
 fn check_source(config: &Config, name: &str, source: &Source, say: &mut impl FnMut(Problem)) {
+    check_database(name, &source.url, say);
     if source.routes.is_empty() {
         say(Problem::new(format!("the source `{name}` has no routes"))
             .hint("say where its events go: routes: [{ event_type: \"*\", sink: NAME }]"));

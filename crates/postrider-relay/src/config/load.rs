@@ -25,6 +25,10 @@ pub(crate) fn parse(
     text: &str,
     variables: std::collections::HashMap<String, String>,
 ) -> Result<Config, Vec<Problem>> {
+    if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+        let hint = "name databases under `sources` and receivers under `sinks`; `postrider check --reference` tells of all settings";
+        return Err(vec![Problem::new("there is nothing in the configuration").hint(hint)]);
+    }
     let problems = variables::check(text, &variables);
     if !problems.is_empty() {
         return Err(problems);
@@ -70,7 +74,35 @@ fn problem(error: &Error) -> Problem {
         Error::PropertyRequiredButEmpty { name, message, .. } => {
             Problem::new(format!("the variable {name} is empty: {message}"))
         }
-        other => Problem::new(first_line(&other.to_string())),
+        Error::DuplicateMappingKey { key, .. } => {
+            let key = key.as_deref().map_or("a name".to_owned(), |key| format!("`{key}`"));
+            Problem::new(format!("{key} is there twice"))
+                .hint("leave one of them out, or give it another name")
+        }
+        Error::InvalidScalar { ty, .. } => Problem::new(match *ty {
+            "boolean" => "`true` or `false` should stand here",
+            "floating point" => "a number should stand here",
+            _ => "a whole number should stand here",
+        }),
+        Error::Unexpected { expected: "mapping start", .. } => {
+            Problem::new("settings with names should stand here")
+                .hint("such as `name: value`, with a space after the colon")
+        }
+        Error::Unexpected { expected: "sequence start", .. } => {
+            Problem::new("a list should stand here").hint("such as `[a, b]`, or a line with `- ` before each")
+        }
+        Error::MultipleDocuments { .. } => Problem::new("a second configuration begins here")
+            .hint("leave the line `---` out, or make two files of it"),
+        other => {
+            let told = first_line(&other.to_string());
+            let hints = [
+                ("tabs", "indent with spaces"),
+                ("anchor or alias", "a star or an ampersand at the start wants quotes: \"*\""),
+                ("socket address", "write address and port, such as 127.0.0.1:9465"),
+            ];
+            let hint = hints.iter().find(|(word, _)| told.contains(word)).map(|(_, hint)| (*hint).to_owned());
+            Problem { hint, ..Problem::new(told) }
+        }
     };
     Problem { at: error.location().and_then(place), ..problem }
 }

@@ -4,7 +4,7 @@
 //!
 //! * [`load`](mod@load): from a file to a checked [`Config`], or to [`problem`]s with line and hint
 //! * [`source`], [`sink`], [`route`], [`operations`]: what stands in the file, a section each
-//! * [`check`]: what is wrong though it can be read
+//! * [`check`], [`urls`]: what is wrong though it can be read
 //! * [`effective`]: what holds for one route when all defaults are taken into account
 //! * [`secret`], [`units`], [`variables`]: values that are hidden, values that have a unit, and values from the environment
 //! * [`reference`](mod@reference): the documentation that is made from these types
@@ -24,6 +24,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod units;
+mod urls;
 mod variables;
 
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@ use std::{fmt, path::Path};
 
 use serde_json::{Value, json};
 
-use super::Placed;
+use super::{Placed, SecretUrl};
 
 /// One mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +22,11 @@ impl Problem {
 
     pub(crate) fn at(mut self, placed: &Placed) -> Self {
         self.at = placed.at;
+        self
+    }
+
+    pub(crate) fn within(mut self, url: &SecretUrl) -> Self {
+        self.at = url.at();
         self
     }
 

@@ -5,6 +5,9 @@ use std::{borrow::Cow, fmt};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_saphyr::Spanned;
+
+use super::placed::place;
 
 /// What is printed in the place of a secret.
 pub(crate) const HIDDEN: &str = "(hidden)";
@@ -80,12 +83,28 @@ impl JsonSchema for Secret {
 
 /// A URL that may hold a password: of what is printed, everything between the scheme and the host and all after a `?` is left out, and by
 /// HTTP the path too, since there are receivers that tell their senders apart by it.
-#[derive(Clone, PartialEq)]
-pub(crate) struct SecretUrl(Secret);
+#[derive(Clone)]
+pub(crate) struct SecretUrl {
+    secret: Secret,
+    /// Line and column, where they are known.
+    at: Option<(u64, u64)>,
+}
+
+impl PartialEq for SecretUrl {
+    /// Wherever they stand.
+    fn eq(&self, other: &Self) -> bool {
+        self.secret == other.secret
+    }
+}
 
 impl SecretUrl {
     pub(crate) fn expose(&self) -> &str {
-        self.0.expose()
+        self.secret.expose()
+    }
+
+    /// Line and column, where they are known.
+    pub(crate) fn at(&self) -> Option<(u64, u64)> {
+        self.at
     }
 
     /// What may be shown of it.
@@ -126,7 +145,9 @@ impl Serialize for SecretUrl {
 
 impl<'de> Deserialize<'de> for SecretUrl {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Secret::deserialize(deserializer).map(Self)
+        let Spanned { value, referenced, .. } = Spanned::<String>::deserialize(deserializer)?;
+        let secret = Secret::of(value).map_err(de::Error::custom)?;
+        Ok(Self { secret, at: place(referenced) })
     }
 }
 
@@ -153,7 +174,7 @@ mod tests {
     use super::*;
 
     fn url(text: &str) -> SecretUrl {
-        SecretUrl(Secret(text.into()))
+        SecretUrl { secret: Secret(text.into()), at: None }
     }
 
     #[test]

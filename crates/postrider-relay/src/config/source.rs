@@ -17,7 +17,7 @@ pub(crate) struct Source {
     /// The database: `postgres://`, `mysql://`, `mariadb://`, `sqlite:` or a path. TLS is asked for with parameters:
     /// `?sslmode=verify-full&sslrootcert=FILE&sslcert=FILE&sslkey=FILE` for PostgreSQL,
     /// `?ssl-mode=VERIFY_IDENTITY&ssl-ca=FILE&ssl-cert=FILE&ssl-key=FILE` for MySQL and MariaDB. Without a file of certificates to trust,
-    /// those of the operating system are.
+    /// those of the operating system are; another parameter that sounds like TLS is refused, since no driver would read it.
     pub(crate) url: SecretUrl,
     /// The table, if somebody else designed it. Without it, Postrider's own.
     #[serde(default)]

@@ -248,3 +248,44 @@ fn the_reference_in_the_documentation_is_that_of_these_types() {
         "docs/relay/configuration.md is not what `postrider check --reference` prints; below its introduction it should be:\n{made}"
     );
 }
+
+#[test]
+fn what_cannot_be_read_is_told_in_the_words_of_whoever_wrote_it() {
+    let shop = |setting: &str| {
+        format!(
+            "sources:\n  shop:\n    url: shop.db\n    {setting}\n    routes: [{{ event_type: a, sink: out }}]\nsinks:\n  out: {{ stdout: {{}} }}\n"
+        )
+    };
+    for (text, at, what, hint) in [
+        (shop("claim_batch: many"), Some((4, 18)), "a whole number should stand here", ""),
+        (shop("claim_batch: 1.5"), Some((4, 18)), "a whole number should stand here", ""),
+        (shop("migrate: maybe"), Some((4, 14)), "`true` or `false` should stand here", ""),
+        (shop("defaults: { backoff: { multiplier: x } }"), Some((4, 40)), "a number should stand here", ""),
+        (shop("poll: 5s"), Some((4, 11)), "settings with names should stand here", "name: value"),
+        (
+            shop("").replace("[{ event_type: a, sink: out }]", "out"),
+            Some((5, 13)),
+            "a list should stand here",
+            "[a, b]",
+        ),
+        (shop("") + "  out: { stdout: {} }\n", Some((8, 3)), "`out` is there twice", "leave one"),
+        (shop("") + "---\nsources: {}\n", Some((9, 1)), "a second configuration begins here", "---"),
+        ("sources:\n\tshop:\n".to_owned(), Some((2, 2)), "tabs", "spaces"),
+        (shop("").replace("event_type: a", "event_type: *"), Some((5, 28)), "alias", "quotes"),
+        (
+            format!("operations: {{ listen: 9465 }}\n{}", shop("")),
+            Some((1, 23)),
+            "socket address",
+            "127.0.0.1:9465",
+        ),
+        (String::new(), None, "there is nothing in the configuration", "--reference"),
+        ("# later\n\n".to_owned(), None, "there is nothing in the configuration", "--reference"),
+        (format!("log: {{ level: warning }}\n{}", shop("")), None, "`log.level` is `warning`", "warn"),
+    ] {
+        let problem = only_problem(&text);
+        assert_eq!(problem.at, at, "{problem:?}");
+        assert!(problem.what.contains(what), "{problem:?}");
+        assert!(problem.hint.as_deref().unwrap_or_default().contains(hint), "{problem:?}");
+    }
+    assert!(read(&format!("log: {{ level: \"info,postrider_engine=debug\" }}\n{}", shop(""))).is_ok());
+}

@@ -104,8 +104,9 @@ fn a_program_is_told_what_is_wrong_with_a_configuration() {
     let folder = Folder::new();
     for (text, line, what) in [
         (SHOP.replace("routes:", "ruotes:"), Value::from(4), "ruotes"),
+        (SHOP.replace("DATABASE", "oracle://shop").replace("URL", "http://h"), Value::from(3), "oracle"),
         // Found only when the parts are put together.
-        (SHOP.replace("DATABASE", "oracle://shop"), Value::Null, "shop"),
+        (SHOP.replace("DATABASE", "shop.db").replace("URL", "http://h:99999"), Value::Null, "port"),
     ] {
         let file = folder.write("relay.yaml", &text);
         let output = postrider(&["check", "--json", "--config", file.to_str().unwrap()]);

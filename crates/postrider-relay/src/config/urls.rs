@@ -1,0 +1,148 @@
+//! What is wrong with a URL, as far as that can be seen without asking anybody. Nothing of it is repeated: there may be a password in it.
+
+use std::str::FromStr;
+
+use postrider::sink::error_chain;
+use sqlx::{mysql::MySqlConnectOptions, postgres::PgConnectOptions};
+
+use super::{Problem, SecretUrl, problem::listed};
+
+/// What a PostgreSQL or a MySQL URL can say of TLS.
+const POSTGRES_TLS: [&str; 9] = [
+    "sslmode",
+    "ssl-mode",
+    "sslrootcert",
+    "ssl-root-cert",
+    "ssl-ca",
+    "sslcert",
+    "ssl-cert",
+    "sslkey",
+    "ssl-key",
+];
+const MYSQL_TLS: [&str; 8] =
+    ["ssl-mode", "sslmode", "ssl-ca", "sslca", "ssl-cert", "sslcert", "ssl-key", "sslkey"];
+
+/// The URL of a source.
+pub(super) fn check_database(source: &str, url: &SecretUrl, say: &mut impl FnMut(Problem)) {
+    let text = url.expose();
+    let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
+    let (read, tls) = match scheme {
+        "postgres" | "postgresql" => (PgConnectOptions::from_str(text).err(), POSTGRES_TLS.as_slice()),
+        "mysql" | "mariadb" => (MySqlConnectOptions::from_str(text).err(), MYSQL_TLS.as_slice()),
+        _ => {
+            if let Err(error) = postrider::ConnectOptions::default().schema_sql(text) {
+                say(Problem::new(format!("the source `{source}`: {error}")).within(url));
+            }
+            return;
+        }
+    };
+    if let Some(error) = read {
+        say(Problem::new(format!(
+            "the URL of the source `{source}` cannot be read: {}",
+            error_chain(&error)
+        ))
+        .within(url)
+        .hint("a password with one of / ? # @ : % in it has them as %2F %3F %23 %40 %3A %25"));
+    }
+    // The drivers pass over parameters that they do not know, and would connect without what was asked for.
+    for name in parameters(text).filter(|name| sounds_like_tls(name) && !tls.contains(name)) {
+        say(Problem::new(format!(
+            "the URL of the source `{source}` has the parameter `{name}`, which nobody reads"
+        ))
+        .within(url)
+        .hint(format!("what it can say of TLS: {}", listed(tls.iter().copied()))));
+    }
+}
+
+/// The URL of a sink, or several with commas between them.
+pub(super) fn check_scheme(place: &str, url: &SecretUrl, schemes: [&str; 2], say: &mut impl FnMut(Problem)) {
+    let begins_well = |url: &str| {
+        let scheme = url.trim().split_once("://").map(|(scheme, _)| scheme);
+        scheme.is_some_and(|scheme| schemes.iter().any(|known| scheme.eq_ignore_ascii_case(known)))
+    };
+    if !url.expose().split(',').all(begins_well) {
+        let [plain, encrypted] = schemes;
+        say(Problem::new(format!("the URL of {place} does not begin with `{plain}://` or `{encrypted}://`"))
+            .within(url)
+            .hint(format!("write it whole, such as `{plain}://host:port`")));
+    }
+}
+
+fn parameters(url: &str) -> impl Iterator<Item = &str> {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let pairs = query.split('#').next().unwrap_or_default().split('&');
+    pairs.map(|pair| pair.split('=').next().unwrap_or_default())
+}
+
+fn sounds_like_tls(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    // What is longer or stranger than a name may be part of a password.
+    let plain =
+        name.len() <= 40 && name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_'));
+    plain && (name.contains("ssl") || name.contains("tls"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use crate::config::{Problem, parse};
+
+    fn problems(url: &str, sink: &str) -> Vec<Problem> {
+        let text = format!(
+            "sources:\n  shop:\n    url: \"{url}\"\n    routes: [{{ event_type: a, sink: out }}]\nsinks:\n  out: {{ {sink} }}\n"
+        );
+        parse(&text, HashMap::new()).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_url_that_names_no_database_is_told_with_its_line_and_without_its_password() {
+        for (url, words) in [
+            ("postgress://u:canary@h/db", "names no database that can be opened here"),
+            ("postgres://u:canary@h:99999/db", "cannot be read"),
+            ("postgres://u:cana#ry@h/db", "cannot be read"),
+            ("mysql://u:canary@h/db?ssl-mode=verify-full", "ssl_mode"),
+            ("mysql://u:canary@h/db?useSSL=true&requireSSL=true", "the parameter `useSSL`"),
+            ("mariadb://u:canary@h/db?ssl_mode=VERIFY_CA", "the parameter `ssl_mode`"),
+            ("postgres://u:canary@h/db?sslca=x", "the parameter `sslca`"),
+        ] {
+            let problems = problems(url, "stdout: {}");
+            let first = problems.first().unwrap_or_else(|| panic!("{url} was taken"));
+            assert_eq!(first.at, Some((3, 10)), "{first:?}");
+            assert!(first.what.contains(words), "{first:?}");
+            assert!(!format!("{problems:?}").contains("cana"), "{problems:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_drivers_read_is_taken() {
+        for url in [
+            "shop.db",
+            "sqlite:shop.db",
+            "postgres://u:p@h:5432/db?sslmode=verify-full&sslrootcert=a&sslcert=b&sslkey=c&application_name=x",
+            "mysql://u:p@h/db?ssl-mode=VERIFY_IDENTITY&ssl-ca=a&ssl-cert=b&ssl-key=c&charset=utf8mb4",
+            "mariadb://u:p%23@h/db",
+        ] {
+            let problems = problems(url, "stdout: {}");
+            assert!(problems.is_empty(), "{url}: {problems:?}");
+        }
+    }
+
+    #[test]
+    fn a_sink_whose_url_is_of_another_kind_is_named_with_its_line() {
+        for (sink, words) in [
+            ("http: { url: \"canary:8080\" }", "`http://` or `https://`"),
+            ("webhook: { url: \"//canary\", unsigned: true }", "`http://` or `https://`"),
+            ("rabbitmq: { url: \"http://canary\", exchange: e, routing_key: k }", "`amqp://` or `amqps://`"),
+            ("redis: { url: \"canary\", stream: s }", "`redis://` or `rediss://`"),
+        ] {
+            let problems = problems("shop.db", sink);
+            let [problem] = problems.as_slice() else { panic!("{sink}: {problems:?}") };
+            assert!(problem.what.contains("the sink `out`") && problem.what.contains(words), "{problem:?}");
+            assert!(
+                problem.at.is_some_and(|at| at.0 == 6) && !problem.what.contains("canary"),
+                "{problem:?}"
+            );
+        }
+    }
+}
