@@ -127,12 +127,16 @@ pub struct Stats {
     pub pending: u64,
     /// Those of them that wait for a time of their own.
     pub waiting: u64,
+    /// Those of the waiting ones whose time has come, and that nobody has delivered since.
+    pub due: u64,
     /// Those of them that are parked behind the head of their key.
     pub parked: u64,
     /// Dead letters.
     pub dead: u64,
     /// Held keys.
     pub held_keys: u64,
+    /// Those of them that were freed, and whose parked events are coming back.
+    pub returning: u64,
     /// Delivered events that are kept.
     pub done: u64,
     /// Age of the oldest event that is not delivered and not dead.

@@ -87,9 +87,11 @@ pub(super) fn stats(tables: &Tables, now: Timestamp) -> Stats {
     Stats {
         pending: (tables.rows.len() - tables.dead.len()) as u64,
         waiting: tables.lanes().map(|lane| lane.waiting.len() as u64).sum(),
+        due: tables.lanes().map(|lane| lane.waiting.range(..=(now, Seq::MAX)).count() as u64).sum(),
         parked: tables.lanes().map(|lane| lane.parked_rows()).sum(),
         dead: tables.dead.len() as u64,
         held_keys: tables.lanes().map(|lane| lane.held_keys() as u64).sum(),
+        returning: tables.lanes().map(|lane| lane.returning().count() as u64).sum(),
         done: tables.done.len() as u64,
         oldest: oldest.map(|row| now.since(row.created_at)),
     }

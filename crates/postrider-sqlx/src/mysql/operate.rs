@@ -72,10 +72,12 @@ impl Statements {
                               ORDER BY done_at LIMIT ?"),
             // The index alone, no rows.
             places: statement(
-                "SELECT place, COUNT(*) AS n, MIN(seq) AS first FROM {p}event FORCE INDEX ({p}event_place) GROUP BY place",
+                "SELECT place, COUNT(*) AS n, MIN(seq) AS first, COUNT(IF(due_at <= UTC_TIMESTAMP(6), 1, NULL)) AS due
+                 FROM {p}event FORCE INDEX ({p}event_place) GROUP BY place",
             ),
             counts: statement(&format!(
                 "SELECT (SELECT COUNT(*) FROM {{p}}hold) AS held_keys, (SELECT COUNT(*) FROM {{p}}done) AS done,
+                        (SELECT COUNT(*) FROM {{p}}hold WHERE reason = 'returning') AS freed,
                         (SELECT {} FROM {{p}}event WHERE seq = ?) AS oldest, {NOW} AS now",
                 micros("created_at")
             )),
@@ -222,7 +224,7 @@ pub(super) async fn stats(sql: &Statements, conn: &mut MySqlConnection) -> sqlx:
         let count = natural::<u64>(&row, "n")?;
         match natural::<u8>(&row, "place")? {
             1 => stats.parked = count,
-            2 => stats.waiting = count,
+            2 => (stats.waiting, stats.due) = (count, natural(&row, "due")?),
             3 => {
                 stats.dead = count;
                 continue;
@@ -236,6 +238,7 @@ pub(super) async fn stats(sql: &Statements, conn: &mut MySqlConnection) -> sqlx:
     snapshot.commit().await?;
     let now = time(&row, "now")?;
     stats.held_keys = natural(&row, "held_keys")?;
+    stats.returning = natural(&row, "freed")?;
     stats.done = natural(&row, "done")?;
     stats.oldest = maybe_time(&row, "oldest")?.map(|created_at| now.since(created_at));
     Ok(stats)

@@ -69,14 +69,17 @@ impl Statements {
             ),
             // Each line counts a partial index of its own.
             stats: statement(
-                "SELECT fresh.n AS fresh, waiting.n AS waiting, parked.n AS parked,
+                "SELECT fresh.n AS fresh, waiting.n AS waiting, waiting.due AS due, parked.n AS parked,
                         (SELECT count(*) FROM {p}event WHERE status = 3) AS dead,
                         (SELECT count(*) FROM {p}hold) AS held_keys,
+                        (SELECT count(*) FROM {p}hold WHERE reason = 'returning') AS freed,
                         (SELECT count(*) FROM {p}done) AS done,
                         (SELECT (extract(epoch FROM clock_timestamp() - e.created_at) * 1000000)::bigint FROM {p}event AS e
                          WHERE e.seq = least(fresh.first, waiting.first, parked.first)) AS oldest_us
                  FROM (SELECT count(*) AS n, min(seq) AS first FROM {p}event WHERE status = 0 AND NOT parked) AS fresh,
-                      (SELECT count(*) AS n, min(seq) AS first FROM {p}event WHERE status = 2 AND NOT parked) AS waiting,
+                      (SELECT count(*) AS n, min(seq) AS first,
+                              count(*) FILTER (WHERE available_at <= (SELECT clock_timestamp())) AS due
+                       FROM {p}event WHERE status = 2 AND NOT parked) AS waiting,
                       (SELECT count(*) AS n, min(seq) AS first FROM {p}event WHERE parked) AS parked",
             ),
             status: statement(
@@ -151,9 +154,11 @@ pub(super) async fn stats(sql: &Statements, conn: &mut PgConnection) -> sqlx::Re
     Ok(Stats {
         pending: fresh + waiting + parked,
         waiting,
+        due: count("due")?,
         parked,
         dead: count("dead")?,
         held_keys: count("held_keys")?,
+        returning: count("freed")?,
         done: count("done")?,
         oldest: oldest.map(|oldest| Duration::from_micros(natural(oldest))),
     })

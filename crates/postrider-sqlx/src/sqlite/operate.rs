@@ -62,14 +62,16 @@ impl Statements {
             ),
             // Each line counts a partial index of its own and reads no row of the table.
             stats: statement(
-                "SELECT fresh.n AS fresh, waiting.n AS waiting, parked.n AS parked,
+                "SELECT fresh.n AS fresh, waiting.n AS waiting, waiting.due AS due, parked.n AS parked,
                         (SELECT count(*) FROM {p}event WHERE status = 3) AS dead,
                         (SELECT count(*) FROM {p}hold) AS held_keys,
+                        (SELECT count(*) FROM {p}hold WHERE reason = 'returning') AS freed,
                         (SELECT count(*) FROM {p}done) AS done,
                         nullif(min(ifnull(fresh.first, ?1), ifnull(waiting.first, ?1), ifnull(parked.first, ?1)), ?1)
                             AS first
                  FROM (SELECT count(*) AS n, min(seq) AS first FROM {p}event WHERE status = 0 AND parked = 0) AS fresh,
-                      (SELECT count(*) AS n, min(seq) AS first FROM {p}event WHERE status = 2 AND parked = 0) AS waiting,
+                      (SELECT count(*) AS n, min(seq) AS first, count(*) FILTER (WHERE available_at <= ?2) AS due
+                       FROM {p}event WHERE status = 2 AND parked = 0) AS waiting,
                       (SELECT count(*) AS n, min(seq) AS first FROM {p}event WHERE parked = 1) AS parked",
             ),
             oldest: statement("SELECT created_at FROM {p}event WHERE seq = ?1"),
@@ -166,7 +168,8 @@ pub(super) async fn purge(
 /// How much of everything there is, all of it at one moment.
 pub(super) async fn stats(sql: &Statements, conn: &mut SqliteConnection) -> sqlx::Result<Stats> {
     let mut snapshot = conn.begin().await?;
-    let row = sql.stats.query().bind(i64::MAX).fetch_one(&mut *snapshot).await?;
+    let now = Timestamp::now();
+    let row = sql.stats.query().bind(i64::MAX).bind(now.as_micros()).fetch_one(&mut *snapshot).await?;
     let oldest = match row.try_get::<Option<i64>, _>("first")? {
         Some(first) => sql.oldest.query().bind(first).fetch_optional(&mut *snapshot).await?,
         None => None,
@@ -178,11 +181,13 @@ pub(super) async fn stats(sql: &Statements, conn: &mut SqliteConnection) -> sqlx
     Ok(Stats {
         pending: fresh + waiting + parked,
         waiting,
+        due: count("due")?,
         parked,
         dead: count("dead")?,
         held_keys: count("held_keys")?,
+        returning: count("freed")?,
         done: count("done")?,
-        oldest: created_at.map(|created_at| Timestamp::now().since(created_at)),
+        oldest: created_at.map(|created_at| now.since(created_at)),
     })
 }
 

@@ -157,6 +157,7 @@ macro_rules! delivery_conformance {
                 redrive_and_discard_touch_dead_events_only
                 what_was_never_written_is_absent
                 stats_count_one_event_of_each_kind
+                stats_tell_what_is_due_from_what_waits
                 status_names_each_state_on_the_way
                 a_purge_takes_old_delivered_events_in_batches
             }
