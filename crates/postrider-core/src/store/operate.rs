@@ -34,11 +34,11 @@ pub struct DeadLetter {
 pub enum EventStatus {
     /// Not in this outbox: never written, rolled back, or delivered and past its retention.
     Absent,
-    /// Waiting for its first attempt.
+    /// Waiting for its first attempt, which is due.
     New,
     /// Waiting behind the head of its key.
     Parked,
-    /// Waiting for its time.
+    /// Waiting for its time: it is to be tried again, or was written to be delivered later.
     Waiting {
         /// How often it was tried.
         attempts: u32,

@@ -34,6 +34,9 @@ pub(super) struct Statements {
     pub(super) why: Statement,
 }
 
+/// Whether a row was written to be delivered later, and its time has not come.
+pub(super) const DELAYED: &str = "e.available_at > GREATEST(e.created_at, UTC_TIMESTAMP(6)) AS is_delayed";
+
 /// The dead events at these places, with the holds that they stand at the head of.
 const DEAD_AND_HOLD: &str =
     "{p}event AS e FORCE INDEX (PRIMARY) STRAIGHT_JOIN {p}hold AS h FORCE INDEX (PRIMARY)
@@ -82,8 +85,8 @@ impl Statements {
                 micros("created_at")
             )),
             status: statement(&format!(
-                "SELECT place, attempts, {} AS available_at, last_error FROM {{p}}event WHERE event_id = ?",
-                micros("available_at")
+                "SELECT e.place, e.attempts, {} AS available_at, {DELAYED}, e.last_error FROM {{p}}event AS e WHERE e.event_id = ?",
+                micros("e.available_at")
             )),
             done: statement(&format!(
                 "SELECT {} AS done_at FROM {{p}}done WHERE event_id = ?",
@@ -264,14 +267,16 @@ pub(super) async fn status(
     Ok(status)
 }
 
+/// Where an event is that is not delivered. One that was written to be delivered later waits for its time, whether a claim has met it or
+/// not.
 pub(super) fn undelivered(row: &MySqlRow) -> sqlx::Result<EventStatus> {
     let attempts = natural(row, "attempts")?;
     let error = text(row, "last_error")?;
     Ok(match natural::<u8>(row, "place")? {
         3 => EventStatus::Dead { attempts, error: error.unwrap_or_default() },
-        2 => EventStatus::Waiting { attempts, available_at: time(row, "available_at")?, error },
         1 => EventStatus::Parked,
-        _ => EventStatus::New,
+        0 if natural::<u8>(row, "is_delayed")? == 0 => EventStatus::New,
+        _ => EventStatus::Waiting { attempts, available_at: time(row, "available_at")?, error },
     })
 }
 

@@ -58,6 +58,20 @@ fn told(shape: &Shape) -> [String; 2] {
     }
 }
 
+/// When a row went dead. A table of ours notes it where theirs cannot say that a row is dead.
+pub(super) fn died_at(shape: &Shape) -> String {
+    match shape.profile.statuses {
+        Some(_) => shape.kind.text("NULL"),
+        None => format!(
+            "(SELECT {} FROM {} d WHERE d.event_id = {} AND d.source = {})",
+            shape.kind.micros("MAX(d.dead_at)"),
+            shape.ours("dead"),
+            shape.their_id(),
+            shape.source_literal()
+        ),
+    }
+}
+
 /// Dead letters. A foreign table has no number for a place: it is the row's number among the dead.
 pub(super) async fn dead(
     shape: &Shape,
@@ -71,17 +85,7 @@ pub(super) async fn dead(
         true => shape.kind.micros(&shape.column(Field::CreatedAt)),
         false => shape.kind.text("0"),
     };
-    // A table of ours notes it where theirs cannot say that a row is dead.
-    let died = match shape.profile.statuses {
-        Some(_) => shape.kind.text("NULL"),
-        None => format!(
-            "(SELECT {} FROM {} d WHERE d.event_id = {} AND d.source = {})",
-            shape.kind.micros("MAX(d.dead_at)"),
-            shape.ours("dead"),
-            shape.their_id(),
-            shape.source_literal()
-        ),
-    };
+    let died = died_at(shape);
     let mut sql = shape.sql(format!("SELECT {id}, {event_type}, {attempts}, {error}, {created}, {died}, "));
     shape.key(&mut sql);
     sql.push(&format!(" FROM {} WHERE ", shape.table()));

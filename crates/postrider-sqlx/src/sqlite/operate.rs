@@ -76,7 +76,8 @@ impl Statements {
             ),
             oldest: statement("SELECT created_at FROM {p}event WHERE seq = ?1"),
             status: statement(
-                "SELECT status, parked, attempts, available_at, last_error FROM {p}event WHERE event_id = ?1",
+                "SELECT status, parked, attempts, available_at, max(created_at, ?2) < available_at AS delayed, last_error
+                 FROM {p}event WHERE event_id = ?1",
             ),
             done: statement("SELECT max(done_at) FROM {p}done WHERE event_id = ?1"),
             why: statement(
@@ -199,7 +200,8 @@ pub(super) async fn status(
 ) -> sqlx::Result<EventStatus> {
     // One snapshot, or an event that is being delivered could be missed in both tables.
     let mut snapshot = conn.begin().await?;
-    let status = match sql.status.query().bind(id.as_str()).fetch_optional(&mut *snapshot).await? {
+    let now = Timestamp::now().as_micros();
+    let status = match sql.status.query().bind(id.as_str()).bind(now).fetch_optional(&mut *snapshot).await? {
         Some(row) => undelivered(&row)?,
         None => {
             let done = sql.done.query().bind(id.as_str()).fetch_one(&mut *snapshot).await?;
@@ -211,17 +213,19 @@ pub(super) async fn status(
     Ok(status)
 }
 
+/// Where an event is that is not delivered. One that was written to be delivered later waits for its time, whether a claim has met it or
+/// not.
 pub(super) fn undelivered(row: &SqliteRow) -> sqlx::Result<EventStatus> {
     let attempts = natural(row.try_get("attempts")?);
     let error = text(row, "last_error")?;
     Ok(match (row.try_get::<i64, _>("status")?, row.try_get::<bool, _>("parked")?) {
         (3, _) => EventStatus::Dead { attempts, error: error.unwrap_or_default() },
         (_, true) => EventStatus::Parked,
-        (2, false) => {
+        (0, false) if !row.try_get::<bool, _>("delayed")? => EventStatus::New,
+        _ => {
             let available_at = Timestamp::from_micros(row.try_get("available_at")?);
             EventStatus::Waiting { attempts, available_at, error }
         }
-        _ => EventStatus::New,
     })
 }
 

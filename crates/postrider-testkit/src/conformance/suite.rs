@@ -174,6 +174,7 @@ macro_rules! delivery_conformance {
             listing {
                 events_are_listed_in_pages_both_ways
                 a_list_tells_shelves_keys_and_types_apart
+                a_delayed_event_is_listed_with_its_time_before_a_claim_has_met_it
                 events_are_counted_by_type
             }
         }
