@@ -258,6 +258,13 @@ pub trait Sink: Send + Sync + 'static {
     fn health(&self) -> BoxFuture<'_, Health> {
         Box::pin(std::future::ready(Health::Unknown))
     }
+
+    /// Whether that part of it is up where this event goes. For a sink with several places, such as topics, of which one may be missing
+    /// while the others take what comes: what fails at a place that is up has failed by itself. The same as [`health`](Self::health)
+    /// unless a sink says otherwise.
+    fn health_for<'a>(&'a self, _event: &'a Event) -> BoxFuture<'a, Health> {
+        self.health()
+    }
 }
 
 impl<T: Sink + ?Sized> Sink for Arc<T> {
@@ -279,6 +286,10 @@ impl<T: Sink + ?Sized> Sink for Arc<T> {
 
     fn health(&self) -> BoxFuture<'_, Health> {
         (**self).health()
+    }
+
+    fn health_for<'a>(&'a self, event: &'a Event) -> BoxFuture<'a, Health> {
+        (**self).health_for(event)
     }
 }
 
@@ -306,6 +317,10 @@ impl Sink for Named {
 
     fn health(&self) -> BoxFuture<'_, Health> {
         self.sink.health()
+    }
+
+    fn health_for<'a>(&'a self, event: &'a Event) -> BoxFuture<'a, Health> {
+        self.sink.health_for(event)
     }
 }
 

@@ -36,8 +36,9 @@ pub(crate) struct InHand<'a> {
     verdicts: Verdicts,
     /// The attempt was written before it was made.
     pub(crate) counted: bool,
-    /// What the receiver's health check said since the last event was taken: a batch asks once, since one that hangs takes its time.
-    pub(crate) healthy: Option<bool>,
+    /// The receiver's health check did not pass for one of the events since the last was taken. A batch asks for no other then, since a
+    /// check that hangs takes its time; one that passed says nothing of an event that goes elsewhere.
+    pub(crate) unwell: bool,
     ended: bool,
 }
 
@@ -48,7 +49,7 @@ impl<'a> InHand<'a> {
             verdicts: Verdicts::with_capacity(hand.items.len()),
             hand,
             counted: false,
-            healthy: None,
+            unwell: false,
             ended: false,
         }
     }
@@ -71,7 +72,7 @@ impl<'a> InHand<'a> {
 
     /// The next event to send, as long as it may be sent.
     pub(crate) fn next(&mut self) -> Option<Item> {
-        self.healthy = None;
+        self.unwell = false;
         // Handlers that block may have used up the lease on those before.
         if self.permit().holds(self.shared) { self.hand.items.pop_front() } else { None }
     }

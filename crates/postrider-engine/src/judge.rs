@@ -85,10 +85,8 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
     hand.flush();
     let (shared, key) = (hand.shared, item.key_number);
     let ask = lock(&shared.buffer).has_to_ask(hand.hand(), outcome, key);
-    if ask && hand.healthy.is_none() {
-        hand.healthy = Some(is_healthy(hand).await);
-    }
-    let healthy = ask && hand.healthy == Some(true);
+    let healthy = ask && !hand.unwell && is_healthy(hand, item).await;
+    hand.unwell |= ask && !healthy;
     let mut rng = lock(&shared.rng).fork();
     let (ruling, back) = lock(&shared.buffer).rule(hand.hand(), outcome, key, healthy, &mut rng);
     if back {
@@ -117,9 +115,11 @@ pub(crate) fn is_back(shared: &Shared, receiver: Option<ReceiverId>) {
     shared.wake.notify_one();
 }
 
-async fn is_healthy(hand: &InHand<'_>) -> bool {
+/// Whether the receiver is up, as far as this event needs it.
+async fn is_healthy(hand: &InHand<'_>, item: &Item) -> bool {
     let Some(sink) = hand.receiver().and_then(|id| hand.shared.routes.sink(id)) else { return false };
-    let asking = pin!(async { sink.health().await });
+    let Ok(event) = &item.cargo else { return false };
+    let asking = pin!(async { sink.health_for(event).await });
     matches!(tokio::time::timeout(HEALTH_TIMEOUT, catch(asking)).await, Ok(Ok(Health::Up)))
 }
 

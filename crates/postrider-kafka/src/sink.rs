@@ -1,8 +1,10 @@
 //! Batches through one producer.
 
-use std::{collections::BTreeSet, fmt, time::Duration};
+use std::{borrow::Cow, collections::BTreeSet, fmt, time::Duration};
 
-use postrider_core::{BatchOrder, BoxFuture, ConfigError, Delivery, Health, Outcome, Sink, SinkTraits};
+use postrider_core::{
+    BatchOrder, BoxFuture, ConfigError, Delivery, Event, Health, Outcome, Sink, SinkTraits,
+};
 use postrider_net::{Link, Linked};
 
 use crate::{
@@ -148,17 +150,20 @@ impl KafkaSink {
         }
     }
 
-    async fn ask(&self) -> Result<(), String> {
+    /// Asks a broker how these topics are; or only whether it is there, if none is named.
+    async fn ask(&self, topics: Vec<String>) -> Result<(), String> {
         let producer = self.link.get().await?;
         let asked: Linked<Producer> = producer.clone();
-        let topics: BTreeSet<String> = self.config.topic.fixed().map(str::to_owned).collect();
-        let topics: Vec<String> = topics.into_iter().collect();
         let asking = tokio::task::spawn_blocking(move || asked.ask(&topics, HEALTH_MAX));
         let answer = asking.await.unwrap_or_else(|error| Err(error.to_string()));
         if answer.is_err() {
             self.link.forget(&producer);
         }
         answer?.map_or(Ok(()), Err)
+    }
+
+    async fn health_of(&self, topics: Vec<String>) -> Health {
+        self.ask(topics).await.map_or_else(|error| Health::Down { error }, |()| Health::Up)
     }
 }
 
@@ -180,6 +185,14 @@ impl Sink for KafkaSink {
     /// Asks a broker for the metadata of the topics. One that does not exist is not well, unless the broker makes it; which topics there
     /// are of those that an event names is not known before it comes.
     fn health(&self) -> BoxFuture<'_, Health> {
-        Box::pin(async { self.ask().await.map_or_else(|error| Health::Down { error }, |()| Health::Up) })
+        let topics: BTreeSet<String> = self.config.topic.fixed().map(str::to_owned).collect();
+        Box::pin(self.health_of(topics.into_iter().collect()))
+    }
+
+    /// Asks a broker for the metadata of the one topic that the event goes to: whether others are there is no matter of this one.
+    fn health_for<'a>(&'a self, event: &'a Event) -> BoxFuture<'a, Health> {
+        // An event without a topic is rejected, wherever the brokers are.
+        let topic = self.config.topic.resolve(event).ok();
+        Box::pin(self.health_of(topic.map(Cow::into_owned).into_iter().collect()))
     }
 }

@@ -159,6 +159,21 @@ async fn a_topic_that_does_not_exist_is_not_well_unless_the_event_names_it() -> 
 }
 
 #[tokio::test]
+async fn a_topic_that_is_missing_says_nothing_of_what_goes_to_another() -> Checked {
+    let (topic, missing) = (Topic::new(&[]).await?, fresh_name());
+    let topics =
+        Destination::new("{event_type}")?.for_type("Fixed", &missing)?.for_type("Right", &topic.name)?;
+    let sink = KafkaSink::new(config(&topic.name)?.topic(topics))?;
+    let (right, fixed, named) = (event("Right"), event("Fixed"), event(&fresh_name()));
+    assert_eq!(sink.health_for(&right.build()?).await, Health::Up);
+    for event in [fixed, named] {
+        let health = sink.health_for(&event.build()?).await;
+        assert!(matches!(&health, Health::Down { error } if error.contains("does not exist")), "{health:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn brokers_that_are_not_there_do_not_keep_a_sink_from_being_made() -> Checked {
     let free = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let sink = KafkaSink::new(KafkaConfig::new(&free.to_string(), "unused")?)?;

@@ -5,7 +5,7 @@ use super::server::{Room, Server, USER};
 use super::state::Entry;
 use crate::apt::Package;
 use crate::tools::server_program;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub(crate) struct MariaDb;
 
@@ -59,6 +59,7 @@ impl Server for MariaDb {
             "--innodb-buffer-pool-size=32M".to_owned(),
             "--character-set-server=utf8mb4".to_owned(),
         ]);
+        server.args(tls(&data));
         room.launch(server)?;
         room.version(&daemon)
     }
@@ -86,6 +87,13 @@ impl Server for MariaDb {
 
 fn program(name: &str) -> Result<PathBuf, String> {
     server_program(name).ok_or_else(|| format!("{name} is not here."))
+}
+
+/// TLS, with what a borrower has put into the data folder: MySQL takes it from there by itself, under these names.
+fn tls(data: &Path) -> Vec<String> {
+    let files = [("ca", "ca.pem"), ("cert", "server-cert.pem"), ("key", "server-key.pem")];
+    let there = files.into_iter().filter(|(_, file)| data.join(file).exists());
+    there.map(|(option, file)| format!("--ssl-{option}={}", data.join(file).display())).collect()
 }
 
 /// A statement a line, as `--init-file` wants it.

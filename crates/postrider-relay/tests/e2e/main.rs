@@ -29,4 +29,5 @@ mod secrets;
 mod server;
 mod spring_outbox;
 mod time;
+mod tls;
 mod topics;

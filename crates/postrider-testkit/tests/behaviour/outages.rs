@@ -5,9 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
 };
 
-use postrider::{
-    Backoff, BoxFuture, Delivery, Event, Health, Outbox, Outcome, Sink, SinkTraits, store::EventStatus,
-};
+use postrider::{Backoff, BoxFuture, Delivery, Event, Outbox, Outcome, Sink, SinkTraits, store::EventStatus};
 use tokio::time::Instant;
 
 use crate::parts::{Doors, Recorder, Site, eventually, keyed, ms, number, on_every_store, pass, plain, secs};
@@ -246,7 +244,6 @@ async fn a_handler_that_hangs_does_not_take_the_last_worker() {
 /// A sink that always fails one event, and takes all others.
 struct Picky {
     outcome: Outcome,
-    health: Health,
 }
 
 impl Sink for Picky {
@@ -261,17 +258,13 @@ impl Sink for Picky {
         };
         Box::pin(std::future::ready(batch.iter().map(answer).collect()))
     }
-
-    fn health(&self) -> BoxFuture<'_, Health> {
-        Box::pin(std::future::ready(self.health.clone()))
-    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_always_fails_while_others_are_delivered_is_dead_after_its_attempts() {
     for outcome in [Outcome::unavailable("503"), Outcome::retry("500"), Outcome::unknown("no answer")] {
         let site = Site::memory(1);
-        let sink = Arc::new(Picky { outcome: outcome.clone(), health: Health::Unknown });
+        let sink = Arc::new(Picky { outcome: outcome.clone() });
         let outbox = site
             .outbox()
             .sink("Tested", sink)
@@ -292,31 +285,9 @@ async fn an_event_that_always_fails_while_others_are_delivered_is_dead_after_its
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_fails_alone_counts_only_if_the_health_check_passes() {
-    for (health, dies) in
-        [(Health::Up, true), (Health::Unknown, false), (Health::Down { error: "no".to_owned() }, false)]
-    {
-        let site = Site::memory(1);
-        let sink = Arc::new(Picky { outcome: Outcome::retry("500"), health: health.clone() });
-        let outbox = site
-            .outbox()
-            .sink("Tested", sink)
-            .max_attempts(3)
-            .retry(Backoff::fixed(ms(10)))
-            .start()
-            .await
-            .unwrap();
-        let id = site.write(&outbox, keyed("poison", 0)).await;
-        pass(secs(60)).await;
-        let dead = matches!(site.status(&id).await, EventStatus::Dead { attempts: 3, .. });
-        assert_eq!(dead, dies, "{health:?}: {:?}", site.status(&id).await);
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn probes_rotate_keys_so_that_one_refused_event_does_not_keep_a_receiver_shut() {
     let site = Site::memory(1);
-    let sink = Arc::new(Picky { outcome: Outcome::unavailable("503"), health: Health::Unknown });
+    let sink = Arc::new(Picky { outcome: Outcome::unavailable("503") });
     let outbox = site.outbox().sink("Tested", sink).workers(1).start().await.unwrap();
     // It comes first and alone, so the receiver seems to be down; the next probe shows that it is not.
     site.write(&outbox, keyed("poison", 0)).await;

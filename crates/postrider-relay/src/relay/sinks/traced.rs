@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider::{BoxFuture, Delivery, Health, Outcome, Sink, SinkTraits};
+use postrider::{BoxFuture, Delivery, Event, Health, Outcome, Sink, SinkTraits};
 
 use crate::traces::{Labels, OpenSpan, Tracer};
 
@@ -57,5 +57,9 @@ impl Sink for Traced {
 
     fn health(&self) -> BoxFuture<'_, Health> {
         self.sink.health()
+    }
+
+    fn health_for<'a>(&'a self, event: &'a Event) -> BoxFuture<'a, Health> {
+        self.sink.health_for(event)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider::{BoxFuture, Delivery, Health, Outcome, Sink, SinkTraits};
+use postrider::{BoxFuture, Delivery, Event, Health, Outcome, Sink, SinkTraits};
 
 use crate::{
     config,
@@ -72,6 +72,10 @@ impl Sink for Tuned {
 
     fn health(&self) -> BoxFuture<'_, Health> {
         self.sink.health()
+    }
+
+    fn health_for<'a>(&'a self, event: &'a Event) -> BoxFuture<'a, Health> {
+        self.sink.health_for(event)
     }
 }
 

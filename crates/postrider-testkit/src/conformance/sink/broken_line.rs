@@ -111,4 +111,8 @@ impl Sink for Counted {
     fn health(&self) -> BoxFuture<'_, Health> {
         self.sink.health()
     }
+
+    fn health_for<'a>(&'a self, event: &'a Event) -> BoxFuture<'a, Health> {
+        self.sink.health_for(event)
+    }
 }

@@ -51,4 +51,8 @@ impl<S: Sink> Sink for Retyped<S> {
     fn health(&self) -> BoxFuture<'_, Health> {
         self.sink.health()
     }
+
+    fn health_for<'a>(&'a self, event: &'a Event) -> BoxFuture<'a, Health> {
+        self.sink.health_for(event)
+    }
 }
