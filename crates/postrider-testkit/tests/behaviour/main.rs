@@ -7,10 +7,8 @@
 //! * `writing`: into the caller's transaction, or one that the outbox owns
 //! * `hints`: where events without a key lie
 //! * `poller`, `queues`: from the table into memory, and what waits there
-//! * `leases`, `draining`, `shutdown`: the right to deliver, who waits for those who have it, and its end
-//! * `leases`, `shutdown`: the right to deliver, and its end
 //! * `routing`, `interceptors`, `outcomes`, `outages`, `health`, `ordering`, `batches`: delivery
-//! * `routing`, `interceptors`, `outcomes`, `outages`, `ordering`, `batches`: delivery
+//! * `leases`, `draining`, `shutdown`: the right to deliver, who waits for those who have it, and its end
 //! * `metrics`, `databases`: what is measured; several outboxes in one program
 
 #![allow(
