@@ -72,10 +72,11 @@ pub trait Metrics: Send + Sync + 'static {
     fn recovered(&self, events: u64) {
         let _ = events;
     }
-    /// The breaker of a receiver opened or closed. The receiver is told by the [names](crate::Sink::name) of its sinks, and by an empty
-    /// text if they have none.
-    fn breaker(&self, receiver: &str, open: bool) {
-        let _ = (receiver, open);
+    /// The breaker of a receiver opened or closed. The receiver is told by the [names](crate::Sink::name) of its sinks, as far as they
+    /// have any: several where its routes send to several, and one of them may be a sink of other receivers too. All breakers are closed at
+    /// first, and of each one what is told is in turn that it opened and that it closed.
+    fn breaker(&self, sinks: &[String], open: bool) {
+        let _ = (sinks, open);
     }
 }
 
@@ -252,7 +253,7 @@ impl Metrics for Recording {
     fn purged(&self, rows: u64) {
         self.purged.fetch_add(rows, Relaxed);
     }
-    fn breaker(&self, _receiver: &str, open: bool) {
+    fn breaker(&self, _sinks: &[String], open: bool) {
         self.breaker_opened.fetch_add(u64::from(open), Relaxed);
     }
 }

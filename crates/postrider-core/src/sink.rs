@@ -176,6 +176,8 @@ pub struct SinkTraits {
     pub batch_max: usize,
     /// The order inside a batch.
     pub order: BatchOrder,
+    /// Most events of one key in one `send` that keeps their order. One that sends them one after the other has as many round trips.
+    pub key_max: usize,
     /// How long a `send` may take before its outcome is unknown; no limit for handlers.
     pub send_timeout: Option<Duration>,
     /// Whether it runs in this process and is never down, unless it says so itself. A failed attempt counts then; one of an outside
@@ -192,6 +194,7 @@ impl SinkTraits {
     pub const HANDLER: Self = Self {
         batch_max: 1,
         order: BatchOrder::Independent,
+        key_max: usize::MAX,
         send_timeout: None,
         in_process: true,
         concurrent: None,
@@ -202,6 +205,7 @@ impl SinkTraits {
     pub const SINK: Self = Self {
         batch_max: 100,
         order: BatchOrder::Independent,
+        key_max: usize::MAX,
         send_timeout: Some(Duration::from_secs(120)),
         in_process: false,
         concurrent: Some(10),

@@ -60,10 +60,12 @@ impl Engine {
         Ok(())
     }
 
-    /// For an instance that stands by: whether those who hold the lanes have delivered all that is due.
+    /// For an instance that stands by: whether those who hold the lanes have delivered all that is due. A retry whose time has come is
+    /// due, and so is what was parked behind a head that is gone.
     async fn left_to_others(&self) -> Result<bool> {
         let stats = self.shared.store.stats().await?;
-        Ok(stats.pending <= stats.waiting + stats.parked)
+        let not_due = stats.waiting.saturating_sub(stats.due) + stats.parked;
+        Ok(stats.pending <= not_due && stats.returning == 0)
     }
 
     /// Everything is paused, and nothing is under way any more.

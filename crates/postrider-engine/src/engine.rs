@@ -23,6 +23,7 @@ use crate::{
     buffer::{Buffer, HandOver},
     catch::catch,
     claim, deliver, lease, lock,
+    outage::Outages,
     patience::farewell,
     pauses, purge,
     routes::{RouteTable, Routes},
@@ -57,6 +58,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<dyn Metrics>,
     pub(crate) settings: Settings,
     pub(crate) buffer: std::sync::Mutex<Buffer>,
+    pub(crate) outages: Outages,
     pub(crate) rng: std::sync::Mutex<Rng>,
     /// Something lined up to be sent.
     pub(crate) work: Notify,
@@ -125,6 +127,7 @@ impl Engine {
             pause_turn: tokio::sync::Mutex::default(),
             pauses_begun: buffer.pauses_begun(),
             buffer: std::sync::Mutex::new(buffer),
+            outages: Outages::new(routes.receivers()),
             store: parts.store,
             routes,
             interceptors: parts.interceptors,
@@ -398,6 +401,7 @@ async fn watched<F: Future<Output = ()>>(
     while let Err(panic) = catch(pin!(run(shared.clone()))).await {
         error!(%panic, task = name, "a task of the engine panicked: what was in memory is left to be claimed again");
         lock(&shared.buffer).reset();
+        shared.outages.tell_all(&shared);
         tokio::time::sleep(AFTER_PANIC).await;
     }
 }

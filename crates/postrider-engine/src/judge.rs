@@ -99,7 +99,7 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
             let error = outcome.error().unwrap_or_default();
             let receiver = shared.routes.told(hand.receiver());
             warn!(receiver, %error, ?pause, "a receiver is unavailable: what goes to it waits");
-            shared.metrics.breaker(&shared.routes.names(hand.receiver()), true);
+            shared.outages.tell(shared, hand.receiver());
             // What was let go is for the next claim to pass over.
             shared.wake.notify_one();
         }
@@ -110,7 +110,7 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
 /// A receiver that was thought to be down has answered.
 pub(crate) fn is_back(shared: &Shared, receiver: Option<ReceiverId>) {
     info!(receiver = shared.routes.told(receiver), "a receiver is available again");
-    shared.metrics.breaker(&shared.routes.names(receiver), false);
+    shared.outages.tell(shared, receiver);
     shared.work.notify_one();
     shared.wake.notify_one();
 }

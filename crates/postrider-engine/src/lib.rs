@@ -10,7 +10,7 @@
 //! 4. `settle`: the outcomes back into the table, in batches, under the fence
 //!
 //! Around it: `lease` keeps the right to deliver, `buffer` is everything that is in memory, `receiver` and its `breaker` keep away
-//! from one that is down, `pauses` are what an operator has told to wait, `purge` ends the retention of what was delivered, `drain` waits until all is. [`Outbox`] is all of it in one piece;
+//! from one that is down, `outage` tells the metrics, `pauses` are what an operator has told to wait, `purge` ends the retention of what was delivered, `drain` waits until all is. [`Outbox`] is all of it in one piece;
 //! [`Engine`] and [`Writer`] are its halves for those who wire by hand. [`memory`] is a store without a database.
 
 mod announce;
@@ -30,6 +30,7 @@ mod judge;
 mod lease;
 mod lineup;
 pub mod memory;
+mod outage;
 mod outbox;
 mod patience;
 mod pauses;

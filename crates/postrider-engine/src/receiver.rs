@@ -35,8 +35,8 @@ pub(crate) struct Receiver {
     in_process: bool,
     /// Most events in one batch.
     pub(crate) batch_max: usize,
-    /// Whether a batch may hold several events of a key.
-    pub(crate) keeps_order: bool,
+    /// Most events of one key in one batch.
+    pub(crate) key_max: usize,
     /// Sends under way, and most of them at a time, if it says so.
     pub(crate) busy: usize,
     pub(crate) concurrent: Option<usize>,
@@ -63,7 +63,10 @@ impl Receiver {
             breaker: Breaker::new(),
             in_process: traits.in_process,
             batch_max: traits.batch_max.max(1),
-            keeps_order: traits.order == BatchOrder::Prefix && traits.batch_max > 1,
+            key_max: match traits.order {
+                BatchOrder::Prefix => traits.key_max.clamp(1, traits.batch_max.max(1)),
+                BatchOrder::Independent => 1,
+            },
             busy: 0,
             concurrent: traits.concurrent.map(|most| most.max(1)),
             spacing: traits.spacing,

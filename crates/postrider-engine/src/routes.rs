@@ -349,15 +349,16 @@ impl RouteTable {
     }
 
     /// The names of a receiver's sinks, as far as they have any.
-    pub(crate) fn names(&self, receiver: Option<ReceiverId>) -> String {
-        receiver.and_then(|id| self.names.get(id)).map(|names| names.join(", ")).unwrap_or_default()
+    pub(crate) fn names(&self, receiver: Option<ReceiverId>) -> &[String] {
+        receiver.and_then(|id| self.names.get(id)).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// The same for people to read.
     pub(crate) fn told(&self, receiver: Option<ReceiverId>) -> String {
-        Some(self.names(receiver))
-            .filter(|names| !names.is_empty())
-            .unwrap_or_else(|| "without a name".to_owned())
+        match self.names(receiver) {
+            [] => "without a name".to_owned(),
+            names => names.join(", "),
+        }
     }
 
     /// The receivers that have a sink of this name.

@@ -80,7 +80,7 @@ impl KafkaConfig {
             topic: Destination::new(topic)?,
             format: Format::default(),
             properties: BTreeMap::new(),
-            batch_max: 100,
+            batch_max: 500,
             connect_timeout: Duration::from_secs(10),
             send_timeout: Duration::from_secs(120),
         };
@@ -106,7 +106,7 @@ impl KafkaConfig {
         self
     }
 
-    /// Most events in one `send`; 100 if it is not set.
+    /// Most events in one `send`; 500 if it is not set: the client makes one request for each partition of it.
     pub fn batch_max(mut self, events: usize) -> Self {
         self.batch_max = events;
         self

@@ -16,6 +16,8 @@ use crate::{
     wave::Batch,
 };
 
+/// Most events of one key in a send: they go one after the other, and a send that takes long is long in doubt when its process ends.
+const KEY_MAX: usize = 50;
 /// How long reports of what was purged may take.
 const PURGE_MAX: Duration = Duration::from_secs(5);
 /// How long a broker may take to say that it is there.
@@ -170,6 +172,7 @@ impl Sink for KafkaSink {
         SinkTraits {
             batch_max: self.config.batch_max,
             order: BatchOrder::Prefix,
+            key_max: KEY_MAX,
             send_timeout: Some(self.config.send_timeout),
             ..SinkTraits::SINK
         }

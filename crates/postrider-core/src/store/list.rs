@@ -88,6 +88,8 @@ pub struct ListedEvent {
     pub attempts: u32,
     /// When it was inserted, as far as that is kept.
     pub created_at: Timestamp,
+    /// Of a dead one, when it went dead, where that is kept.
+    pub died_at: Option<Timestamp>,
     /// Its payload, if that was asked for and is there.
     pub payload: Option<Payload>,
 }

@@ -34,11 +34,11 @@ pub struct DeadLetter {
 pub enum EventStatus {
     /// Not in this outbox: never written, rolled back, or delivered and past its retention.
     Absent,
-    /// Waiting for its first attempt.
+    /// Waiting for its first attempt, which is due.
     New,
     /// Waiting behind the head of its key.
     Parked,
-    /// Waiting for its time.
+    /// Waiting for its time: it is to be tried again, or was written to be delivered later.
     Waiting {
         /// How often it was tried.
         attempts: u32,
@@ -127,12 +127,16 @@ pub struct Stats {
     pub pending: u64,
     /// Those of them that wait for a time of their own.
     pub waiting: u64,
+    /// Those of the waiting ones whose time has come, and that nobody has delivered since.
+    pub due: u64,
     /// Those of them that are parked behind the head of their key.
     pub parked: u64,
     /// Dead letters.
     pub dead: u64,
     /// Held keys.
     pub held_keys: u64,
+    /// Those of them that were freed, and whose parked events are coming back.
+    pub returning: u64,
     /// Delivered events that are kept.
     pub done: u64,
     /// Age of the oldest event that is not delivered and not dead.

@@ -85,15 +85,16 @@ impl Buffer {
         let mut items =
             if from_first == hot_first { self.hot.take(slot, most) } else { self.cold.take(slot, most) };
         self.turn = (self.turn + 1) % 3;
-        if self.receiver(slot).is_some_and(|receiver| receiver.keeps_order && receiver.is_up()) {
-            self.take_along(slot, &mut items, most);
+        let key_max = self.receiver(slot).filter(|receiver| receiver.is_up()).map_or(1, |up| up.key_max);
+        if key_max > 1 {
+            self.take_along(slot, &mut items, most, key_max);
         }
         Next::Send(self.hand(slot, items, now))
     }
 
     /// Fills a batch with what waits behind its events, for a receiver that keeps the order of a key within it. A key that is held in the
     /// table comes back one by one, and so do suspects.
-    fn take_along(&mut self, slot: usize, items: &mut VecDeque<Item>, most: usize) {
+    fn take_along(&mut self, slot: usize, items: &mut VecDeque<Item>, most: usize, key_max: usize) {
         for place in 0..items.len() {
             let Some(first) = items.get(place).filter(|first| !first.held && items.len() < most) else {
                 continue;
@@ -104,6 +105,7 @@ impl Buffer {
             };
             let paused = |item: &Item| self.pauses.of(item.marks(&self.receiver_of)).is_some();
             let may = |item: &Item| item.slot == slot && !item.held && item.seq > suspect_to && !paused(item);
+            let most = most.min(items.len() + key_max - 1);
             while items.len() < most {
                 let Some(next) = followers.take_along(may) else { break };
                 items.push_back(next);

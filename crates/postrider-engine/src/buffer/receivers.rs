@@ -13,6 +13,11 @@ impl Buffer {
         self.receivers.get_mut(*self.receiver_of.get(slot)?)
     }
 
+    /// Whether this receiver is taken to be up; without one, whoever sees to events that have no route.
+    pub(crate) fn is_up(&self, receiver: Option<ReceiverId>) -> bool {
+        self.receivers.get(receiver.map_or(0, |id| id + 1)).is_none_or(Receiver::is_up)
+    }
+
     /// Whether something of this slot may be sent now, and somebody is free to do it.
     pub(super) fn is_open(&self, slot: usize, now: Instant) -> bool {
         self.receiver(slot).is_some_and(|receiver| {

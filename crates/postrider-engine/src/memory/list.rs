@@ -13,7 +13,7 @@ use super::{
     tables::Tables,
 };
 
-pub(super) fn list(tables: &Tables, listing: &Listing) -> Vec<ListedEvent> {
+pub(super) fn list(tables: &Tables, listing: &Listing, now: Timestamp) -> Vec<ListedEvent> {
     let fits = |event: &ListedEvent| {
         listing.event_type.as_ref().is_none_or(|wanted| *wanted == event.event_type)
             && listing.key.as_ref().is_none_or(|wanted| Some(wanted) == event.key.as_ref())
@@ -29,7 +29,14 @@ pub(super) fn list(tables: &Tables, listing: &Listing) -> Vec<ListedEvent> {
             let kept = tables.done.iter().map(|((done_at, seq), kept)| {
                 let bookmark = Bookmark { at: *done_at, seq: *seq, id: String::new() };
                 let status = EventStatus::Done { done_at: *done_at };
-                listed(bookmark, &kept.content, status, kept.attempts, kept.created_at, listing.payloads)
+                listed(
+                    bookmark,
+                    &kept.content,
+                    status,
+                    kept.attempts,
+                    (kept.created_at, None),
+                    listing.payloads,
+                )
             });
             kept.filter(fits).collect()
         }
@@ -38,7 +45,10 @@ pub(super) fn list(tables: &Tables, listing: &Listing) -> Vec<ListedEvent> {
                 tables.rows.iter().filter(|(_, row)| shelf != Shelf::Dead || row.status == Status::Dead);
             let rows = rows.map(|(seq, row)| {
                 let bookmark = Bookmark { seq, ..Bookmark::default() };
-                listed(bookmark, &row.content, status_of(row), row.attempts, row.created_at, listing.payloads)
+                let status = status_of(row, now);
+                let died_at = (row.status == Status::Dead).then_some(row.available_at);
+                let times = (row.created_at, died_at);
+                listed(bookmark, &row.content, status, row.attempts, times, listing.payloads)
             });
             rows.filter(fits).collect()
         }
@@ -56,7 +66,7 @@ fn listed(
     content: &Result<Event, Box<Broken>>,
     status: EventStatus,
     attempts: u32,
-    created_at: Timestamp,
+    (created_at, died_at): (Timestamp, Option<Timestamp>),
     payloads: bool,
 ) -> ListedEvent {
     ListedEvent {
@@ -68,6 +78,7 @@ fn listed(
         status,
         attempts,
         created_at,
+        died_at,
         payload: content.as_ref().ok().filter(|_| payloads).map(|event| event.payload().clone()),
     }
 }

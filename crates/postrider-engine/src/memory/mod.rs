@@ -212,7 +212,7 @@ impl Store for MemoryStore {
     }
 
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {
-        self.answer(|tables, _| list::list(tables, listing))
+        self.answer(|tables, now| list::list(tables, listing, now))
     }
 
     fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>> {
@@ -220,7 +220,7 @@ impl Store for MemoryStore {
     }
 
     fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {
-        self.answer(|tables, _| operate::status(tables, id))
+        self.answer(|tables, now| operate::status(tables, id, now))
     }
 
     fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {

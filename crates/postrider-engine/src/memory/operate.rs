@@ -87,18 +87,20 @@ pub(super) fn stats(tables: &Tables, now: Timestamp) -> Stats {
     Stats {
         pending: (tables.rows.len() - tables.dead.len()) as u64,
         waiting: tables.lanes().map(|lane| lane.waiting.len() as u64).sum(),
+        due: tables.lanes().map(|lane| lane.waiting.range(..=(now, Seq::MAX)).count() as u64).sum(),
         parked: tables.lanes().map(|lane| lane.parked_rows()).sum(),
         dead: tables.dead.len() as u64,
         held_keys: tables.lanes().map(|lane| lane.held_keys() as u64).sum(),
+        returning: tables.lanes().map(|lane| lane.returning().count() as u64).sum(),
         done: tables.done.len() as u64,
         oldest: oldest.map(|row| now.since(row.created_at)),
     }
 }
 
-pub(super) fn status(tables: &Tables, id: &EventId) -> EventStatus {
+pub(super) fn status(tables: &Tables, id: &EventId, now: Timestamp) -> EventStatus {
     let row = tables.seq_of(id.as_str()).and_then(|seq| tables.rows.get(seq));
     match row {
-        Some(row) => status_of(row),
+        Some(row) => status_of(row, now),
         None => tables
             .done_ids
             .get(id)
@@ -120,15 +122,17 @@ pub(super) fn why(tables: &Tables, key: &str) -> Option<Hold> {
     })
 }
 
-pub(super) fn status_of(row: &Row) -> EventStatus {
+/// Where an event is that is not delivered. One that was written to be delivered later waits for its time, whether a claim has met it or
+/// not.
+pub(super) fn status_of(row: &Row, now: Timestamp) -> EventStatus {
     match row.status {
         Status::Dead => EventStatus::Dead {
             attempts: row.attempts,
             error: row.last_error.as_deref().unwrap_or_default().to_owned(),
         },
         _ if row.parked => EventStatus::Parked,
-        Status::New => EventStatus::New,
-        Status::Waiting => EventStatus::Waiting {
+        Status::New if !row.is_early(now) => EventStatus::New,
+        Status::New | Status::Waiting => EventStatus::Waiting {
             attempts: row.attempts,
             available_at: row.available_at,
             error: row.last_error.as_deref().map(str::to_owned),

@@ -3,7 +3,7 @@
 use clap::{Args as ClapArgs, Subcommand};
 use postrider::{
     EventId, Store,
-    store::{DeadLetter, Listing, Shelf},
+    store::{DeadLetter, EventStatus, HoldReason, ListedEvent, Listing, Shelf},
 };
 use serde_json::{Map, Value, json};
 
@@ -84,11 +84,6 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// Those of these ids, or all if none is given.
-    fn of(ids: Vec<String>, which: Which) -> Self {
-        Self { plain: Vec::new(), ids, all: false, which }
-    }
-
     fn ids(&self) -> impl Iterator<Item = &String> {
         self.plain.iter().chain(&self.ids)
     }
@@ -113,8 +108,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
 }
 
 async fn list(terminal: Terminal, outbox: &Outbox, which: &Which, limit: usize) -> Result<Verdict, Failure> {
-    let chosen = Chosen::of(Vec::new(), which.clone());
-    let letters = letters(&*outbox.store, &chosen, limit).await?;
+    let letters = letters(&*outbox.store, which, limit).await?;
     let mut rows = table(["id", "type", "key", "attempts", "blocks", "dead since", "error"], &[3]);
     for letter in &letters {
         rows.add_row([
@@ -134,13 +128,16 @@ async fn list(terminal: Terminal, outbox: &Outbox, which: &Which, limit: usize) 
 }
 
 async fn show(terminal: Terminal, outbox: &Outbox, id: &str) -> Result<Verdict, Failure> {
-    let chosen = Chosen::of(vec![id.to_owned()], Which::default());
-    let Some(letter) = letters(&*outbox.store, &chosen, 1).await?.into_iter().next() else {
+    let Some(letter) = one(&*outbox.store, id).await? else {
         return Err(Failure::bad(format!("{id} is not dead"))
             .hint(format!("`postrider why --id {id}` says where it is")));
     };
     let mut rows = table(["", ""], &[]);
-    let Value::Object(fields) = of(&letter) else { return Ok(Verdict::Good) };
+    let Value::Object(mut fields) = of(&letter) else { return Ok(Verdict::Good) };
+    if !outbox.store.features().keeps.places {
+        // It is a number in the list of them all, and nobody has counted.
+        fields.remove("seq");
+    }
     for (name, value) in &fields {
         rows.add_row([name.clone(), value.as_str().map_or_else(|| value.to_string(), plain)]);
     }
@@ -190,28 +187,48 @@ async fn change(
 /// The ids of the dead letters that are meant. One that is named is found by its id, however many are dead.
 async fn meant(store: &dyn Store, chosen: &Chosen) -> Result<Vec<EventId>, Failure> {
     if chosen.ids().next().is_none() {
-        let letters = letters(store, chosen, usize::MAX).await?;
+        let letters = letters(store, &chosen.which, usize::MAX).await?;
         return Ok(letters.into_iter().map(|letter| letter.id).collect());
     }
     let mut ids = Vec::new();
     for id in chosen.ids() {
-        let one = Listing { id: Some(id.as_str().into()), ..Listing::newest(Shelf::Dead, 1) };
-        let found = store.list(&one).await?.into_iter();
-        ids.extend(
-            found
-                .filter(|event| chosen.which.fits(&event.event_type, event.key.as_deref()))
-                .map(|event| event.id),
-        );
+        let fits = |event: &ListedEvent| chosen.which.fits(&event.event_type, event.key.as_deref());
+        ids.extend(find(store, id).await?.filter(fits).map(|event| event.id));
     }
     Ok(ids)
 }
 
-/// The dead letters that are meant, the oldest first.
-async fn letters(store: &dyn Store, chosen: &Chosen, limit: usize) -> Result<Vec<DeadLetter>, Failure> {
-    let wanted = |letter: &DeadLetter| {
-        chosen.which.fits(&letter.event_type, letter.key.as_deref())
-            && (chosen.ids().next().is_none() || chosen.ids().any(|id| *id == letter.id.as_str()))
+/// The dead event of this id.
+async fn find(store: &dyn Store, id: &str) -> Result<Option<ListedEvent>, Failure> {
+    let one = Listing { id: Some(id.into()), ..Listing::newest(Shelf::Dead, 1) };
+    Ok(store.list(&one).await?.pop())
+}
+
+/// The dead letter of this id, however many there are.
+async fn one(store: &dyn Store, id: &str) -> Result<Option<DeadLetter>, Failure> {
+    let Some(event) = find(store, id).await? else { return Ok(None) };
+    let seq = event.bookmark.seq;
+    let hold = match &event.key {
+        Some(key) => store.why(key).await?,
+        None => None,
     };
+    let EventStatus::Dead { attempts, error } = event.status else { return Ok(None) };
+    Ok(Some(DeadLetter {
+        seq,
+        id: event.id,
+        event_type: event.event_type,
+        key: event.key,
+        attempts,
+        error,
+        blocks: hold.is_some_and(|hold| hold.seq == seq && hold.reason == HoldReason::Dead),
+        created_at: event.created_at,
+        died_at: event.died_at,
+    }))
+}
+
+/// The dead letters that are meant, the oldest first.
+async fn letters(store: &dyn Store, which: &Which, limit: usize) -> Result<Vec<DeadLetter>, Failure> {
+    let wanted = |letter: &DeadLetter| which.fits(&letter.event_type, letter.key.as_deref());
     let (mut found, mut after) = (Vec::new(), 0);
     loop {
         let page = store.dead(after, PAGE).await?;

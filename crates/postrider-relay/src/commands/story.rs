@@ -171,6 +171,7 @@ mod tests {
             status,
             attempts: 0,
             created_at: Timestamp::EPOCH,
+            died_at: None,
             payload: None,
         }
     }

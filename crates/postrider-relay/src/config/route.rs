@@ -59,7 +59,7 @@ impl Route {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Overrides {
-    /// Most events in one send. Default 100, or what the sink's own section says.
+    /// Most events in one send. Default what the sink's own section says.
     pub(crate) batch: Option<usize>,
     /// Least time between two sends of a route. Default none.
     pub(crate) pace: Option<Span>,

@@ -14,7 +14,7 @@ pub(crate) struct Sink {
     /// Whether it is in use. Events that go to a sink which is switched off wait in the table.
     #[serde(default = "yes")]
     pub(crate) enabled: bool,
-    /// Most events in one send. Default 100.
+    /// Most events in one send. Default 100; 500 for Kafka.
     #[serde(default)]
     pub(crate) batch: Option<usize>,
     /// Most sends at a time; for a `webhook` most requests at a time. It holds for each source and each instance by itself. Default

@@ -40,11 +40,12 @@ impl Breakers {
     }
 }
 
-/// The breakers of one engine, by the names of its sinks.
+/// The breakers of one engine, by the names of its sinks, with how many receivers are down that have this one: a sink may be one of several
+/// of each of them.
 pub(super) struct OfEngine {
     all: std::sync::Arc<Breakers>,
     source: String,
-    sinks: Mutex<BTreeMap<String, (Gauge, bool)>>,
+    sinks: Mutex<BTreeMap<String, (Gauge, usize)>>,
 }
 
 impl OfEngine {
@@ -57,7 +58,7 @@ impl OfEngine {
         metrics::describe_gauge!("postrider_breaker_open", "whether a sink is taken to be down");
         let closed = sinks.map(|sink| {
             let labels = vec![Label::new("source", source.to_owned()), Label::new("sink", sink.to_owned())];
-            (sink.to_owned(), (metrics::gauge!("postrider_breaker_open", labels), false))
+            (sink.to_owned(), (metrics::gauge!("postrider_breaker_open", labels), 0))
         });
         Self { all, source: source.to_owned(), sinks: Mutex::new(closed.collect()) }
     }
@@ -65,9 +66,10 @@ impl OfEngine {
     /// What is switched off has no name, and is not down.
     pub(super) fn set(&self, sink: &str, open: bool) {
         let mut sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((gauge, was_open)) = sinks.get_mut(sink)
-            && std::mem::replace(was_open, open) != open
-        {
+        let Some((gauge, receivers)) = sinks.get_mut(sink) else { return };
+        let was_open = *receivers > 0;
+        *receivers = if open { receivers.saturating_add(1) } else { receivers.saturating_sub(1) };
+        if was_open != (*receivers > 0) {
             self.all.change(&self.source, sink, open, gauge);
         }
     }
@@ -77,7 +79,7 @@ impl Drop for OfEngine {
     /// Breakers that are open at the end of an engine are gone with it; those of the next one begin closed.
     fn drop(&mut self) {
         let sinks = self.sinks.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for (sink, (gauge, _)) in sinks.iter().filter(|(_, (_, open))| *open) {
+        for (sink, (gauge, _)) in sinks.iter().filter(|(_, (_, receivers))| *receivers > 0) {
             self.all.change(&self.source, sink, false, gauge);
         }
     }

@@ -228,8 +228,8 @@ impl Metrics for SourceMeters {
         self.cleaned.increment(rows);
         self.purged.increment(rows);
     }
-    fn breaker(&self, receiver: &str, open: bool) {
-        self.breakers.set(receiver, open);
+    fn breaker(&self, sinks: &[String], open: bool) {
+        sinks.iter().for_each(|sink| self.breakers.set(sink, open));
         let change = if open { 1 } else { -1 };
         self.open.fetch_add(change, Relaxed);
         self.breakers_open.increment(f64::from(change));
@@ -284,15 +284,20 @@ mod tests {
             assert!(text.contains(&format!("\n{line}\n")), "no {line} in {text}");
         };
         shows("postrider_breaker_open{source=\"shop\",sink=\"orders\"} 0");
-        for (engine, sink) in [(&old, "orders"), (&old, "audit"), (&old, ""), (&new, "orders")] {
-            engine.breaker(sink, true);
+        let breaker = |engine: &Arc<dyn Metrics>, sinks: &[&str], open| {
+            engine.breaker(&sinks.iter().map(|sink| (*sink).to_owned()).collect::<Vec<_>>(), open);
+        };
+        for (engine, sinks) in
+            [(&old, ["orders"].as_slice()), (&old, &["audit"]), (&old, &[]), (&new, &["orders"])]
+        {
+            breaker(engine, sinks, true);
         }
         let down = |sinks: &[&str]| {
             let sinks = sinks.iter().map(|sink| (*sink).to_owned()).collect::<Vec<_>>();
             assert_eq!(meters.breakers().down().remove("shop").unwrap_or_default(), sinks);
         };
         down(&["audit", "orders"]);
-        old.breaker("audit", false);
+        breaker(&old, &["audit"], false);
         shows("postrider_breaker_open{source=\"shop\",sink=\"audit\"} 0");
         shows("postrider_breakers_open{source=\"shop\"} 3");
         drop(old);
@@ -307,6 +312,30 @@ mod tests {
             "{}",
             meters.render()
         );
+    }
+
+    #[test]
+    fn each_sink_of_a_receiver_has_a_gauge_and_is_down_until_all_its_receivers_are_back() {
+        let meters = Meters::new().unwrap();
+        let engine =
+            meters.of_source("shop", meters.types("shop"), ["orders", "audit", "billing"].into_iter());
+        let shows = |gauges: [(&str, u8); 3]| {
+            let text = meters.render();
+            for (sink, open) in gauges {
+                let line = format!("\npostrider_breaker_open{{source=\"shop\",sink=\"{sink}\"}} {open}\n");
+                assert!(text.contains(&line), "no {line} in {text}");
+            }
+        };
+        let [orders, billing] = ["orders", "billing"].map(|sink| [sink.to_owned(), "audit".to_owned()]);
+        engine.breaker(&orders, true);
+        shows([("orders", 1), ("audit", 1), ("billing", 0)]);
+        engine.breaker(&billing, true);
+        engine.breaker(&orders, false);
+        shows([("orders", 0), ("audit", 1), ("billing", 1)]);
+        assert_eq!(meters.breakers().down()["shop"], ["audit", "billing"]);
+        engine.breaker(&billing, false);
+        shows([("orders", 0), ("audit", 0), ("billing", 0)]);
+        assert!(meters.breakers().down().is_empty());
     }
 
     #[test]

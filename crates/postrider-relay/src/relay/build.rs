@@ -16,6 +16,10 @@ use crate::{
     traces::Tracer,
 };
 
+/// For so many claims there is room in memory: while one is read, one is sent and one is settled, another waits for its turn. With room for
+/// two, as 1000 events are, a sink had half as much under way as it could take.
+const CLAIMS_IN_MEMORY: usize = 4;
+
 /// What is to be done for one source.
 pub(crate) struct Plan {
     pub(crate) name: String,
@@ -113,7 +117,8 @@ pub(crate) fn settings(plan: &Plan) -> Settings {
     span(&mut settings.drain_timeout, source.drain_timeout);
     let count = |to: &mut usize, from: Option<usize>| *to = from.unwrap_or(*to);
     count(&mut settings.claim_batch, source.claim_batch);
-    count(&mut settings.cold_queue, source.queue.events);
+    let claims = settings.claim_batch.saturating_mul(CLAIMS_IN_MEMORY);
+    settings.cold_queue = source.queue.events.unwrap_or(settings.cold_queue.max(claims));
     count(&mut settings.queue_bytes, source.queue.bytes.map(|size| size.0));
     if source.order == Some(Order::Ignored) {
         settings.key_order = KeyOrder::Ignored;

@@ -75,7 +75,7 @@ async fn status_why_and_dead_speak_of_what_is_in_the_table() {
     let id = letter["id"].as_str().unwrap();
     assert!(letter["died_at"].as_str() > letter["created_at"].as_str(), "{dead}");
     for one in [["dead", "show", id].as_slice(), &["dead", "show", "--id", id]] {
-        assert_eq!(json(one)["id"], id);
+        assert_eq!(json(one), *letter);
     }
     assert_eq!(json(&["why", "--id", id])["status"], "dead");
     let key = json(&["why", "--key", "Order:1"]);
@@ -90,6 +90,31 @@ async fn status_why_and_dead_speak_of_what_is_in_the_table() {
     assert!(text.contains("1 dead letter would be discarded"), "{text}");
     assert_eq!(json(&["dead", "redrive", "--id", id])["redriven"], 1);
     assert_eq!(json(&["status"])["shop"]["dead"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_says_when_a_delayed_event_is_due_that_nobody_has_claimed_yet() {
+    let folder = Folder::new();
+    let mut database = folder.database().await;
+    for key in ["Order:1", "Order:2"] {
+        insert(&mut database, "OrderPlaced", key, "1").await;
+    }
+    let due = "UPDATE postrider_event SET event_id = ordering_key, \
+               available_at = iif(ordering_key = 'Order:1', 4102444800000000, available_at)";
+    sqlx::query(due).execute(&mut database).await.unwrap();
+    let file = shop(&folder, "http://127.0.0.1:1");
+    let why = |args: &[&str]| said(&postrider(&[&["why", "--config", &file], args].concat()));
+    for args in [["--id", "Order:1"], ["--key", "Order:1"]] {
+        let text = why(&args);
+        assert!(text.contains("Order:1 waits until 2100-01-01T00:00:00"), "{text}");
+    }
+    let text = why(&["--id", "Order:2"]);
+    assert!(text.contains("waits for its first attempt"), "{text}");
+    let answer = postrider(&["why", "--id", "Order:1", "--config", &file, "--json"]);
+    let answer: Value = serde_json::from_slice(&answer.stdout).unwrap();
+    assert_eq!(answer["status"], "waiting", "{answer}");
+    assert!(answer["available_at"].as_str().is_some_and(|at| at.starts_with("2100-01-01T")), "{answer}");
+    assert_eq!(answer["attempts"], 0, "{answer}");
 }
 
 #[test]

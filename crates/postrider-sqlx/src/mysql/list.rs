@@ -8,7 +8,7 @@ use postrider_core::{
 use sqlx::{MySqlConnection, Row, mysql::MySqlRow};
 
 use super::{
-    operate::undelivered,
+    operate::{DELAYED, undelivered},
     statement::{AT, Statement, bound, integer, micros, natural, text, time},
 };
 
@@ -29,7 +29,7 @@ fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
         _ => "e.effective_key",
     };
     let common = format!(
-        "e.seq, e.event_id, e.event_type, e.aggregate_type, {key} AS event_key, e.attempts, e.last_error, {} AS created_at, {} AS available_at",
+        "e.seq, e.event_id, e.event_type, e.aggregate_type, {key} AS event_key, e.attempts, {DELAYED}, e.last_error, {} AS created_at, {} AS available_at",
         micros("e.created_at"),
         micros("e.available_at")
     );
@@ -97,6 +97,10 @@ fn listed(row: &MySqlRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
         }
         _ => undelivered(row)?,
     };
+    let died_at = match status {
+        EventStatus::Dead { .. } => Some(time(row, "available_at")?),
+        _ => None,
+    };
     let payload = match listing.payloads {
         true => match text(row, "payload")? {
             Some(text) => Some(Payload::Text(text.into())),
@@ -116,6 +120,7 @@ fn listed(row: &MySqlRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
         status,
         attempts: natural(row, "attempts")?,
         created_at: time(row, "created_at")?,
+        died_at,
         payload,
     })
 }

@@ -34,6 +34,9 @@ pub(super) struct Statements {
     pub(super) why: Statement,
 }
 
+/// Whether a row was written to be delivered later, and its time has not come.
+pub(super) const DELAYED: &str = "e.available_at > GREATEST(e.created_at, UTC_TIMESTAMP(6)) AS is_delayed";
+
 /// The dead events at these places, with the holds that they stand at the head of.
 const DEAD_AND_HOLD: &str =
     "{p}event AS e FORCE INDEX (PRIMARY) STRAIGHT_JOIN {p}hold AS h FORCE INDEX (PRIMARY)
@@ -72,16 +75,18 @@ impl Statements {
                               ORDER BY done_at LIMIT ?"),
             // The index alone, no rows.
             places: statement(
-                "SELECT place, COUNT(*) AS n, MIN(seq) AS first FROM {p}event FORCE INDEX ({p}event_place) GROUP BY place",
+                "SELECT place, COUNT(*) AS n, MIN(seq) AS first, COUNT(IF(due_at <= UTC_TIMESTAMP(6), 1, NULL)) AS due
+                 FROM {p}event FORCE INDEX ({p}event_place) GROUP BY place",
             ),
             counts: statement(&format!(
                 "SELECT (SELECT COUNT(*) FROM {{p}}hold) AS held_keys, (SELECT COUNT(*) FROM {{p}}done) AS done,
+                        (SELECT COUNT(*) FROM {{p}}hold WHERE reason = 'returning') AS freed,
                         (SELECT {} FROM {{p}}event WHERE seq = ?) AS oldest, {NOW} AS now",
                 micros("created_at")
             )),
             status: statement(&format!(
-                "SELECT place, attempts, {} AS available_at, last_error FROM {{p}}event WHERE event_id = ?",
-                micros("available_at")
+                "SELECT e.place, e.attempts, {} AS available_at, {DELAYED}, e.last_error FROM {{p}}event AS e WHERE e.event_id = ?",
+                micros("e.available_at")
             )),
             done: statement(&format!(
                 "SELECT {} AS done_at FROM {{p}}done WHERE event_id = ?",
@@ -222,7 +227,7 @@ pub(super) async fn stats(sql: &Statements, conn: &mut MySqlConnection) -> sqlx:
         let count = natural::<u64>(&row, "n")?;
         match natural::<u8>(&row, "place")? {
             1 => stats.parked = count,
-            2 => stats.waiting = count,
+            2 => (stats.waiting, stats.due) = (count, natural(&row, "due")?),
             3 => {
                 stats.dead = count;
                 continue;
@@ -236,6 +241,7 @@ pub(super) async fn stats(sql: &Statements, conn: &mut MySqlConnection) -> sqlx:
     snapshot.commit().await?;
     let now = time(&row, "now")?;
     stats.held_keys = natural(&row, "held_keys")?;
+    stats.returning = natural(&row, "freed")?;
     stats.done = natural(&row, "done")?;
     stats.oldest = maybe_time(&row, "oldest")?.map(|created_at| now.since(created_at));
     Ok(stats)
@@ -261,14 +267,16 @@ pub(super) async fn status(
     Ok(status)
 }
 
+/// Where an event is that is not delivered. One that was written to be delivered later waits for its time, whether a claim has met it or
+/// not.
 pub(super) fn undelivered(row: &MySqlRow) -> sqlx::Result<EventStatus> {
     let attempts = natural(row, "attempts")?;
     let error = text(row, "last_error")?;
     Ok(match natural::<u8>(row, "place")? {
         3 => EventStatus::Dead { attempts, error: error.unwrap_or_default() },
-        2 => EventStatus::Waiting { attempts, available_at: time(row, "available_at")?, error },
         1 => EventStatus::Parked,
-        _ => EventStatus::New,
+        0 if natural::<u8>(row, "is_delayed")? == 0 => EventStatus::New,
+        _ => EventStatus::Waiting { attempts, available_at: time(row, "available_at")?, error },
     })
 }
 

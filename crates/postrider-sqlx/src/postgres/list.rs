@@ -7,7 +7,7 @@ use postrider_core::{
 use sqlx::{PgConnection, Row, postgres::PgRow};
 
 use super::{
-    operate::where_it_is,
+    operate::{DELAYED, where_it_is},
     statement::{Shape, Statement, integer, natural, time},
 };
 
@@ -22,7 +22,9 @@ pub(super) fn statement(shape: &Shape, listing: &Listing) -> Statement {
         _ => ("<", "DESC"),
     };
     let payload = if listing.payloads { ", e.payload, e.payload_bytes" } else { "" };
-    let common = "e.seq, e.event_id, e.event_type, e.aggregate_type, {key} AS key, e.attempts, e.available_at, e.last_error, e.created_at";
+    let common = format!(
+        "e.seq, e.event_id, e.event_type, e.aggregate_type, {{key}} AS key, e.attempts, e.available_at, {DELAYED}, e.last_error, e.created_at"
+    );
     let id = if listing.id.is_some() { " AND e.event_id = $6" } else { "" };
     let fits = format!("($2::text IS NULL OR e.event_type = $2) AND ($3::text IS NULL OR {{key}} = $3){id}");
     let template = match listing.shelf {
@@ -71,6 +73,10 @@ pub(super) async fn list(
 
 fn listed(row: &PgRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
     let status = where_it_is(row)?;
+    let died_at = match status {
+        EventStatus::Dead { .. } => Some(time(row, "available_at")?),
+        _ => None,
+    };
     let mut bookmark = Bookmark { seq: natural(row.try_get("seq")?), ..Bookmark::default() };
     if let EventStatus::Done { done_at } = status {
         bookmark.at = done_at;
@@ -93,6 +99,7 @@ fn listed(row: &PgRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
         status,
         attempts: natural(row.try_get::<i32, _>("attempts")?.into()),
         created_at: time(row, "created_at")?,
+        died_at,
         payload,
     })
 }

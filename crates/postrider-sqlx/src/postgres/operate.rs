@@ -22,6 +22,9 @@ pub(super) struct Statements {
     pub(super) why: Statement,
 }
 
+/// Whether a row was written to be delivered later, and its time has not come.
+pub(super) const DELAYED: &str = "e.available_at > greatest(e.created_at, clock_timestamp()) AS delayed";
+
 /// The dead events of these ids, locked in their order.
 const DEAD: &str = "
     dead AS MATERIALIZED (
@@ -69,23 +72,26 @@ impl Statements {
             ),
             // Each line counts a partial index of its own.
             stats: statement(
-                "SELECT fresh.n AS fresh, waiting.n AS waiting, parked.n AS parked,
+                "SELECT fresh.n AS fresh, waiting.n AS waiting, waiting.due AS due, parked.n AS parked,
                         (SELECT count(*) FROM {p}event WHERE status = 3) AS dead,
                         (SELECT count(*) FROM {p}hold) AS held_keys,
+                        (SELECT count(*) FROM {p}hold WHERE reason = 'returning') AS freed,
                         (SELECT count(*) FROM {p}done) AS done,
                         (SELECT (extract(epoch FROM clock_timestamp() - e.created_at) * 1000000)::bigint FROM {p}event AS e
                          WHERE e.seq = least(fresh.first, waiting.first, parked.first)) AS oldest_us
                  FROM (SELECT count(*) AS n, min(seq) AS first FROM {p}event WHERE status = 0 AND NOT parked) AS fresh,
-                      (SELECT count(*) AS n, min(seq) AS first FROM {p}event WHERE status = 2 AND NOT parked) AS waiting,
+                      (SELECT count(*) AS n, min(seq) AS first,
+                              count(*) FILTER (WHERE available_at <= (SELECT clock_timestamp())) AS due
+                       FROM {p}event WHERE status = 2 AND NOT parked) AS waiting,
                       (SELECT count(*) AS n, min(seq) AS first FROM {p}event WHERE parked) AS parked",
             ),
-            status: statement(
-                "SELECT e.status, e.parked, e.attempts, e.available_at, e.last_error, NULL::timestamptz AS done_at
-                 FROM {p}event AS e WHERE e.event_id = $1
+            status: statement(&format!(
+                "SELECT e.status, e.parked, e.attempts, e.available_at, {DELAYED}, e.last_error, NULL::timestamptz AS done_at
+                 FROM {{p}}event AS e WHERE e.event_id = $1
                  UNION ALL
-                 SELECT 1::smallint, false, 0, NULL, NULL, max(d.done_at) FROM {p}done AS d WHERE d.event_id = $1
-                 HAVING max(d.done_at) IS NOT NULL",
-            ),
+                 SELECT 1::smallint, false, 0, NULL, false, NULL, max(d.done_at) FROM {{p}}done AS d WHERE d.event_id = $1
+                 HAVING max(d.done_at) IS NOT NULL"
+            )),
             why: statement(
                 "SELECT h.lane, h.seq, h.until, h.reason,
                         (SELECT count(*) FROM {p}event AS e
@@ -151,9 +157,11 @@ pub(super) async fn stats(sql: &Statements, conn: &mut PgConnection) -> sqlx::Re
     Ok(Stats {
         pending: fresh + waiting + parked,
         waiting,
+        due: count("due")?,
         parked,
         dead: count("dead")?,
         held_keys: count("held_keys")?,
+        returning: count("freed")?,
         done: count("done")?,
         oldest: oldest.map(|oldest| Duration::from_micros(natural(oldest))),
     })
@@ -176,8 +184,8 @@ pub(super) fn where_it_is(row: &PgRow) -> sqlx::Result<EventStatus> {
         (1, _) => EventStatus::Done { done_at: time(row, "done_at")? },
         (3, _) => EventStatus::Dead { attempts, error: error.unwrap_or_default() },
         (_, true) => EventStatus::Parked,
-        (2, false) => EventStatus::Waiting { attempts, available_at: time(row, "available_at")?, error },
-        _ => EventStatus::New,
+        (0, false) if !row.try_get::<bool, _>("delayed")? => EventStatus::New,
+        _ => EventStatus::Waiting { attempts, available_at: time(row, "available_at")?, error },
     })
 }
 

@@ -9,7 +9,7 @@ use super::{
     Field,
     db::{Cells, Tx},
     mind::Mind,
-    operate::{STATE_COLUMNS, is_dead, is_done, state, state_columns},
+    operate::{STATE_COLUMNS, died_at, is_dead, is_done, state, state_columns},
     shape::Shape,
     sql::Sql,
 };
@@ -42,7 +42,7 @@ pub(super) async fn list(
     state_columns(shape, &mut sql);
     sql.push(&format!(", {id}, {}, {}, ", shape.text(Field::EventType), shape.kind.text(&at)));
     shape.key(&mut sql);
-    sql.push(&format!(", {}", shape.text(Field::AggregateType)));
+    sql.push(&format!(", {}, {}", shape.text(Field::AggregateType), died_at(shape)));
     if listing.payloads {
         sql.push(&format!(", {}", shape.cargo(Field::Payload)));
     }
@@ -100,7 +100,7 @@ fn listed(shape: &Shape, mind: &Mind, row: &mut Cells, listing: &Listing) -> Lis
     let (status, attempts) = state(row, mind, &id);
     let created_at = Timestamp::from_micros(row.number(STATE_COLUMNS + 2).unwrap_or_default());
     let payload = match listing.payloads {
-        true => row.bytes(STATE_COLUMNS + 5).map(|bytes| match String::from_utf8(bytes) {
+        true => row.bytes(STATE_COLUMNS + 6).map(|bytes| match String::from_utf8(bytes) {
             Ok(text) if !shape.is_bytes(Field::Payload) => Payload::Text(text.into()),
             Ok(text) => Payload::Bytes(text.into_bytes().into()),
             Err(error) => Payload::Bytes(error.into_bytes().into()),
@@ -117,6 +117,7 @@ fn listed(shape: &Shape, mind: &Mind, row: &mut Cells, listing: &Listing) -> Lis
         status,
         attempts,
         created_at,
+        died_at: row.number(STATE_COLUMNS + 5).map(Timestamp::from_micros),
         payload,
     }
 }

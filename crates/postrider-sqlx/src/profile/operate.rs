@@ -58,6 +58,20 @@ fn told(shape: &Shape) -> [String; 2] {
     }
 }
 
+/// When a row went dead. A table of ours notes it where theirs cannot say that a row is dead.
+pub(super) fn died_at(shape: &Shape) -> String {
+    match shape.profile.statuses {
+        Some(_) => shape.kind.text("NULL"),
+        None => format!(
+            "(SELECT {} FROM {} d WHERE d.event_id = {} AND d.source = {})",
+            shape.kind.micros("MAX(d.dead_at)"),
+            shape.ours("dead"),
+            shape.their_id(),
+            shape.source_literal()
+        ),
+    }
+}
+
 /// Dead letters. A foreign table has no number for a place: it is the row's number among the dead.
 pub(super) async fn dead(
     shape: &Shape,
@@ -71,17 +85,7 @@ pub(super) async fn dead(
         true => shape.kind.micros(&shape.column(Field::CreatedAt)),
         false => shape.kind.text("0"),
     };
-    // A table of ours notes it where theirs cannot say that a row is dead.
-    let died = match shape.profile.statuses {
-        Some(_) => shape.kind.text("NULL"),
-        None => format!(
-            "(SELECT {} FROM {} d WHERE d.event_id = {} AND d.source = {})",
-            shape.kind.micros("MAX(d.dead_at)"),
-            shape.ours("dead"),
-            shape.their_id(),
-            shape.source_literal()
-        ),
-    };
+    let died = died_at(shape);
     let mut sql = shape.sql(format!("SELECT {id}, {event_type}, {attempts}, {error}, {created}, {died}, "));
     shape.key(&mut sql);
     sql.push(&format!(" FROM {} WHERE ", shape.table()));
@@ -189,25 +193,49 @@ pub(super) async fn stats(shape: &Shape, tx: &mut Tx, mind: &Mind) -> sqlx::Resu
     }
     let mut dead = select();
     is_dead(shape, &mut dead);
-    let (pending, oldest) = counted(tx, pending).await?;
-    let mut stats = Stats { pending, oldest, dead: counted(tx, dead).await?.0, ..Stats::default() };
+    let pending = counted(tx, pending).await?;
+    let mut stats = Stats {
+        pending: pending.count,
+        oldest: pending.oldest,
+        dead: counted(tx, dead).await?.count,
+        ..Stats::default()
+    };
     if let Some(statuses) = &shape.profile.statuses {
         let mut done = select();
         having(shape, &mut done, &statuses.done);
-        stats.done = counted(tx, done).await?.0;
+        stats.done = counted(tx, done).await?.count;
     }
-    let waiting = mind.rows.values().filter(|row| matches!(row.state, State::Waiting(_))).count();
-    (stats.waiting, stats.held_keys) = (waiting as u64, mind.holds.len() as u64);
+    // What waits is known to the active instance. What one remembers that has lost the lane is nothing to count by.
+    if mind.lease.is_some() {
+        let waits = mind.rows.values().filter_map(|row| match row.state {
+            State::Waiting(until) => Some(until),
+            State::Claimed => None,
+        });
+        for until in waits {
+            stats.waiting += 1;
+            stats.due += u64::from(pending.now.is_some_and(|now| until <= now));
+        }
+        stats.held_keys = mind.holds.len() as u64;
+    }
     Ok(stats)
 }
 
-/// How many rows there are, and how old the oldest of them is.
-async fn counted(tx: &mut Tx, sql: Sql) -> sqlx::Result<(u64, Option<Duration>)> {
+/// Rows of one kind.
+struct Counted {
+    count: u64,
+    /// How old the oldest of them is.
+    oldest: Option<Duration>,
+    /// The database's time.
+    now: Option<Timestamp>,
+}
+
+async fn counted(tx: &mut Tx, sql: Sql) -> sqlx::Result<Counted> {
     let rows = tx.fetch(sql).await?;
     let number = |column| rows.first().and_then(|row| row.number(column));
     let count = number(0).and_then(|count| u64::try_from(count).ok()).unwrap_or_default();
     let time = |column| number(column).map(Timestamp::from_micros);
-    Ok((count, time(1).zip(time(2)).map(|(oldest, now)| now.since(oldest))))
+    let (oldest, now) = (time(1), time(2));
+    Ok(Counted { count, oldest: oldest.zip(now).map(|(oldest, now)| now.since(oldest)), now })
 }
 
 /// Where one event is.

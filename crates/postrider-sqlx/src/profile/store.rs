@@ -82,8 +82,12 @@ impl Store for ProfileStore {
         Box::pin(async move {
             let shape = &self.0.shape;
             let Some(&lease) = leases.iter().find(|lease| lease.lane == LANE) else { return Ok(Vec::new()) };
-            let held = run!(self, "renew the lease", |tx| lane::renew(shape, tx, lease, ttl))?;
-            Ok(if held { vec![LANE] } else { Vec::new() })
+            if run!(self, "renew the lease", |tx| lane::renew(shape, tx, lease, ttl))? {
+                return Ok(vec![LANE]);
+            }
+            let mut mind = self.0.mind.lock().await;
+            mind.lease = mind.lease.filter(|known| *known != lease);
+            Ok(Vec::new())
         })
     }
 

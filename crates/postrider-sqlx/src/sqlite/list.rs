@@ -25,9 +25,10 @@ pub(super) fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
         _ => "e.effective_key",
     };
     let common = format!(
-        "e.seq, e.event_id, e.event_type, e.aggregate_type, {key} AS key, e.attempts, e.available_at, e.last_error, e.created_at"
+        "e.seq, e.event_id, e.event_type, e.aggregate_type, {key} AS key, e.attempts, e.available_at,
+         max(e.created_at, ?6) < e.available_at AS delayed, e.last_error, e.created_at"
     );
-    let id = if listing.id.is_some() { " AND e.event_id = ?6" } else { "" };
+    let id = if listing.id.is_some() { " AND e.event_id = ?7" } else { "" };
     let fits = format!("(?2 IS NULL OR e.event_type = ?2) AND (?3 IS NULL OR {key} = ?3){id}");
     let template = match listing.shelf {
         Shelf::Delivered => format!(
@@ -58,7 +59,7 @@ pub(super) async fn list(
     };
     let query = statement(prefix, listing).query();
     let query = query.bind(seq).bind(listing.event_type.clone()).bind(listing.key.clone());
-    let mut query = query.bind(integer(listing.limit)).bind(at);
+    let mut query = query.bind(integer(listing.limit)).bind(at).bind(Timestamp::now().as_micros());
     if let Some(id) = &listing.id {
         query = query.bind(id.as_str().to_owned());
     }
@@ -80,6 +81,10 @@ fn listed(row: &SqliteRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
         }
         _ => undelivered(row)?,
     };
+    let died_at = match status {
+        EventStatus::Dead { .. } => Some(Timestamp::from_micros(row.try_get("available_at")?)),
+        _ => None,
+    };
     let payload = match listing.payloads {
         true => match text(row, "payload")? {
             Some(text) => Some(Payload::Text(text.into())),
@@ -98,6 +103,7 @@ fn listed(row: &SqliteRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
         status,
         attempts: natural(row.try_get("attempts")?),
         created_at: Timestamp::from_micros(row.try_get("created_at")?),
+        died_at,
         payload,
     })
 }

@@ -62,19 +62,22 @@ impl Statements {
             ),
             // Each line counts a partial index of its own and reads no row of the table.
             stats: statement(
-                "SELECT fresh.n AS fresh, waiting.n AS waiting, parked.n AS parked,
+                "SELECT fresh.n AS fresh, waiting.n AS waiting, waiting.due AS due, parked.n AS parked,
                         (SELECT count(*) FROM {p}event WHERE status = 3) AS dead,
                         (SELECT count(*) FROM {p}hold) AS held_keys,
+                        (SELECT count(*) FROM {p}hold WHERE reason = 'returning') AS freed,
                         (SELECT count(*) FROM {p}done) AS done,
                         nullif(min(ifnull(fresh.first, ?1), ifnull(waiting.first, ?1), ifnull(parked.first, ?1)), ?1)
                             AS first
                  FROM (SELECT count(*) AS n, min(seq) AS first FROM {p}event WHERE status = 0 AND parked = 0) AS fresh,
-                      (SELECT count(*) AS n, min(seq) AS first FROM {p}event WHERE status = 2 AND parked = 0) AS waiting,
+                      (SELECT count(*) AS n, min(seq) AS first, count(*) FILTER (WHERE available_at <= ?2) AS due
+                       FROM {p}event WHERE status = 2 AND parked = 0) AS waiting,
                       (SELECT count(*) AS n, min(seq) AS first FROM {p}event WHERE parked = 1) AS parked",
             ),
             oldest: statement("SELECT created_at FROM {p}event WHERE seq = ?1"),
             status: statement(
-                "SELECT status, parked, attempts, available_at, last_error FROM {p}event WHERE event_id = ?1",
+                "SELECT status, parked, attempts, available_at, max(created_at, ?2) < available_at AS delayed, last_error
+                 FROM {p}event WHERE event_id = ?1",
             ),
             done: statement("SELECT max(done_at) FROM {p}done WHERE event_id = ?1"),
             why: statement(
@@ -166,7 +169,8 @@ pub(super) async fn purge(
 /// How much of everything there is, all of it at one moment.
 pub(super) async fn stats(sql: &Statements, conn: &mut SqliteConnection) -> sqlx::Result<Stats> {
     let mut snapshot = conn.begin().await?;
-    let row = sql.stats.query().bind(i64::MAX).fetch_one(&mut *snapshot).await?;
+    let now = Timestamp::now();
+    let row = sql.stats.query().bind(i64::MAX).bind(now.as_micros()).fetch_one(&mut *snapshot).await?;
     let oldest = match row.try_get::<Option<i64>, _>("first")? {
         Some(first) => sql.oldest.query().bind(first).fetch_optional(&mut *snapshot).await?,
         None => None,
@@ -178,11 +182,13 @@ pub(super) async fn stats(sql: &Statements, conn: &mut SqliteConnection) -> sqlx
     Ok(Stats {
         pending: fresh + waiting + parked,
         waiting,
+        due: count("due")?,
         parked,
         dead: count("dead")?,
         held_keys: count("held_keys")?,
+        returning: count("freed")?,
         done: count("done")?,
-        oldest: created_at.map(|created_at| Timestamp::now().since(created_at)),
+        oldest: created_at.map(|created_at| now.since(created_at)),
     })
 }
 
@@ -194,7 +200,8 @@ pub(super) async fn status(
 ) -> sqlx::Result<EventStatus> {
     // One snapshot, or an event that is being delivered could be missed in both tables.
     let mut snapshot = conn.begin().await?;
-    let status = match sql.status.query().bind(id.as_str()).fetch_optional(&mut *snapshot).await? {
+    let now = Timestamp::now().as_micros();
+    let status = match sql.status.query().bind(id.as_str()).bind(now).fetch_optional(&mut *snapshot).await? {
         Some(row) => undelivered(&row)?,
         None => {
             let done = sql.done.query().bind(id.as_str()).fetch_one(&mut *snapshot).await?;
@@ -206,17 +213,19 @@ pub(super) async fn status(
     Ok(status)
 }
 
+/// Where an event is that is not delivered. One that was written to be delivered later waits for its time, whether a claim has met it or
+/// not.
 pub(super) fn undelivered(row: &SqliteRow) -> sqlx::Result<EventStatus> {
     let attempts = natural(row.try_get("attempts")?);
     let error = text(row, "last_error")?;
     Ok(match (row.try_get::<i64, _>("status")?, row.try_get::<bool, _>("parked")?) {
         (3, _) => EventStatus::Dead { attempts, error: error.unwrap_or_default() },
         (_, true) => EventStatus::Parked,
-        (2, false) => {
+        (0, false) if !row.try_get::<bool, _>("delayed")? => EventStatus::New,
+        _ => {
             let available_at = Timestamp::from_micros(row.try_get("available_at")?);
             EventStatus::Waiting { attempts, available_at, error }
         }
-        _ => EventStatus::New,
     })
 }
 

@@ -1,5 +1,7 @@
 //! Lists of events and counts of them.
 
+use std::time::Duration;
+
 use postrider_core::{
     Event, EventId,
     store::{EventStatus, ListFrom, ListedEvent, Listing, Shelf, TypeCount},
@@ -7,7 +9,7 @@ use postrider_core::{
 
 use super::{
     Checked, Failure, StoreHarness,
-    scene::{Scene, dead, ids, retry, unkeyed},
+    scene::{BACKOFF, PAST_BACKOFF, Scene, dead, ids, retry, unkeyed},
 };
 
 fn listed_ids(page: &[ListedEvent]) -> Vec<EventId> {
@@ -83,6 +85,13 @@ pub async fn a_list_tells_shelves_keys_and_types_apart<H: StoreHarness>() -> Che
     let dead = list(&scene, of(Shelf::Dead)).await?;
     assert_eq!(listed_ids(&dead), only(1));
     assert!(dead.iter().all(|event| matches!(event.status, EventStatus::Dead { .. })));
+    let times = |event: &ListedEvent| (event.created_at, event.died_at);
+    let letters = scene.store.dead(0, 10).await?;
+    assert_eq!(
+        dead.iter().map(times).collect::<Vec<_>>(),
+        letters.iter().map(|letter| (letter.created_at, letter.died_at)).collect::<Vec<_>>()
+    );
+    assert!(page.iter().skip(1).all(|event| event.died_at.is_none()), "{page:?}");
     let done = list(&scene, of(Shelf::Delivered)).await?;
     assert_eq!(listed_ids(&done), if keeps.delivered { only(0) } else { Vec::new() });
     assert!(done.iter().all(|event| matches!(event.status, EventStatus::Done { .. })));
@@ -112,6 +121,34 @@ pub async fn a_list_tells_shelves_keys_and_types_apart<H: StoreHarness>() -> Che
     let payload = shown.first().and_then(|event| event.payload.as_ref());
     let sent = c.event.as_ref().ok().map(|event| event.payload());
     assert_eq!(payload.map(|payload| payload.as_bytes()), sent.map(|payload| payload.as_bytes()));
+    Ok(())
+}
+
+/// A delayed event waits for its time, in a list and by itself, also while nobody claims; when that has come it is a new one.
+pub async fn a_delayed_event_is_listed_with_its_time_before_a_claim_has_met_it<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    if !scene.keeps().delays {
+        return Ok(());
+    }
+    let event = Event::json_text("Delayed", "{}").key("k").deliver_after(BACKOFF).build()?;
+    scene.write(&event).await?;
+    let listed = async |scene: &Scene<H>| {
+        let page = list(scene, Listing::newest(Shelf::Undelivered, 10)).await?;
+        assert_eq!(listed_ids(&page), ids(std::slice::from_ref(&event)));
+        for listed in &page {
+            assert_eq!(listed.status, scene.store.status(&listed.id).await?);
+        }
+        Ok::<_, Failure>(page.into_iter().next())
+    };
+    let Some(ListedEvent { status, created_at, .. }) = listed(&scene).await? else { return Ok(()) };
+    let EventStatus::Waiting { attempts: 0, available_at, error: None } = status else {
+        return Err(format!("it does not wait: {status:?}").into());
+    };
+    let delay = available_at.since(created_at);
+    let near = BACKOFF - Duration::from_secs(5)..BACKOFF + Duration::from_secs(5);
+    assert!(near.contains(&delay) || !scene.keeps().written_at, "{delay:?}");
+    scene.pass(PAST_BACKOFF).await?;
+    assert_eq!(listed(&scene).await?.map(|listed| listed.status), Some(EventStatus::New));
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use postrider_core::{
 };
 
 use super::{
-    Checked, StoreHarness,
+    Checked, Failure, StoreHarness,
     scene::{BACKOFF, PAST_BACKOFF, Scene, claimed_ids, dead, id_of, ids, retry, unkeyed},
 };
 
@@ -169,6 +169,29 @@ pub async fn stats_count_one_event_of_each_kind<H: StoreHarness>() -> Checked {
     assert_eq!((stats.dead, stats.held_keys, stats.done), (1, 2, 1));
     let oldest = stats.oldest.unwrap_or_default();
     assert!(oldest >= BACKOFF / 2 && oldest < PAST_BACKOFF, "{oldest:?}");
+    Ok(())
+}
+
+/// What waits for a time is counted as due once that has come, and a key as returning while what was parked behind it comes back.
+pub async fn stats_tell_what_is_due_from_what_waits<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    scene.keyed::<1>("k").await?;
+    let [head] = scene.claim_exactly().await?;
+    scene.settle(&head, retry(1)).await?;
+    scene.keyed::<2>("k").await?;
+    assert!(scene.claim().await?.events.is_empty());
+    let counts = async |scene: &Scene<H>| {
+        let stats = scene.store.stats().await?;
+        Ok::<_, Failure>((stats.pending, stats.waiting, stats.due, stats.returning))
+    };
+    assert_eq!(counts(&scene).await?, (3, 1, 0, 0));
+    scene.pass(PAST_BACKOFF).await?;
+    assert_eq!(counts(&scene).await?, (3, 1, 1, 0));
+    let [head] = scene.claim_exactly().await?;
+    scene.done(&[head]).await?;
+    assert_eq!(counts(&scene).await?, (2, 0, 0, u64::from(scene.keeps().parked)));
+    scene.drain().await?;
+    assert_eq!(counts(&scene).await?, (0, 0, 0, 0));
     Ok(())
 }
 

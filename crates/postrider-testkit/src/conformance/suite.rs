@@ -157,6 +157,7 @@ macro_rules! delivery_conformance {
                 redrive_and_discard_touch_dead_events_only
                 what_was_never_written_is_absent
                 stats_count_one_event_of_each_kind
+                stats_tell_what_is_due_from_what_waits
                 status_names_each_state_on_the_way
                 a_purge_takes_old_delivered_events_in_batches
             }
@@ -173,6 +174,7 @@ macro_rules! delivery_conformance {
             listing {
                 events_are_listed_in_pages_both_ways
                 a_list_tells_shelves_keys_and_types_apart
+                a_delayed_event_is_listed_with_its_time_before_a_claim_has_met_it
                 events_are_counted_by_type
             }
         }

@@ -38,7 +38,7 @@ impl Metrics for Gauges {
         self.hot.fetch_add(1, Relaxed);
     }
 
-    fn breaker(&self, _receiver: &str, open: bool) {
+    fn breaker(&self, _sinks: &[String], open: bool) {
         self.breakers.fetch_add(usize::from(open), Relaxed);
     }
 

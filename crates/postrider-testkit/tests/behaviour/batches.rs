@@ -15,6 +15,7 @@ use crate::parts::{Gate, Site, keyed, ms, number, numbers, on_every_store, plain
 
 on_every_store![
     events_of_one_key_go_in_full_batches_in_order,
+    no_more_events_of_a_key_go_in_a_batch_than_its_sink_takes,
     behind_a_failed_event_the_others_of_its_key_are_not_tried_and_come_in_order,
     a_rejected_event_that_blocks_its_key_keeps_those_behind_it,
 ];
@@ -80,6 +81,25 @@ async fn events_of_one_key_go_in_full_batches_in_order(site: Site) {
     let sizes: Vec<usize> = sink.batches().iter().map(Vec::len).collect();
     assert_eq!(sink.batches().concat(), (0..250).collect::<Vec<_>>(), "{sizes:?}");
     assert_eq!(sizes.iter().filter(|size| **size == 100).count(), 2, "{sizes:?}");
+}
+
+async fn no_more_events_of_a_key_go_in_a_batch_than_its_sink_takes(site: Site) {
+    let mut sink = Ordered::new(|_| Outcome::Delivered);
+    sink.traits.key_max = 7;
+    let sink = Arc::new(sink);
+    let outbox =
+        site.outbox().sink("Tested", sink.clone()).claim_batch(500).poller(false).start().await.unwrap();
+    // Two keys share the batches: room that one may not take is the other's.
+    site.write_all(&outbox, (0..40).map(|n| keyed(if n % 2 == 0 { "a" } else { "b" }, n))).await;
+    outbox.poll_once().await.unwrap();
+    site.until_all_done(40).await;
+    let batches = sink.batches();
+    for remainder in [0, 1] {
+        let of_key = |batch: &Vec<usize>| batch.iter().filter(|n| **n % 2 == remainder).count();
+        assert_eq!(batches.iter().map(of_key).max(), Some(7), "{batches:?}");
+        let in_order = batches.iter().flatten().copied().filter(|n| n % 2 == remainder);
+        assert!(in_order.is_sorted(), "{batches:?}");
+    }
 }
 
 async fn behind_a_failed_event_the_others_of_its_key_are_not_tried_and_come_in_order(site: Site) {

@@ -8,7 +8,7 @@
 //! * `hints`: where events without a key lie
 //! * `poller`, `queues`: from the table into memory, and what waits there
 //! * `routing`, `interceptors`, `outcomes`, `outages`, `health`, `ordering`, `batches`: delivery
-//! * `leases`, `shutdown`: the right to deliver, and its end
+//! * `leases`, `draining`, `shutdown`: the right to deliver, who waits for those who have it, and its end
 //! * `metrics`, `databases`: what is measured; several outboxes in one program
 
 #![allow(
@@ -22,6 +22,7 @@
 mod acceptance;
 mod batches;
 mod databases;
+mod draining;
 mod health;
 mod hints;
 mod interceptors;

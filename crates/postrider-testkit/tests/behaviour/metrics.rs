@@ -1,7 +1,10 @@
 //! What is measured.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
@@ -157,4 +160,102 @@ async fn delivered_events_are_purged_when_their_retention_ends() {
     assert_eq!((tally.now().purged, site.store.stats().await.unwrap().done), (0, 250));
     crate::parts::pass(secs(30)).await;
     assert_eq!((tally.now().purged, site.store.stats().await.unwrap().done), (250, 0));
+}
+
+/// Notes what it is told of breakers, and panics where it is told to.
+#[derive(Default)]
+struct Fragile {
+    told: Mutex<Vec<(Vec<String>, bool)>>,
+    /// It panics at the next delivered event.
+    at_delivered: AtomicBool,
+    /// It panics whenever it is told of a breaker.
+    at_breakers: bool,
+}
+
+impl Fragile {
+    fn told(&self) -> Vec<bool> {
+        self.told.lock().unwrap().iter().map(|(_, open)| *open).collect()
+    }
+}
+
+impl Metrics for Fragile {
+    fn delivered(&self) {
+        assert!(!self.at_delivered.swap(false, SeqCst), "delivered");
+    }
+
+    fn breaker(&self, sinks: &[String], open: bool) {
+        self.told.lock().unwrap().push((sinks.to_vec(), open));
+        assert!(!self.at_breakers, "a breaker");
+    }
+}
+
+/// A handler that is unavailable until it is said to be back.
+fn down_until(
+    back: &Arc<AtomicBool>,
+) -> impl Fn(Delivery) -> std::future::Ready<Outcome> + Send + Sync + 'static {
+    let back = back.clone();
+    move |_| {
+        let up = back.load(SeqCst);
+        std::future::ready(if up { Outcome::Delivered } else { Outcome::unavailable("down") })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_breaker_that_was_open_when_a_panic_made_the_engine_forget_is_told_to_have_closed() {
+    let (site, metrics, back) = (Site::memory(1), Arc::new(Fragile::default()), Arc::default());
+    let (seen, builder) = (Recorder::default(), site.outbox().on("Down", down_until(&back)));
+    let outbox = builder.on("Up", seen.delivers()).metrics(metrics.clone()).start().await.unwrap();
+    site.write(&outbox, plain("Down")).await;
+    eventually("it is told to be down", async || metrics.told() == [true]).await;
+    metrics.at_delivered.store(true, SeqCst);
+    site.write(&outbox, plain("Up")).await;
+    // What was forgotten comes again, and is refused again.
+    eventually("it is told to be down again", async || metrics.told().len() >= 3).await;
+    assert_eq!(metrics.told(), [true, false, true]);
+    back.store(true, SeqCst);
+    site.until_all_done(2).await;
+    eventually("it is told to be back", async || metrics.told() == [true, false, true, false]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_that_panic_at_every_breaker_stop_nothing() {
+    let metrics = Arc::new(Fragile { at_breakers: true, ..Fragile::default() });
+    let (site, back) = (Site::memory(1), Arc::default());
+    let builder = site.outbox().on("Down", down_until(&back)).metrics(metrics.clone());
+    let outbox = builder.start().await.unwrap();
+    site.write_all(&outbox, (0..20).map(|n| plain("Down").key(format!("k{}", n % 4)))).await;
+    eventually("it is told to be down", async || metrics.told() == [true]).await;
+    crate::parts::pass(secs(5)).await;
+    back.store(true, SeqCst);
+    site.until_all_done(20).await;
+    eventually("it is told to be back", async || metrics.told() == [true, false]).await;
+    assert_eq!(outbox.stats().await.unwrap().dead, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_is_down_is_told_by_the_name_of_each_of_its_sinks() {
+    let (site, metrics, back) = (Site::memory(1), Arc::new(Fragile::default()), Arc::default());
+    let sink = |name: &str| postrider::sink::named(name, postrider::handler(down_until(&back)));
+    let builder = site.outbox().on_list("A", vec![sink("orders"), sink("audit")]).on("B", down_until(&back));
+    let outbox = builder.metrics(metrics.clone()).start().await.unwrap();
+    let told = |count: usize| {
+        let (metrics, mut told) = (metrics.clone(), Vec::new());
+        async move {
+            eventually("it is told", async || {
+                told = metrics.told.lock().unwrap().clone();
+                told.len() >= count
+            })
+            .await;
+            told
+        }
+    };
+    site.write(&outbox, plain("A")).await;
+    let names = vec!["orders".to_owned(), "audit".to_owned()];
+    assert_eq!(told(1).await, [(names.clone(), true)]);
+    site.write(&outbox, plain("B")).await;
+    assert_eq!(told(2).await[1..], [(Vec::new(), true)]);
+    back.store(true, SeqCst);
+    let mut closed = told(4).await.split_off(2);
+    closed.sort();
+    assert_eq!(closed, [(Vec::new(), false), (names, false)]);
 }

@@ -11,6 +11,8 @@ use crate::proxy::{Direction, Proxy};
 
 const KEYS: usize = 20;
 const OF_A_KEY: usize = 40;
+/// Most events in a send: few enough that there is something left to be sent after every break.
+const BATCH_MAX: usize = 50;
 /// How often each kind of break comes.
 const ROUNDS: usize = 2;
 /// How long all of it may take.
@@ -90,7 +92,8 @@ struct Counted {
 
 impl Sink for Counted {
     fn traits(&self) -> SinkTraits {
-        self.sink.traits()
+        let traits = self.sink.traits();
+        SinkTraits { batch_max: traits.batch_max.min(BATCH_MAX), ..traits }
     }
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
