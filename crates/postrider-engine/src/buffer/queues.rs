@@ -105,7 +105,7 @@ impl Buffer {
             };
             let paused = |item: &Item| self.pauses.of(item.marks(&self.receiver_of)).is_some();
             let may = |item: &Item| item.slot == slot && !item.held && item.seq > suspect_to && !paused(item);
-            let most = most.min(items.len() + key_max - 1);
+            let most = most.min(items.len().saturating_add(key_max - 1));
             while items.len() < most {
                 let Some(next) = followers.take_along(may) else { break };
                 items.push_back(next);

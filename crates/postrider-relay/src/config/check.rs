@@ -31,11 +31,14 @@ pub(super) fn check(config: &Config) -> Vec<Problem> {
     problems
 }
 
-/// A word that is no level is the name of a part of the program to the filter, and everything else would be silent.
+/// A lone word that is no level is the name of a part of the program to the filter, and everything else is silent. None of ours is called
+/// by a word that looks like a level, or has no underscore.
 fn check_log(level: &str, say: &mut impl FnMut(Problem)) {
-    let known =
-        |part: &str| part.contains('=') || LEVELS.iter().any(|level| part.eq_ignore_ascii_case(level));
-    if !level.split(',').any(|part| known(part.trim())) {
+    let word = level.trim();
+    let is_level = LEVELS.iter().any(|level| word.eq_ignore_ascii_case(level))
+        || matches!(word, "1" | "2" | "3" | "4" | "5");
+    let names_a_part = word.contains(['=', ',', '_', ':', '[']);
+    if !word.is_empty() && !is_level && !names_a_part {
         say(Problem::new(format!("`log.level` is `{level}`, which is no level")).hint(format!(
             "give one of: {}; or parts and levels, such as info,postrider_engine=debug",
             listed(LEVELS)
@@ -90,7 +93,9 @@ fn check_sink(name: &str, sink: &Sink, say: &mut impl FnMut(Problem)) {
     };
     if let Some((url, tls, schemes)) = tls {
         let place = format!("the sink `{name}`");
-        check_scheme(&place, url, schemes, say);
+        if sink.enabled {
+            check_scheme(&place, url, sink.nats.is_some(), schemes, say);
+        }
         check_tls(&place, url, tls, schemes, say);
     }
     let protocol = sink.kafka.as_ref().and_then(|kafka| kafka.properties.get("security.protocol"));
@@ -161,7 +166,9 @@ fn check_format(name: &str, sink: &Sink, say: &mut impl FnMut(Problem)) {
 }
 
 fn check_source(config: &Config, name: &str, source: &Source, say: &mut impl FnMut(Problem)) {
-    check_database(name, &source.url, say);
+    if source.enabled {
+        check_database(name, &source.url, say);
+    }
     if source.routes.is_empty() {
         say(Problem::new(format!("the source `{name}` has no routes"))
             .hint("say where its events go: routes: [{ event_type: \"*\", sink: NAME }]"));

@@ -79,7 +79,7 @@ pub(crate) struct Poll {
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Queue {
-    /// Events. Default as many as four claims read, and 1000 at least.
+    /// Events. Default as many as four claims read, and 1000 at least; 1000 with a `profile`.
     pub(crate) events: Option<usize>,
     /// Their payloads and headers together. Default 64MiB.
     pub(crate) bytes: Option<Size>,

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use postrider::sink::error_chain;
 use sqlx::{mysql::MySqlConnectOptions, postgres::PgConnectOptions};
+use tracing::subscriber::NoSubscriber;
 
 use super::{Problem, SecretUrl, problem::listed};
 
@@ -27,8 +28,10 @@ pub(super) fn check_database(source: &str, url: &SecretUrl, say: &mut impl FnMut
     let text = url.expose();
     let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
     let (read, tls) = match scheme {
-        "postgres" | "postgresql" => (PgConnectOptions::from_str(text).err(), POSTGRES_TLS.as_slice()),
-        "mysql" | "mariadb" => (MySqlConnectOptions::from_str(text).err(), MYSQL_TLS.as_slice()),
+        "postgres" | "postgresql" => {
+            (silently(|| PgConnectOptions::from_str(text).err()), POSTGRES_TLS.as_slice())
+        }
+        "mysql" | "mariadb" => (silently(|| MySqlConnectOptions::from_str(text).err()), MYSQL_TLS.as_slice()),
         _ => {
             if let Err(error) = postrider::ConnectOptions::default().schema_sql(text) {
                 say(Problem::new(format!("the source `{source}`: {error}")).within(url));
@@ -54,18 +57,30 @@ pub(super) fn check_database(source: &str, url: &SecretUrl, say: &mut impl FnMut
     }
 }
 
-/// The URL of a sink, or several with commas between them.
-pub(super) fn check_scheme(place: &str, url: &SecretUrl, schemes: [&str; 2], say: &mut impl FnMut(Problem)) {
+/// The URL of a sink; or several, where it takes them with commas between them.
+pub(super) fn check_scheme(
+    place: &str,
+    url: &SecretUrl,
+    several: bool,
+    schemes: [&str; 2],
+    say: &mut impl FnMut(Problem),
+) {
     let begins_well = |url: &str| {
         let scheme = url.trim().split_once("://").map(|(scheme, _)| scheme);
         scheme.is_some_and(|scheme| schemes.iter().any(|known| scheme.eq_ignore_ascii_case(known)))
     };
-    if !url.expose().split(',').all(begins_well) {
+    let text = url.expose();
+    if !(if several { text.split(',').all(begins_well) } else { begins_well(text) }) {
         let [plain, encrypted] = schemes;
         say(Problem::new(format!("the URL of {place} does not begin with `{plain}://` or `{encrypted}://`"))
             .within(url)
             .hint(format!("write it whole, such as `{plain}://host:port`")));
     }
+}
+
+/// The drivers log parameters that they do not know, with their values.
+fn silently<T>(read: impl FnOnce() -> T) -> T {
+    tracing::subscriber::with_default(NoSubscriber::default(), read)
 }
 
 fn parameters(url: &str) -> impl Iterator<Item = &str> {
@@ -84,7 +99,13 @@ fn sounds_like_tls(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
+    use std::{
+        collections::HashMap,
+        io::{self, Write},
+        sync::{Arc, Mutex},
+    };
+
+    use tracing_subscriber::fmt::MakeWriter;
 
     use crate::config::{Problem, parse};
 
@@ -125,6 +146,65 @@ mod tests {
         ] {
             let problems = problems(url, "stdout: {}");
             assert!(problems.is_empty(), "{url}: {problems:?}");
+        }
+    }
+
+    #[test]
+    fn a_comma_parts_the_urls_of_nats_and_no_others() {
+        for sink in [
+            "http: { url: \"https://h/hook?ids=a,b\" }",
+            "webhook: { url: \"https://h/a,b\", unsigned: true }",
+            "rabbitmq: { url: \"amqp://u:p,w@h\", exchange: e, routing_key: k }",
+            "redis: { url: \"redis://:pa,ss@h\", stream: s }",
+            "nats: { url: \"nats://a, nats://b\", subject: s }",
+        ] {
+            let problems = problems("shop.db", sink);
+            assert!(problems.is_empty(), "{sink}: {problems:?}");
+        }
+        let [problem] = &problems("shop.db", "nats: { url: \"nats://a,b\", subject: s }")[..] else {
+            panic!()
+        };
+        assert!(problem.what.contains("`nats://` or `tls://`"), "{problem:?}");
+    }
+
+    #[test]
+    fn what_is_switched_off_may_have_a_url_that_is_none() {
+        let text = "sources:\n  shop: { url: shop.db, routes: [{ event_type: a, sink: out }] }\n  \
+                    later: { enabled: false, url: \"postgres://h:port/db\", routes: [{ event_type: a, sink: out }] }\n\
+                    sinks:\n  out: { stdout: {} }\n  then: { enabled: false, redis: { url: none, stream: s } }\n";
+        let problems = parse(text, HashMap::new()).err().unwrap_or_default();
+        assert!(problems.is_empty(), "{problems:?}");
+    }
+
+    #[test]
+    fn a_driver_logs_nothing_of_a_url_that_is_read() {
+        let log = Log::default();
+        let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            problems("postgres://u:p@h/db?sslpassword=canary&pgbouncer=true", "stdout: {}");
+        });
+        let said = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(said, "");
+    }
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl MakeWriter<'_> for Log {
+        type Writer = Self;
+
+        fn make_writer(&self) -> Self {
+            self.clone()
         }
     }
 

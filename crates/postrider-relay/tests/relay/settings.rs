@@ -38,7 +38,7 @@ fn the_table_of_a_system_is_delivered_from_as_that_system_would_unless_the_file_
     ] {
         let answer = checked(&folder, &with_profile(&format!("{{ system: {system} }}"), ""));
         let (source, route) = (&answer["sources"][0], &answer["routes"][0]["effective"]);
-        assert_eq!(source["table"], system);
+        assert_eq!((&source["table"], &source["queue_events"]), (&json!(system), &json!(1000)), "{answer}");
         assert_eq!((&source["claim_batch"], &source["poll_max"]), (&json!(claim), &json!(poll)), "{answer}");
         assert_eq!(
             (&route["attempts"], &route["dead_heads"]),
@@ -60,6 +60,24 @@ fn the_table_of_a_system_is_delivered_from_as_that_system_would_unless_the_file_
     assert_eq!(route["attempts"], 2);
     // What is not said is still that system's.
     assert_eq!((&route["backoff"]["delay"], &route["backoff"]["multiplier"]), (&json!("1s"), &json!(3.0)));
+}
+
+#[test]
+fn there_is_room_for_four_claims_unless_the_file_says_otherwise() {
+    let folder = Folder::new();
+    for (more, events) in [
+        ("", 2000),
+        ("claim_batch: 1000, ", 4000),
+        ("claim_batch: 10, ", 1000),
+        ("claim_batch: 1000, queue: { events: 300 }, ", 300),
+    ] {
+        let source = format!("{{ {more}url: shop.db, routes: [{{ event_type: a, sink: out }}] }}");
+        let answer = checked(
+            &folder,
+            &format!("sources: {{ shop: {source} }}\nsinks: {{ out: {{ stdout: {{}} }} }}\n"),
+        );
+        assert_eq!(answer["sources"][0]["queue_events"], events, "{more}");
+    }
 }
 
 #[test]

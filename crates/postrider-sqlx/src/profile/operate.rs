@@ -285,7 +285,8 @@ pub(super) fn state(row: &Cells, mind: &Mind, id: &str) -> (EventStatus, u32) {
         Some("done") => {
             EventStatus::Done { done_at: Timestamp::from_micros(row.number(2).unwrap_or_default()) }
         }
-        _ => match (mind.row(id), due_at) {
+        // What an instance remembers of a lane that it has lost, others have long passed.
+        _ => match (mind.lease.and_then(|_| mind.row(id)), due_at) {
             (Some(&Row { state: State::Waiting(available_at), attempts, .. }), _) => {
                 EventStatus::Waiting { attempts, available_at, error }
             }

@@ -85,8 +85,10 @@ impl Store for ProfileStore {
             if run!(self, "renew the lease", |tx| lane::renew(shape, tx, lease, ttl))? {
                 return Ok(vec![LANE]);
             }
-            let mut mind = self.0.mind.lock().await;
-            mind.lease = mind.lease.filter(|known| *known != lease);
+            // Whoever has it asks the database with it: the loss is not to wait for that, and they find out themselves.
+            if let Ok(mut mind) = self.0.mind.try_lock() {
+                mind.lease = mind.lease.filter(|known| *known != lease);
+            }
             Ok(Vec::new())
         })
     }
@@ -237,7 +239,7 @@ impl Store for ProfileStore {
     fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
         Box::pin(async move {
             let mind = self.0.mind.lock().await;
-            Ok(mind.holds.get(key).map(|held| Hold {
+            Ok(mind.lease.and_then(|_| mind.holds.get(key)).map(|held| Hold {
                 lane: LANE,
                 key: key.to_owned(),
                 seq: held.head,

@@ -9,10 +9,8 @@ use tokio::sync::watch;
 use super::{Checked, Failure};
 use crate::proxy::{Direction, Proxy};
 
-const KEYS: usize = 20;
+const KEYS: usize = 100;
 const OF_A_KEY: usize = 40;
-/// Most events in a send: few enough that there is something left to be sent after every break.
-const BATCH_MAX: usize = 50;
 /// How often each kind of break comes.
 const ROUNDS: usize = 2;
 /// How long all of it may take.
@@ -53,7 +51,8 @@ pub async fn survives_a_broken_line(sink: Arc<dyn Sink>, proxy: &Proxy) -> Resul
 
 /// Each break comes when some more was delivered since the last one, and ends when it was felt.
 async fn break_again_and_again(proxy: &Proxy, tally: &mut watch::Receiver<Tally>, events: usize) -> Checked {
-    let step = events / (3 * ROUNDS + 1);
+    // As much as is in memory may be delivered before a break is felt, and then something has to be left that feels it.
+    let step = events / (3 * ROUNDS + 3);
     for round in 0..3 * ROUNDS {
         let before = *tally.wait_for(|tally| tally.delivered >= (round + 1) * step).await?;
         match round % 3 {
@@ -92,8 +91,7 @@ struct Counted {
 
 impl Sink for Counted {
     fn traits(&self) -> SinkTraits {
-        let traits = self.sink.traits();
-        SinkTraits { batch_max: traits.batch_max.min(BATCH_MAX), ..traits }
+        self.sink.traits()
     }
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
