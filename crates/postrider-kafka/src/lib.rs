@@ -36,7 +36,7 @@
 //!
 //! | what happened | outcome |
 //! | --- | --- |
-//! | no broker can be reached; no such topic after `topic.metadata.propagation.max.ms` (10 s here); no right to it | unavailable |
+//! | no broker can be reached; no such topic after `topic.metadata.propagation.max.ms` (10 s here); no right to it | unavailable (to an engine, while events of other keys get through, a failure of this one) |
 //! | all brokers were lost before the answer | unknown; unavailable if none can be reached again |
 //! | the record is larger than the producer (`message.max.bytes`) or the topic takes, or is refused for what it is | rejected, alone |
 //! | a topic that cannot be named so | rejected, alone, before anything is sent |
