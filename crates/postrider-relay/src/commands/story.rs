@@ -70,7 +70,7 @@ fn last(error: Option<&str>) -> String {
 /// What can be done about a dead event.
 fn remedy(id: &str) -> String {
     format!(
-        "`postrider dead redrive --id {0}` tries it again, `postrider dead discard --id {0}` lets it go",
+        "`postrider dead redrive --id {0}` tries it again, `postrider dead discard --id {0} --yes` lets it go",
         plain(id)
     )
 }
