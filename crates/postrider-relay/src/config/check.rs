@@ -31,13 +31,13 @@ pub(super) fn check(config: &Config) -> Vec<Problem> {
     problems
 }
 
-/// A lone word that is no level is the name of a part of the program to the filter, and everything else is silent. None of ours is called
-/// by a word that looks like a level, or has no underscore.
+/// A lone word that is no level is the name of a part of the program to the filter, and everything else is silent. Parts of ours
+/// begin with our name, and most of others' have an underscore.
 fn check_log(level: &str, say: &mut impl FnMut(Problem)) {
     let word = level.trim();
     let is_level = LEVELS.iter().any(|level| word.eq_ignore_ascii_case(level))
         || matches!(word, "1" | "2" | "3" | "4" | "5");
-    let names_a_part = word.contains(['=', ',', '_', ':', '[']);
+    let names_a_part = word.starts_with("postrider") || word.contains(['=', ',', '_', ':', '[']);
     if !word.is_empty() && !is_level && !names_a_part {
         say(Problem::new(format!("`log.level` is `{level}`, which is no level")).hint(format!(
             "give one of: {}; or parts and levels, such as info,postrider_engine=debug",

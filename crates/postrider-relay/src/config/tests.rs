@@ -287,7 +287,7 @@ fn what_cannot_be_read_is_told_in_the_words_of_whoever_wrote_it() {
         assert!(problem.what.contains(what), "{problem:?}");
         assert!(problem.hint.as_deref().unwrap_or_default().contains(hint), "{problem:?}");
     }
-    for level in ["info,postrider_engine=debug", "postrider_engine", "INFO", "4", ""] {
+    for level in ["info,postrider_engine=debug", "postrider_engine", "postrider", "INFO", "4", ""] {
         assert!(read(&format!("log: {{ level: \"{level}\" }}\n{}", shop(""))).is_ok(), "{level}");
     }
 }
