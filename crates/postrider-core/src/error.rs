@@ -364,6 +364,9 @@ pub enum StoreErrorKind {
     Corrupt,
     /// It let us not in, or not do that: a wrong password, or a right that is missing.
     Denied,
+    /// It went back in time: a failover lost its last transactions, or a backup was restored. Numbers that were given to lost events are
+    /// given again, so the engine forgets positions, what is in flight and its leases, and takes its lanes anew.
+    WentBack,
     /// Anything else.
     Other,
 }
@@ -409,6 +412,9 @@ impl fmt::Display for StoreError {
                 ": the database refused it; check the user, the password and what was granted"
             }
             StoreErrorKind::Corrupt => ": the file is not a database, or is damaged",
+            StoreErrorKind::WentBack => {
+                ": the database lost transactions that it had committed (a failover or a restored backup)"
+            }
             StoreErrorKind::Other => "",
         };
         write!(f, "{}{hint}", self.what)
