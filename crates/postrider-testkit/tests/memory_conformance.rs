@@ -24,7 +24,10 @@ impl<const LANES: u32> StoreHarness for MemoryHarness<LANES> {
     type Tx = MemoryTx;
 
     async fn fresh() -> Result<Self, Failure> {
-        Ok(Self { store: MemoryStore::new(LANES), passed_us: AtomicU64::new(0) })
+        let harness = Self { store: MemoryStore::new(LANES), passed_us: AtomicU64::new(0) };
+        // Its clock cannot be set back to before its beginning.
+        harness.pass(Duration::from_secs(365 * 86_400)).await?;
+        Ok(harness)
     }
 
     fn store(&self) -> Arc<dyn Store> {
@@ -34,6 +37,13 @@ impl<const LANES: u32> StoreHarness for MemoryHarness<LANES> {
     async fn pass(&self, time: Duration) -> Result<(), Failure> {
         let time_us = u64::try_from(time.as_micros())?;
         let passed_us = self.passed_us.fetch_add(time_us, Relaxed) + time_us;
+        self.store.set_clock_offset(Duration::from_micros(passed_us));
+        Ok(())
+    }
+
+    async fn set_back(&self, by: Duration) -> Result<(), Failure> {
+        let by_us = u64::try_from(by.as_micros())?;
+        let passed_us = self.passed_us.fetch_sub(by_us, Relaxed) - by_us;
         self.store.set_clock_offset(Duration::from_micros(passed_us));
         Ok(())
     }

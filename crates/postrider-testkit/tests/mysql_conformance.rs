@@ -19,6 +19,23 @@ struct MysqlHarness {
     _database: Database,
 }
 
+impl MysqlHarness {
+    async fn make_older(&self, time_us: i64) -> Result<(), Failure> {
+        for update in [
+            "UPDATE postrider_event SET available_at = available_at - INTERVAL ? MICROSECOND, \
+             created_at = created_at - INTERVAL ? MICROSECOND",
+            "UPDATE postrider_done SET done_at = done_at - INTERVAL ? MICROSECOND",
+            "UPDATE postrider_hold SET until = until - INTERVAL ? MICROSECOND",
+            "UPDATE postrider_lane SET leased_until = leased_until - INTERVAL ? MICROSECOND",
+            "UPDATE postrider_member SET until = until - INTERVAL ? MICROSECOND",
+        ] {
+            let query = update.matches('?').fold(sqlx::query(update), |query, _| query.bind(time_us));
+            query.execute(self.store.pool()).await?;
+        }
+        Ok(())
+    }
+}
+
 impl StoreHarness for MysqlHarness {
     type Tx = Transaction<'static, MySql>;
 
@@ -38,18 +55,11 @@ impl StoreHarness for MysqlHarness {
 
     /// The server's clock cannot be moved for all sessions: so everything stored becomes older.
     async fn pass(&self, time: Duration) -> Result<(), Failure> {
-        let time_us = i64::try_from(time.as_micros())?;
-        for update in [
-            "UPDATE postrider_event SET available_at = available_at - INTERVAL ? MICROSECOND, \
-             created_at = created_at - INTERVAL ? MICROSECOND",
-            "UPDATE postrider_done SET done_at = done_at - INTERVAL ? MICROSECOND",
-            "UPDATE postrider_hold SET until = until - INTERVAL ? MICROSECOND",
-            "UPDATE postrider_lane SET leased_until = leased_until - INTERVAL ? MICROSECOND",
-        ] {
-            let query = update.matches('?').fold(sqlx::query(update), |query, _| query.bind(time_us));
-            query.execute(self.store.pool()).await?;
-        }
-        Ok(())
+        self.make_older(i64::try_from(time.as_micros())?).await
+    }
+
+    async fn set_back(&self, by: Duration) -> Result<(), Failure> {
+        self.make_older(-i64::try_from(by.as_micros())?).await
     }
 
     async fn begin(&self) -> Result<Self::Tx, Failure> {

@@ -1,8 +1,10 @@
-//! The store conformance suite on PostgreSQL: the newest, the oldest that is promised, and through PgBouncer in transaction mode.
+//! The store conformance suite on PostgreSQL: the newest, the oldest that is promised, through PgBouncer in transaction mode, and in a database
+//! whose settings are against us.
 //! Each test has a database of its own.
 
 use std::{
     env,
+    str::FromStr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -16,7 +18,9 @@ use postrider_testkit::{
     conformance::{Failure, StoreHarness},
     store_conformance,
 };
-use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Transaction};
+use sqlx::{
+    AssertSqlSafe, Connection, PgConnection, PgPool, Postgres, Transaction, postgres::PgConnectOptions,
+};
 
 /// The name of a server by the variable that has it. A server that is not there is a failed test, never one that was left out.
 fn server(variable: &str) -> Result<String, Failure> {
@@ -74,12 +78,42 @@ trait Way: Send + Sync + 'static {
     const SERVER: &'static str;
     const DOOR: &'static str;
     const POOLED: bool;
+    /// What sessions of the database begin with, unless they say otherwise.
+    const SETTINGS: &'static [(&'static str, &'static str)] = &[];
 }
 
 struct PgHarness<W> {
     store: PgStore,
+    /// What the harness itself uses.
+    own: PgPool,
     _database: Database,
     _way: std::marker::PhantomData<W>,
+}
+
+/// A pool with the settings that a session has elsewhere.
+fn calm(url: &str) -> Result<PgPool, Failure> {
+    let settings = [
+        ("default_transaction_isolation", "read committed"),
+        ("statement_timeout", "0"),
+        ("lock_timeout", "0"),
+        ("idle_in_transaction_session_timeout", "0"),
+        ("idle_session_timeout", "0"),
+    ];
+    Ok(PgPool::connect_lazy_with(PgConnectOptions::from_str(url)?.options(settings)))
+}
+
+impl<W: Way> PgHarness<W> {
+    async fn make_older(&self, by: &str) -> Result<(), Failure> {
+        let updates = format!(
+            "UPDATE postrider_event SET available_at = available_at - {by}, created_at = created_at - {by};
+             UPDATE postrider_done SET done_at = done_at - {by};
+             UPDATE postrider_hold SET until = until - {by};
+             UPDATE postrider_lane SET leased_until = leased_until - {by};
+             UPDATE postrider_member SET until = until - {by};"
+        );
+        sqlx::raw_sql(AssertSqlSafe(updates)).execute(&self.own).await?;
+        Ok(())
+    }
 }
 
 impl<W: Way> StoreHarness for PgHarness<W> {
@@ -88,15 +122,20 @@ impl<W: Way> StoreHarness for PgHarness<W> {
     async fn fresh() -> Result<Self, Failure> {
         let (admin, door) = (server(W::SERVER)?, server(W::DOOR)?);
         let database = Database::new(admin).await?;
-        let store = PgStore::builder().connections(4).connect(&with_database(&door, &database.name)).await?;
+        for (name, value) in W::SETTINGS {
+            run(&database.admin, format!("ALTER DATABASE {} SET {name} = {value}", database.name)).await?;
+        }
+        let url = with_database(&door, &database.name);
+        let store = PgStore::builder().connections(4).connect(&url).await?;
         assert_eq!(
             store.is_pooled(),
             W::POOLED,
             "whether a pooler stands before the server was not found out"
         );
         store.migrate().await?;
-        sqlx::raw_sql("CREATE TABLE business (name text PRIMARY KEY)").execute(store.pool()).await?;
-        Ok(Self { store, _database: database, _way: std::marker::PhantomData })
+        let own = if W::SETTINGS.is_empty() { store.pool().clone() } else { calm(&url)? };
+        sqlx::raw_sql("CREATE TABLE business (name text PRIMARY KEY)").execute(&own).await?;
+        Ok(Self { store, own, _database: database, _way: std::marker::PhantomData })
     }
 
     fn store(&self) -> Arc<dyn Store> {
@@ -105,19 +144,15 @@ impl<W: Way> StoreHarness for PgHarness<W> {
 
     /// The server's clock cannot be moved: so everything stored becomes older.
     async fn pass(&self, time: Duration) -> Result<(), Failure> {
-        let by = format!("interval '{} microseconds'", time.as_micros());
-        let updates = format!(
-            "UPDATE postrider_event SET available_at = available_at - {by}, created_at = created_at - {by};
-             UPDATE postrider_done SET done_at = done_at - {by};
-             UPDATE postrider_hold SET until = until - {by};
-             UPDATE postrider_lane SET leased_until = leased_until - {by};"
-        );
-        sqlx::raw_sql(AssertSqlSafe(updates)).execute(self.store.pool()).await?;
-        Ok(())
+        self.make_older(&format!("interval '{} microseconds'", time.as_micros())).await
+    }
+
+    async fn set_back(&self, by: Duration) -> Result<(), Failure> {
+        self.make_older(&format!("interval '-{} microseconds'", by.as_micros())).await
     }
 
     async fn begin(&self) -> Result<Self::Tx, Failure> {
-        Ok(self.store.pool().begin().await?)
+        Ok(self.own.begin().await?)
     }
 
     async fn insert(
@@ -136,7 +171,7 @@ impl<W: Way> StoreHarness for PgHarness<W> {
     }
 
     async fn has(&self, name: &str) -> Result<bool, Failure> {
-        let mut tx = self.store.pool().begin().await?;
+        let mut tx = self.own.begin().await?;
         let count = sqlx::query_scalar("SELECT count(*) FROM business WHERE name = $1").persistent(false);
         let count: i64 = count.bind(name.to_owned()).fetch_one(&mut *tx).await?;
         tx.commit().await?;
@@ -173,7 +208,7 @@ impl<W: Way> StoreHarness for PgHarness<W> {
             "INSERT INTO postrider_event (event_id, event_type, payload, headers)
              VALUES ('{id}', 'Broken', '{{}}', '{{\"half a map\":')"
         );
-        sqlx::raw_sql(AssertSqlSafe(insert)).execute(self.store.pool()).await?;
+        sqlx::raw_sql(AssertSqlSafe(insert)).execute(&self.own).await?;
         Ok(id)
     }
 }
@@ -218,4 +253,34 @@ mod pgbouncer {
     }
 
     store_conformance!(PgHarness<Pooled>);
+}
+
+mod hostile {
+    use super::*;
+
+    pub(super) struct Hostile;
+
+    impl Way for Hostile {
+        const SERVER: &'static str = "POSTRIDER_TEST_POSTGRES_URL";
+        const DOOR: &'static str = Self::SERVER;
+        const POOLED: bool = false;
+        const SETTINGS: &'static [(&'static str, &'static str)] = &[
+            ("default_transaction_isolation", "'serializable'"),
+            ("default_transaction_deferrable", "on"),
+            ("statement_timeout", "'20ms'"),
+            ("lock_timeout", "'1ms'"),
+            ("idle_in_transaction_session_timeout", "'20ms'"),
+            ("idle_session_timeout", "'100ms'"),
+            ("TimeZone", "'Asia/Kathmandu'"),
+            ("DateStyle", "'German, DMY'"),
+            ("IntervalStyle", "'sql_standard'"),
+            ("client_encoding", "'LATIN1'"),
+            ("bytea_output", "'escape'"),
+            ("standard_conforming_strings", "off"),
+            ("plan_cache_mode", "'force_generic_plan'"),
+            ("search_path", "public, pg_catalog"),
+        ];
+    }
+
+    store_conformance!(PgHarness<Hostile>);
 }

@@ -43,6 +43,21 @@ struct SqliteHarness {
     _folder: Folder,
 }
 
+impl SqliteHarness {
+    async fn make_older(&self, time_us: i64) -> Result<(), Failure> {
+        for update in [
+            "UPDATE postrider_event SET available_at = available_at - ?1, created_at = created_at - ?1",
+            "UPDATE postrider_done SET done_at = done_at - ?1",
+            "UPDATE postrider_hold SET until = until - ?1",
+            "UPDATE postrider_lane SET leased_until = leased_until - ?1",
+            "UPDATE postrider_member SET until = until - ?1",
+        ] {
+            sqlx::query(update).bind(time_us).execute(self.store.pool()).await?;
+        }
+        Ok(())
+    }
+}
+
 impl StoreHarness for SqliteHarness {
     type Tx = Transaction<'static, Sqlite>;
 
@@ -60,16 +75,11 @@ impl StoreHarness for SqliteHarness {
 
     /// SQLite's clock is the host's, which tests cannot move: so everything stored becomes older.
     async fn pass(&self, time: Duration) -> Result<(), Failure> {
-        let time_us = i64::try_from(time.as_micros())?;
-        for update in [
-            "UPDATE postrider_event SET available_at = available_at - ?1, created_at = created_at - ?1",
-            "UPDATE postrider_done SET done_at = done_at - ?1",
-            "UPDATE postrider_hold SET until = until - ?1",
-            "UPDATE postrider_lane SET leased_until = leased_until - ?1",
-        ] {
-            sqlx::query(update).bind(time_us).execute(self.store.pool()).await?;
-        }
-        Ok(())
+        self.make_older(i64::try_from(time.as_micros())?).await
+    }
+
+    async fn set_back(&self, by: Duration) -> Result<(), Failure> {
+        self.make_older(-i64::try_from(by.as_micros())?).await
     }
 
     async fn begin(&self) -> Result<Self::Tx, Failure> {

@@ -23,6 +23,11 @@ pub trait StoreHarness: Sized + Send + Sync + 'static {
     /// Lets time pass for the store, without sleeping: by moving its clock, or by moving every stored time back.
     fn pass(&self, time: Duration) -> impl Future<Output = Result<(), Failure>> + Send;
 
+    /// Sets the store's clock back: every time that is stored lies so much further ahead.
+    fn set_back(&self, _by: Duration) -> impl Future<Output = Result<(), Failure>> + Send {
+        std::future::ready(Err("this harness cannot set its clock back".into()))
+    }
+
     /// Begins a transaction that will write.
     fn begin(&self) -> impl Future<Output = Result<Self::Tx, Failure>> + Send;
 

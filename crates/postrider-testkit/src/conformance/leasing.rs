@@ -76,6 +76,57 @@ pub async fn an_expired_lease_that_nobody_took_can_be_renewed<H: StoreHarness>()
     Ok(())
 }
 
+/// A lease that ends later than it can last was taken before the clock was set back: it is taken over one lease later.
+pub async fn a_lease_that_ends_too_late_is_taken_one_lease_later<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    scene.harness.set_back(LEASE * 24).await?;
+    let request = postrider_core::store::LeaseRequest {
+        owner: "other".to_owned(),
+        ttl: LEASE,
+        nonces: postrider_core::rng::Rng::seeded(1),
+        most: usize::MAX,
+    };
+    let asked = scene.store.lease(&request).await?;
+    assert!(asked.leases().is_empty(), "the owner may be there, and renew");
+    assert!(asked.next_expiry.is_some_and(|next| next <= LEASE), "{:?}", asked.next_expiry);
+    scene.pass(LEASE + Duration::from_secs(1)).await?;
+    assert_eq!(lanes_of(&Owner::lease(&scene.store, "other").await?), lanes_of(&scene.owner));
+    Ok(())
+}
+
+/// An owner that renews after the clock was set back keeps its lanes for one lease from then on.
+pub async fn an_owner_that_renews_after_the_clock_was_set_back_keeps_its_lanes<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    scene.harness.set_back(LEASE * 24).await?;
+    assert!(Owner::lease(&scene.store, "other").await?.leases().is_empty());
+    scene.pass(LEASE / 2).await?;
+    assert_eq!(renewed(&scene).await?, lanes_of(&scene.owner));
+    scene.pass(LEASE * 3 / 4).await?;
+    assert!(Owner::lease(&scene.store, "other").await?.leases().is_empty());
+    scene.pass(LEASE / 2).await?;
+    assert_eq!(lanes_of(&Owner::lease(&scene.store, "other").await?), lanes_of(&scene.owner));
+    Ok(())
+}
+
+/// An instance that is gone counts for no longer than it said, also if the clock was set back: its share of the lanes would be nobody's.
+pub async fn an_instance_that_is_gone_is_forgotten_though_the_clock_was_set_back<H: StoreHarness>() -> Checked
+{
+    let mut scene = Scene::<H>::fresh().await?;
+    scene.store.join("gone", LEASE).await?;
+    if scene.store.join("here", LEASE).await? == 1 {
+        return Ok(()); // one instance delivers at a time, and nobody counts
+    }
+    scene.harness.set_back(LEASE * 24).await?;
+    assert_eq!(scene.store.join("here", LEASE).await?, 2);
+    scene.pass(LEASE + Duration::from_secs(1)).await?;
+    assert_eq!(scene.store.join("here", LEASE).await?, 1);
+    Ok(())
+}
+
+async fn renewed<H: StoreHarness>(scene: &Scene<H>) -> Result<Vec<Lane>, super::Failure> {
+    Ok(scene.store.renew(scene.owner.leases(), LEASE).await?)
+}
+
 /// A released lane is free at once, is taken with a higher epoch, and cannot be renewed by who released it.
 pub async fn a_released_lane_is_free_at_once<H: StoreHarness>() -> Checked {
     let scene = Scene::<H>::fresh().await?;

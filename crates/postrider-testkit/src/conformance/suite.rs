@@ -144,6 +144,9 @@ macro_rules! delivery_conformance {
                 a_lease_that_ran_out_is_taken_with_a_new_token
                 a_renewal_holds_a_lane_from_then_on
                 an_expired_lease_that_nobody_took_can_be_renewed
+                a_lease_that_ends_too_late_is_taken_one_lease_later
+                an_owner_that_renews_after_the_clock_was_set_back_keeps_its_lanes
+                an_instance_that_is_gone_is_forgotten_though_the_clock_was_set_back
                 a_released_lane_is_free_at_once
                 a_release_with_an_old_token_does_nothing
                 one_lane_of_several_is_released_alone

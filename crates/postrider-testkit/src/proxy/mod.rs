@@ -77,6 +77,8 @@ struct Weather {
     delay: [Duration; 2],
     /// How often everything was cut: a connection of an earlier count is over.
     cuts: u64,
+    /// How often everything fell silent: a connection of an earlier count passes nothing on.
+    silences: u64,
 }
 
 /// What has happened so far, for each direction.
@@ -117,6 +119,11 @@ impl Proxy {
     /// Ends every open connection. What is held back is lost. New ones are let in, unless they are [refused](Self::refuse).
     pub fn cut(&self) {
         self.weather.send_modify(|weather| weather.cuts += 1);
+    }
+
+    /// From now on every open connection passes nothing on, both ways, and stays open until it is cut: nobody is told. New ones are good.
+    pub fn silence(&self) {
+        self.weather.send_modify(|weather| weather.silences += 1);
     }
 
     /// From now on a new connection ends as soon as it is opened. Open ones stay.
@@ -189,7 +196,7 @@ async fn accept(
         let (server, weather, counts) = (Arc::clone(&server), weather.clone(), Arc::clone(&counts));
         connections.spawn(async move {
             match TcpStream::connect(&*server).await {
-                Ok(server) => pump::run(client, server, now.cuts, weather, &counts).await,
+                Ok(server) => pump::run(client, server, now, weather, &counts).await,
                 Err(error) => debug!(%error, %server, "the proxy cannot reach the server"),
             }
         });

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    pin::pin,
     sync::atomic::{AtomicU64, Ordering::SeqCst},
 };
 
@@ -16,11 +17,11 @@ use tokio::{
 
 use super::{BUFFER_BYTES, Counts, Direction, Weather};
 
-/// Passes bytes on until both sides have ended, one of them fails, or everything is cut.
+/// Passes bytes on until both sides have ended, one of them fails, or everything is cut; `opened` is how things were when it was opened.
 pub(super) async fn run(
     client: TcpStream,
     server: TcpStream,
-    cuts: u64,
+    opened: Weather,
     weather: watch::Receiver<Weather>,
     counts: &Counts,
 ) {
@@ -29,17 +30,21 @@ pub(super) async fn run(
     let _open = Raised::by(&counts.open, 1);
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let both = async {
+    let mut both = pin!(async {
         tokio::try_join!(
             pump(from_client, to_server, Direction::ToServer, weather.clone(), counts),
             pump(from_server, to_client, Direction::ToClient, weather.clone(), counts),
         )
-    };
-    let mut seen = weather.clone();
+    });
+    let (mut cut, mut silenced) = (weather.clone(), weather.clone());
     tokio::select! {
         biased;
-        _ = seen.wait_for(|weather| weather.cuts != cuts) => {}
-        _ = both => {}
+        _ = cut.wait_for(|weather| weather.cuts != opened.cuts) => {}
+        _ = silenced.wait_for(|weather| weather.silences != opened.silences) => {
+            // Both ends stay open, and nobody reads them.
+            _ = cut.wait_for(|weather| weather.cuts != opened.cuts).await;
+        }
+        _ = &mut both => {}
     }
 }
 

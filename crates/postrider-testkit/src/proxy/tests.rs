@@ -163,3 +163,19 @@ async fn it_ends_with_its_connections_when_it_is_dropped() {
     drop(proxy);
     assert!(matches!(timeout(PATIENCE, client.read(&mut [0; 8])).await, Ok(Ok(0) | Err(_))));
 }
+
+#[tokio::test]
+async fn a_silent_connection_stays_open_and_new_ones_are_good() {
+    let (server, mut came) = echo().await;
+    let proxy = Proxy::start(server).await.unwrap();
+    let mut client = TcpStream::connect(proxy.address()).await.unwrap();
+    says(&mut client, b"hello").await.unwrap();
+    assert_eq!(came.recv().await, Some(5));
+    proxy.silence();
+    let mut next = TcpStream::connect(proxy.address()).await.unwrap();
+    client.write_all(b"unheard").await.unwrap();
+    assert_eq!(says(&mut next, b"again").await.unwrap(), b"again");
+    assert_eq!((came.recv().await, proxy.connections()), (Some(5), 2));
+    proxy.cut();
+    assert!(matches!(client.read(&mut [0; 8]).await, Ok(0) | Err(_)));
+}

@@ -103,6 +103,22 @@ fn writes_nothing<R>() -> Result<R, Failure> {
     Err("nothing is written through a profile".into())
 }
 
+impl<T: Table> Harness<T> {
+    async fn make_older(&self, micros: i64) -> Result<(), Failure> {
+        let by = match T::KIND {
+            Kind::Postgres => format!("interval '{micros} microseconds'"),
+            Kind::Mysql => format!("INTERVAL {micros} MICROSECOND"),
+        };
+        let older: Vec<String> =
+            T::TIMES.iter().map(|column| format!("{column} = {column} - {by}")).collect();
+        let mut sql = format!("UPDATE postrider_profile_lane SET leased_until = leased_until - {by};");
+        if !older.is_empty() {
+            write!(sql, "UPDATE {} SET {};", T::NAME, older.join(", "))?;
+        }
+        self.database()?.run(&sql).await
+    }
+}
+
 impl<T: Table> StoreHarness for Harness<T> {
     /// Statements that are to be run as one.
     type Tx = String;
@@ -119,20 +135,14 @@ impl<T: Table> StoreHarness for Harness<T> {
     }
 
     async fn pass(&self, time: Duration) -> Result<(), Failure> {
-        let micros = time.as_micros();
-        let by = match T::KIND {
-            Kind::Postgres => format!("interval '{micros} microseconds'"),
-            Kind::Mysql => format!("INTERVAL {micros} MICROSECOND"),
-        };
-        let older: Vec<String> =
-            T::TIMES.iter().map(|column| format!("{column} = {column} - {by}")).collect();
-        let mut sql = format!("UPDATE postrider_profile_lane SET leased_until = leased_until - {by};");
-        if !older.is_empty() {
-            write!(sql, "UPDATE {} SET {};", T::NAME, older.join(", "))?;
-        }
-        self.database()?.run(&sql).await?;
+        self.make_older(i64::try_from(time.as_micros())?).await?;
         self.store.grow_older(time).await;
         Ok(())
+    }
+
+    /// Of what the store keeps in memory nothing is told: the engine's next claim is.
+    async fn set_back(&self, by: Duration) -> Result<(), Failure> {
+        self.make_older(-i64::try_from(by.as_micros())?).await
     }
 
     async fn begin(&self) -> Result<Self::Tx, Failure> {

@@ -1,6 +1,7 @@
 //! Servers that are not as they should be: away, too old, without TLS or with it.
 //!
 //! * `away`: a server that goes away in every phase of an engine's life
+//! * `silent`: connections that are dead without a word, and locks of others
 //! * `tls`: what is asked of a connection, and what it becomes
 //! * `version`: a server that is too old, found by a pool of the program's own
 //! * `database`: a database for one test
@@ -21,6 +22,7 @@ mod log;
 #[path = "../processes/server.rs"]
 #[allow(dead_code, reason = "other tests restart it")]
 mod server;
+mod silent;
 #[path = "../processes/time.rs"]
 mod time;
 mod tls;
