@@ -37,14 +37,15 @@ pub(super) async fn run(
         )
     });
     let (mut cut, mut silenced) = (weather.clone(), weather.clone());
-    tokio::select! {
+    let is_silent = tokio::select! {
         biased;
-        _ = cut.wait_for(|weather| weather.cuts != opened.cuts) => {}
-        _ = silenced.wait_for(|weather| weather.silences != opened.silences) => {
-            // Both ends stay open, and nobody reads them.
-            _ = cut.wait_for(|weather| weather.cuts != opened.cuts).await;
-        }
-        _ = &mut both => {}
+        _ = cut.wait_for(|weather| weather.cuts != opened.cuts) => false,
+        _ = silenced.wait_for(|weather| weather.silences != opened.silences) => true,
+        _ = &mut both => false,
+    };
+    if is_silent {
+        // Both ends stay open, and nobody reads them.
+        _ = weather.clone().wait_for(|weather| weather.cuts != opened.cuts).await;
     }
 }
 
