@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use postrider_core::{
     Store,
-    store::{Change, ClaimedEvent},
+    rng::Rng,
+    store::{Change, ClaimedEvent, LeaseRequest},
 };
 use postrider_sqlx::profile::{Profile, ProfileStore};
 use postrider_testkit::{
@@ -12,7 +13,7 @@ use postrider_testkit::{
         Checked, Failure, Owner,
         scene::{RETENTION, claimed_ids, dead, retry, settlement},
     },
-    proxy::Proxy,
+    proxy::{Direction, Proxy},
 };
 
 use super::{
@@ -200,5 +201,50 @@ async fn a_claim_whose_commit_was_not_answered_costs_no_order() -> Checked {
         database.lines("SELECT id FROM outbox_events WHERE status = 'PROCESSING' ORDER BY id").await?;
     assert_eq!(marked, first, "what nobody heard of is claimed once");
     drop(store);
+    database.drop().await
+}
+
+/// A process that is stopped, or whose network is, in the middle of a claim has the lane's row locked. The server ends that; nobody else would, until TCP
+/// gives up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_falls_silent_in_the_middle_of_a_claim_does_not_keep_its_successor_from_the_lane()
+-> Checked {
+    let lease = Duration::from_secs(6);
+    let sql = flowcatalyst::DDL.to_owned() + &flowcatalyst::items("outbox_events");
+    let database = Database::new(Kind::Postgres, &sql).await?;
+    let (_, at) = database.url.split_once('@').ok_or("a URL names a host")?;
+    let (server, _) = at.split_once('/').ok_or("a URL names a database")?;
+    let proxy = Proxy::start(server).await?;
+    let url = database.url.replace(server, &proxy.address().to_string());
+    let [silent, successor] =
+        [&url, &database.url].map(|url| ProfileStore::connect(url, Profile::flowcatalyst_events()));
+    let (silent, successor): (Arc<dyn Store>, Arc<dyn Store>) =
+        (Arc::new(silent.await?), Arc::new(successor.await?));
+    successor.migrate().await?;
+    let request = |name: &str| LeaseRequest {
+        owner: name.to_owned(),
+        ttl: lease,
+        nonces: Rng::from_entropy(),
+        most: 1,
+    };
+    let mut owner = Owner::holding(silent.lease(&request("silent")).await?.leases());
+    assert_eq!(owner.leases().len(), 1);
+    // Its answers take their time, so that it is seen between two statements.
+    proxy.delay(Direction::ToClient, Duration::from_millis(200));
+    let claim = tokio::spawn(async move { owner.claim(&silent, 3, BYTES, &[]).await.is_ok() });
+    let fenced = "SELECT count(*)::text FROM pg_stat_activity
+                  WHERE state = 'idle in transaction' AND query LIKE '%postrider_profile_lane%FOR SHARE%'";
+    while database.lines(fenced).await? == ["0"] {
+        tokio::task::yield_now().await;
+    }
+    proxy.silence();
+    let took_over = async {
+        while successor.lease(&request("successor")).await?.taken.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        Checked::Ok(())
+    };
+    tokio::time::timeout(3 * lease, took_over).await.map_err(|_| "nobody could take the lane over")??;
+    assert!(!claim.await?, "a claim of which nobody heard succeeded");
     database.drop().await
 }
