@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use postrider_core::sink::error_chain;
 use tracing::debug;
 
 use crate::engine::Shared;
@@ -12,7 +13,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         match shared.store.announced().await {
             Ok(()) => shared.wake.notify_one(),
             Err(error) => {
-                debug!(%error, "cannot hear of other processes: polling goes on");
+                debug!(error = error_chain(&error), "cannot hear of other processes: polling goes on");
                 tokio::time::sleep(shared.settings.poll_max).await;
             }
         }

@@ -7,6 +7,7 @@ use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use postrider_core::{
     Result,
+    sink::error_chain,
     store::{Claimed, Lane, Lease, Seq},
 };
 use tokio::time::Instant;
@@ -16,7 +17,7 @@ use crate::{
     buffer::{Buffer, Plan},
     engine::Shared,
     lock,
-    patience::answer,
+    time_limit::answer,
 };
 
 /// While something was passed over, looks from the very bottom are so many times rarer.
@@ -56,9 +57,13 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     while !shared.stop_claiming.is_cancelled() {
         let mut pace = shared.claim_turn.lock().await;
         let (pause, not_before) = match once(&shared, &mut pace).await {
-            Ok(brought) => (brought.pause, brought.not_before),
+            Ok(brought) => {
+                shared.vitals.claimed();
+                (brought.pause, brought.not_before)
+            }
             Err(error) => {
-                error!(%error, source = source(&error), "claim failed: will try again");
+                error!(error = error_chain(&error), "claim failed: will try again");
+                shared.vitals.claim_failed(&error);
                 pace.pause = (pace.pause * 2).max(shared.settings.poll_min * 5).min(shared.settings.poll_max);
                 (pace.pause, None)
             }
@@ -93,11 +98,6 @@ async fn rest(shared: &Shared, pause_ends: Instant) -> ControlFlow<()> {
             () = tokio::time::sleep_until(pause_ends.min(due_at)) => return ControlFlow::Continue(()),
         }
     }
-}
-
-/// The cause of an error, for a log line.
-pub(crate) fn source(error: &postrider_core::Error) -> String {
-    std::error::Error::source(error).map(ToString::to_string).unwrap_or_default()
 }
 
 /// One claim, if there is a lane to claim from and room to claim into.
@@ -204,7 +204,7 @@ async fn mark_ahead(shared: &Shared, marks: Vec<(Lease, Seq)>) -> Vec<Lane> {
         }
         // Then it is marked when the claim has returned.
         Err(error) => {
-            debug!(%error, "could not mark ahead what will be under way");
+            debug!(error = error_chain(&error), "could not mark ahead what will be under way");
             Vec::new()
         }
     }

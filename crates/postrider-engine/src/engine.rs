@@ -24,10 +24,12 @@ use crate::{
     catch::catch,
     claim, deliver, lease, lock,
     outage::Outages,
-    patience::farewell,
     pauses, purge,
     routes::{RouteTable, Routes},
     settle,
+    shield::Shielded,
+    time_limit::farewell,
+    vitals::{EngineHealth, Vitals},
 };
 
 /// How long a task rests after a panic, so that one that always panics does not spin.
@@ -81,6 +83,8 @@ pub(crate) struct Shared {
     pub(crate) hot_drops: std::sync::Mutex<Option<(Instant, u64)>>,
     /// The lanes that writers of this process put events without a key into.
     pub(crate) hints: LaneHints,
+    /// When its verbs last succeeded.
+    pub(crate) vitals: Vitals,
     pub(crate) stop_claiming: CancellationToken,
 }
 
@@ -132,7 +136,7 @@ impl Engine {
             routes,
             interceptors: parts.interceptors,
             retry: parts.retry,
-            metrics: parts.metrics,
+            metrics: Arc::new(Shielded::new(parts.metrics)),
             settings: parts.settings,
             rng: std::sync::Mutex::new(rng),
             work: Notify::new(),
@@ -144,6 +148,7 @@ impl Engine {
             claim_turn: tokio::sync::Mutex::new(claim::Pace::new(Instant::now())),
             hot_drops: std::sync::Mutex::new(None),
             hints: LaneHints::default(),
+            vitals: Vitals::new(),
             stop_claiming: CancellationToken::new(),
         });
         match pauses::read(&shared).await {
@@ -191,6 +196,12 @@ impl Engine {
     /// Looks now at what is paused, which happens once a second anyway. When it has returned, nothing that is paused is begun.
     pub async fn look_at_pauses(&self) -> Result<()> {
         pauses::look(&self.shared).await
+    }
+
+    /// How it is, as its own verbs tell: nobody is asked.
+    pub fn health(&self) -> EngineHealth {
+        let waiting = lock(&self.shared.buffer).outcomes_since();
+        self.shared.vitals.health(self.shared.settings.lease, waiting)
     }
 
     /// There may be something to deliver: a hint that follows a commit. Others hear of it if they may have to deliver it.
@@ -281,7 +292,10 @@ impl Engine {
 
         let released = settled && interrupted == 0 && self.release().await;
         if let Err(error) = farewell(shared.store.leave(&shared.settings.instance)).await {
-            debug!(%error, "could not say that this instance is gone: it will be noticed");
+            debug!(
+                error = error_chain(&error),
+                "could not say that this instance is gone: it will be noticed"
+            );
         }
         self.stop.cancel();
         while tasks.others.join_next().await.is_some() {}
@@ -329,7 +343,10 @@ impl Engine {
                 true
             }
             Err(error) => {
-                warn!(%error, "could not give the lanes back: their leases will run out");
+                warn!(
+                    error = error_chain(&error),
+                    "could not give the lanes back: their leases will run out"
+                );
                 false
             }
         }
@@ -391,7 +408,7 @@ impl Drop for Engine {
     }
 }
 
-/// Runs a loop that ends only with the engine. Should it panic (a `Metrics` of the user's may), everything in memory is
+/// Runs a loop that ends only with the engine. Should it panic (a store may; metrics are kept from it), everything in memory is
 /// forgotten, since nobody knows what was left half done, and the loop begins anew: what was under way comes again.
 async fn watched<F: Future<Output = ()>>(
     shared: Arc<Shared>,

@@ -4,34 +4,56 @@
 //! database's clock and is renewed each third of it; locally it counts from the moment before the renewal was sent, less
 //! a tenth, so that this side believes it to end before the database does, as long as the database's clock does not jump. **When it fails:** a renewal that does
 //! not come through is tried again; past the deadline nothing of the lane is sent, and what was under way can settle
-//! only if nobody took the lane meanwhile.
+//! only if nobody took the lane meanwhile. A lane whose row another session has locked is tried again until its lease is about to end, and then
+//! given up alone.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
-use postrider_core::{rng::Rng, store::LeaseRequest};
+use postrider_core::{
+    rng::Rng,
+    sink::error_chain,
+    store::{Lease, LeaseRequest},
+};
 use tokio::time::Instant;
-use tracing::{debug, warn};
+use tracing::{debug, error, warn};
 
-use crate::{engine::Shared, lock, patience::answer};
+use crate::{catch::catch, engine::Shared, lock, time_limit::answer};
 
-/// Longest wait before a lane that ran out elsewhere is tried for again.
+/// Longest wait before what failed, was locked, or ran out elsewhere is tried for again.
 const RETRY_MAX: Duration = Duration::from_secs(1);
+
+/// How often it is told that lanes are locked.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
     rng: Rng,
+    told_of_locks: Option<Instant>,
+}
+
+/// What asking for lanes came to.
+struct Balanced {
+    /// When the next lane of somebody else's could be had.
+    next_expiry: Option<Duration>,
+    /// Lanes could be had, and are locked.
+    locked: bool,
+}
+
+impl Balanced {
+    const CONTENT: Self = Self { next_expiry: None, locked: false };
 }
 
 impl Keeper {
     pub(crate) fn new(shared: Arc<Shared>, rng: Rng) -> Self {
-        Self { shared, rng }
+        Self { shared, rng, told_of_locks: None }
     }
 
     /// Renews what is held, takes what is free, and says when to come again.
     pub(crate) async fn round(&mut self) -> Duration {
         let renew_every = self.shared.settings.lease / 3;
+        let soon = (renew_every / 4).min(RETRY_MAX);
         let renewed = self.renew().await;
-        let taken = if renewed { self.balance().await } else { None };
+        let balanced = if renewed.is_some() { self.balance().await } else { None };
         let (owned, expired, hints) = {
             let buffer = lock(&self.shared.buffer);
             let hints = buffer.hints(&self.shared.settings);
@@ -39,14 +61,17 @@ impl Keeper {
         };
         self.shared.hints.offer(hints);
         self.shared.metrics.lanes_owned(owned as u64);
-        match (renewed && !expired, taken) {
-            // Something failed, or took longer than the lease: soon again.
-            (false, _) | (true, None) => (renew_every / 4).min(RETRY_MAX),
-            (true, Some(next_expiry)) => next_expiry.map_or(renew_every, |expiry| expiry.min(renew_every)),
+        match (renewed, balanced) {
+            // Something failed, is locked, or took longer than the lease: soon again.
+            (Some(true), Some(balanced)) if !expired && !balanced.locked => {
+                balanced.next_expiry.map_or(renew_every, |expiry| expiry.min(renew_every))
+            }
+            _ => soon,
         }
         .max(Duration::from_millis(1))
     }
 
+    /// Runs until it is dropped. A panic ends a round and not the leases: they are renewed by the next one.
     pub(crate) async fn run(mut self, mut pause: Duration) {
         loop {
             tokio::select! {
@@ -54,63 +79,106 @@ impl Keeper {
                 () = self.shared.lanes.notified() => {}
                 () = tokio::time::sleep(pause) => {}
             }
-            pause = self.round().await;
+            pause = match catch(pin!(self.round())).await {
+                Ok(pause) => pause,
+                Err(panic) => {
+                    error!(%panic, "keeping the leases panicked: going on");
+                    (self.shared.settings.lease / 12).min(RETRY_MAX)
+                }
+            };
         }
     }
 
-    /// False if the database did not answer.
-    async fn renew(&self) -> bool {
+    /// Whether all leases were renewed; none if the database did not answer.
+    async fn renew(&mut self) -> Option<bool> {
         let leases = lock(&self.shared.buffer).leases();
         if leases.is_empty() {
-            return true;
+            return Some(true);
         }
         let deadline = self.deadline();
         let renewing = self.shared.store.renew(&leases, self.shared.settings.lease);
         match answer(&self.shared, renewing).await {
-            Ok(held) => {
+            Ok(renewed) => {
+                let now = Instant::now();
                 let mut buffer = lock(&self.shared.buffer);
-                let was_expired = buffer.is_expired(Instant::now());
+                let was_expired = buffer.is_expired(now);
+                let (mut locked, mut given_up): (usize, Vec<Lease>) = (0, Vec::new());
                 for lease in leases {
-                    if held.contains(&lease.lane) {
+                    if renewed.held.contains(&lease.lane) {
                         buffer.extend(lease, deadline);
+                    } else if renewed.locked.contains(&lease.lane) {
+                        locked += 1;
+                        // The others are not to stop when its deadline passes.
+                        if buffer.deadline(lease).is_some_and(|deadline| deadline <= now + 2 * RETRY_MAX) {
+                            buffer.lose(lease);
+                            given_up.push(lease);
+                        }
                     } else {
                         warn!(lane = lease.lane, "lane lost: another instance took it");
                         buffer.lose(lease);
                     }
                 }
                 drop(buffer);
+                if locked > 0 {
+                    self.tell_of_locks(locked, "lanes cannot be renewed");
+                }
+                for lease in given_up {
+                    warn!(
+                        lane = lease.lane,
+                        "lane given up: another session has locked its row for as long as its lease"
+                    );
+                }
                 if was_expired {
                     self.shared.work.notify_one();
                     self.shared.wake.notify_one();
                 }
-                true
+                self.shared.vitals.renewed();
+                Some(locked == 0)
             }
             Err(error) => {
-                warn!(%error, "could not renew the lease");
-                false
+                warn!(error = error_chain(&error), "lease renewal failed: will try again");
+                self.shared.vitals.renewal_failed(&error);
+                None
             }
         }
     }
 
-    /// Takes lanes up to a fair share and gives up what is over it. Says when the next lane of somebody else's could be
-    /// had; the outer none if the database did not answer.
-    async fn balance(&mut self) -> Option<Option<Duration>> {
+    /// Tells now and then that another session stands in the way.
+    fn tell_of_locks(&mut self, lanes: usize, what: &str) {
+        let now = Instant::now();
+        if self.told_of_locks.is_none_or(|told| now - told >= TELL_EVERY) {
+            self.told_of_locks = Some(now);
+            warn!(lanes, "{what}: another session has locked their rows; they are tried again");
+        }
+    }
+
+    /// Takes lanes up to a fair share and gives up what is over it. None if the database did not answer.
+    async fn balance(&mut self) -> Option<Balanced> {
         let Shared { store, settings, .. } = &*self.shared;
         if self.shared.stop_claiming.is_cancelled() {
-            return Some(None);
+            return Some(Balanced::CONTENT);
         }
         let members = match answer(&self.shared, store.join(&settings.instance, settings.lease)).await {
             Ok(members) => members.max(1) as usize,
             Err(error) => {
-                warn!(%error, "could not say that this instance is there");
+                warn!(error = error_chain(&error), "membership heartbeat failed: will try again");
+                self.shared.vitals.renewal_failed(&error);
                 return None;
             }
         };
         let share = (store.features().lanes as usize).div_ceil(members);
-        lock(&self.shared.buffer).drain_beyond(share);
+        let owned = {
+            let mut buffer = lock(&self.shared.buffer);
+            buffer.drain_beyond(share);
+            buffer.lanes_owned()
+        };
+        if owned == 0 {
+            // One that stands by has nothing to renew.
+            self.shared.vitals.renewed();
+        }
         self.give_back_drained().await;
         let owned = lock(&self.shared.buffer).lanes_owned();
-        if owned >= share { Some(None) } else { self.take(share - owned).await }
+        if owned >= share { Some(Balanced::CONTENT) } else { self.take(share - owned).await }
     }
 
     /// Gives back the lanes that are over the share, once nothing of them is under way.
@@ -125,11 +193,11 @@ impl Keeper {
                 let mut buffer = lock(&self.shared.buffer);
                 drained.iter().for_each(|(lease, _)| buffer.lose(*lease));
             }
-            Err(error) => warn!(%error, "could not give back lanes: will try again"),
+            Err(error) => warn!(error = error_chain(&error), "lanes could not be given back: will try again"),
         }
     }
 
-    async fn take(&mut self, most: usize) -> Option<Option<Duration>> {
+    async fn take(&mut self, most: usize) -> Option<Balanced> {
         let deadline = self.deadline();
         let request = LeaseRequest {
             owner: self.shared.settings.instance.clone(),
@@ -146,10 +214,13 @@ impl Keeper {
                     drop(buffer);
                     self.shared.wake.notify_one();
                 }
-                Some(leased.next_expiry)
+                if leased.locked > 0 {
+                    self.tell_of_locks(leased.locked, "lanes cannot be taken");
+                }
+                Some(Balanced { next_expiry: leased.next_expiry, locked: leased.locked > 0 })
             }
             Err(error) => {
-                warn!(%error, "could not ask for lanes");
+                warn!(error = error_chain(&error), "lanes could not be asked for: will try again");
                 None
             }
         }

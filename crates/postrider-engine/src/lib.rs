@@ -10,7 +10,7 @@
 //! 4. `settle`: the outcomes back into the table, in batches, under the fence
 //!
 //! Around it: `lease` keeps the right to deliver, `buffer` is everything that is in memory, `receiver` and its `breaker` keep away
-//! from one that is down, `outage` tells the metrics, `pauses` are what an operator has told to wait, `purge` ends the retention of what was delivered, `drain` waits until all is. [`Outbox`] is all of it in one piece;
+//! from one that is down, `outage` tells the metrics, `pauses` are what an operator has told to wait, `purge` ends the retention of what was delivered, `drain` waits until all is, `vitals` tell how the engine is. [`Outbox`] is all of it in one piece;
 //! [`Engine`] and [`Writer`] are its halves for those who wire by hand. [`memory`] is a store without a database.
 
 mod announce;
@@ -32,7 +32,6 @@ mod lineup;
 pub mod memory;
 mod outage;
 mod outbox;
-mod patience;
 mod pauses;
 mod purge;
 mod receiver;
@@ -41,9 +40,12 @@ mod said;
 mod send;
 mod settings;
 mod settle;
+mod shield;
 mod suspect;
+mod time_limit;
 pub mod trace;
 pub mod tx;
+mod vitals;
 pub mod write;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -55,6 +57,7 @@ pub use outbox::Outbox;
 pub use routes::{Route, RouteSettings, Routes};
 pub use settings::{DeadHeads, KeyOrder, Settings};
 pub use tx::Tx;
+pub use vitals::EngineHealth;
 pub use write::{Receipt, Receipts, Writer};
 
 /// How often a mutex is tried for before the thread goes to sleep, and how long it waits in between: some ten microseconds together.

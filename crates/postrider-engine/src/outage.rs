@@ -1,13 +1,8 @@
 //! What the metrics are told of receivers that are down: the truth, in its order, and each change of it once.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Mutex,
-};
+use std::sync::Mutex;
 
-use tracing::error;
-
-use crate::{catch::message, engine::Shared, lock, routes::ReceiverId};
+use crate::{engine::Shared, lock, routes::ReceiverId};
 
 /// Which receivers the metrics were told to be down. The first is for events without a route; a receiver's is one more than its number.
 #[derive(Debug)]
@@ -29,11 +24,7 @@ impl Outages {
         if std::mem::replace(before, open) == open {
             return;
         }
-        // A worker tells of it also while it ends by a panic, and a second panic then would end the process.
-        let names = shared.routes.names(receiver);
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| shared.metrics.breaker(names, open))) {
-            error!(panic = message(&*panic), open, "the metrics panicked when they were told of a breaker");
-        }
+        shared.metrics.breaker(shared.routes.names(receiver), open);
     }
 
     /// The same for all receivers: what is in memory was forgotten, and with it who is down.

@@ -8,7 +8,10 @@ use postrider_core::{
     tx::OnDuplicate,
 };
 
-use crate::{Drained, Engine, OutboxBuilder, Receipt, Receipts, ShutdownReport, Tx, Writer, tx::may_be_hot};
+use crate::{
+    Drained, Engine, EngineHealth, OutboxBuilder, Receipt, Receipts, ShutdownReport, Tx, Writer,
+    tx::may_be_hot,
+};
 
 /// A transactional outbox. Cheap to clone; all clones are the same outbox. When the last one is dropped the engine stops
 /// at once; [`shutdown`](Outbox::shutdown) lets it finish what is under way.
@@ -141,6 +144,24 @@ impl Outbox {
             Some(engine) => engine.poll_once().await,
             None => Ok(0),
         }
+    }
+
+    /// How its engine is, as the engine's own verbs tell: for a readiness probe. An outbox that only writes is always well.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use postrider_core::Delivery;
+    /// use postrider_engine::{Outbox, memory::MemoryStore};
+    ///
+    /// let outbox =
+    ///     Outbox::builder().store(MemoryStore::new(1)).on("OrderPlaced", async |_: Delivery| ()).start().await?;
+    /// let health = outbox.health();
+    /// assert!(health.is_ready(), "{:?}", health.reasons);
+    /// # outbox.shutdown().await;
+    /// # Ok(()) }
+    /// ```
+    pub fn health(&self) -> EngineHealth {
+        self.engine.as_ref().map_or_else(EngineHealth::default, |engine| engine.health())
     }
 
     /// Waits until everything that is due has been delivered, or has failed and waits; see [`Engine::drain`]. Programs that end

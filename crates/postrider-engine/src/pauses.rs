@@ -10,7 +10,7 @@ use postrider_core::{Error, Result, sink::error_chain};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::{engine::Shared, lock, patience::answer};
+use crate::{engine::Shared, lock, time_limit::answer};
 
 /// How often an engine looks at what is paused.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

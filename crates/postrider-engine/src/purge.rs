@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use postrider_core::sink::error_chain;
 use tracing::warn;
 
-use crate::{engine::Shared, lock, patience::answer};
+use crate::{engine::Shared, lock, time_limit::purged};
 
 /// Batches grow to this many times the configured size while they come back full; no further, because business writers
 /// wait for each of them.
@@ -29,7 +30,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 async fn round(shared: &Shared) {
     let mut batch = shared.settings.purge_batch;
     loop {
-        match answer(shared, shared.store.purge(shared.settings.retention, batch)).await {
+        match purged(shared.store.purge(shared.settings.retention, batch)).await {
             Ok(rows) => {
                 shared.metrics.purged(rows);
                 if rows < batch as u64 {
@@ -40,7 +41,7 @@ async fn round(shared: &Shared) {
                 tokio::task::yield_now().await;
             }
             Err(error) => {
-                warn!(%error, "purge failed: will try again");
+                warn!(error = error_chain(&error), "purge failed: will try again");
                 return;
             }
         }

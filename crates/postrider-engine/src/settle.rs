@@ -7,12 +7,13 @@ use std::{sync::Arc, time::Duration};
 
 use postrider_core::{
     Metrics,
+    sink::error_chain,
     store::{Change, HoldReason},
 };
 use tokio::time::Instant;
 use tracing::{error, warn};
 
-use crate::{buffer::Verdicts, claim::source, engine::Shared, lock, patience::answer, sleep_until};
+use crate::{buffer::Verdicts, engine::Shared, lock, sleep_until, time_limit::answer};
 
 /// Longest pause before a failed settle is repeated.
 const RETRY_MAX: Duration = Duration::from_secs(2);
@@ -25,7 +26,9 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             Some(due) if due <= now => {
                 let (verdicts, dropped) = lock(&shared.buffer).take_outcomes(shared.settings.settle_batch);
                 count_fenced(&shared, dropped);
+                shared.vitals.settling();
                 let room = settle(&shared, verdicts).await;
+                shared.vitals.settled();
                 lock(&shared.buffer).end_settle(room);
                 shared.progress.notify_waiters();
             }
@@ -65,7 +68,12 @@ async fn settle(shared: &Shared, mut verdicts: Verdicts) -> Verdicts {
                 shared.lanes.notify_one();
             }
             Err(error) => {
-                error!(%error, source = source(&error), events = settlements.len(), "settle failed: will be repeated");
+                shared.vitals.settle_failed(&error);
+                error!(
+                    error = error_chain(&error),
+                    events = settlements.len(),
+                    "settle failed: will be repeated"
+                );
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(RETRY_MAX);
             }

@@ -4,19 +4,21 @@
 //! too, the attempt is counted, and after `max_attempts` the event is dead. Its neighbours are not counted. A clean outcome
 //! takes the attempt back, since it is settled with the number that it stands for.
 
-use postrider_core::store::{Change, Settlement};
+use postrider_core::{
+    sink::error_chain,
+    store::{Change, Settlement},
+};
 use tokio::time::Instant;
 use tracing::warn;
 
 use crate::{
     buffer::Item,
-    claim::source,
     deliver::deliver as send,
     engine::Shared,
     hand::InHand,
     judge::{give_up, max_attempts},
     lock,
-    patience::answer,
+    time_limit::answer,
 };
 
 pub(crate) async fn deliver(mut hand: InHand<'_>) {
@@ -57,7 +59,7 @@ async fn count(shared: &Shared, item: &Item) -> bool {
             false
         }
         Err(error) => {
-            warn!(%error, source = source(&error), "could not count an attempt beforehand: the event waits");
+            warn!(error = error_chain(&error), "could not count an attempt beforehand: the event waits");
             false
         }
     }

@@ -5,6 +5,7 @@
 //! * [`postgres`]: the outbox in a PostgreSQL database, and the writers for the transactions of `sqlx`
 //! * [`sqlite`]: the outbox in a SQLite database, and the writers for the transactions of `sqlx` and `rusqlite`
 //! * [`mysql`]: the outbox in a MySQL or MariaDB database, and the writers for the transactions of `sqlx`
+//! * `connections`: what verbs run on, for how long, and again
 //! * `choose`: whose turn it is in a claim
 //! * [`Server`]: which product a database is, and which version of it
 //! * `profile`: delivery from tables that somebody else designed, in PostgreSQL, MySQL and MariaDB
@@ -31,6 +32,8 @@
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod choose;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod connections;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]

@@ -350,7 +350,7 @@ async fn verbs_survive_that_all_connections_are_cut() {
             )
             .await;
         assert!(owner.claim(&store).await.lost.is_empty());
-        assert_eq!(store.renew(owner.leases(), Duration::from_secs(60)).await.unwrap().len(), 64);
+        assert_eq!(store.renew(owner.leases(), Duration::from_secs(60)).await.unwrap().held.len(), 64);
     }
 }
 
@@ -422,4 +422,85 @@ async fn an_open_transaction_keeps_the_near_mark_and_its_end_lets_it_go() {
         owner.claim(&store).await.events.iter().map(|event| event.seq as i64).collect::<Vec<_>>(),
         [late]
     );
+}
+
+#[tokio::test]
+async fn lanes_that_another_session_has_locked_are_left_out_and_not_lost() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    let mut psql = database.raw().await;
+    let lock = "BEGIN; SELECT FROM postrider_lane WHERE lane IN (3, 5) FOR UPDATE; SELECT FROM postrider_member FOR UPDATE";
+    store.join("test", Duration::from_secs(3)).await.unwrap();
+    sqlx::raw_sql(lock).execute(&mut psql).await.unwrap();
+    let request = postrider_core::store::LeaseRequest {
+        owner: "test".to_owned(),
+        ttl: Duration::from_secs(3),
+        nonces: postrider_core::rng::Rng::from_entropy(),
+        most: 64,
+    };
+    let leased = store.lease(&request).await.unwrap();
+    assert_eq!((leased.taken.len(), leased.locked), (62, 2));
+    assert_eq!(
+        store.join("test", Duration::from_secs(3)).await.unwrap(),
+        1,
+        "nobody waits for a member's row"
+    );
+    sqlx::raw_sql("ROLLBACK").execute(&mut psql).await.unwrap();
+    let leases = [leased.leases(), store.lease(&request).await.unwrap().leases()].concat();
+    assert_eq!(leases.len(), 64);
+
+    sqlx::raw_sql("BEGIN; SELECT FROM postrider_lane WHERE lane = 7 FOR UPDATE")
+        .execute(&mut psql)
+        .await
+        .unwrap();
+    let renewed = store.renew(&leases, Duration::from_secs(3)).await.unwrap();
+    assert_eq!((renewed.held.len(), renewed.locked), (63, vec![7]));
+    sqlx::raw_sql("ROLLBACK").execute(&mut psql).await.unwrap();
+    assert_eq!(store.renew(&leases, Duration::from_secs(3)).await.unwrap().held.len(), 64);
+}
+
+/// What a role or a database says about sessions is not what ours begin with; neither is what it says about time.
+#[tokio::test]
+async fn sessions_have_the_limits_of_the_lease_and_the_isolation_that_claims_need() {
+    let database = Database::new().await;
+    database
+        .run(&format!(
+            "ALTER DATABASE {0} SET default_transaction_isolation = 'serializable';
+             ALTER DATABASE {0} SET statement_timeout = '1ms'; ALTER DATABASE {0} SET lock_timeout = 0",
+            database.name
+        ))
+        .await;
+    let store = database.migrated().await;
+    for (lease, statement) in [(15, 4000), (6, 1600)] {
+        store.join("test", Duration::from_secs(lease)).await.unwrap();
+        let wanted = format!("cannot be slow: {statement}");
+        // A claim is a statement of its own, which says by its error what it runs under.
+        database
+            .run(&format!(
+                "CREATE OR REPLACE FUNCTION told() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                     RAISE 'cannot be slow: % %', (SELECT setting FROM pg_settings WHERE name = 'statement_timeout'),
+                         current_setting('transaction_isolation'); END $$;
+                 DROP TRIGGER IF EXISTS told ON postrider_member;
+                 CREATE TRIGGER told BEFORE UPDATE ON postrider_member FOR EACH ROW EXECUTE FUNCTION told()"
+            ))
+            .await;
+        let error = texts(&store.join("test", Duration::from_secs(lease)).await.unwrap_err());
+        assert!(error.contains(&format!("{wanted} read committed")), "{error}");
+        database.run("DROP TRIGGER told ON postrider_member").await;
+    }
+}
+
+#[tokio::test]
+async fn a_verb_that_waits_for_a_lock_gives_up_within_a_third_of_the_lease_and_the_next_one_succeeds() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    store.join("test", Duration::from_secs(3)).await.unwrap();
+    let mut psql = database.raw().await;
+    sqlx::raw_sql("BEGIN; LOCK TABLE postrider_lane").execute(&mut psql).await.unwrap();
+    let began = std::time::Instant::now();
+    let error = store.renew(&[], Duration::from_secs(3)).await.unwrap_err();
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(texts(&error).contains("lock timeout"), "{error:?}");
+    sqlx::raw_sql("ROLLBACK").execute(&mut psql).await.unwrap();
+    store.renew(&[], Duration::from_secs(3)).await.unwrap();
 }

@@ -206,9 +206,9 @@ async fn only_the_token_passes_the_fence() {
     let claimed = store.claim(&old.plan(10)).await.unwrap();
     assert_eq!((claimed.events.len(), claimed.lost, claimed.positions.len()), (0, vec![0], 0));
     assert_eq!(store.stats().await.unwrap().parked, 0);
-    assert!(store.renew(&[old.lease], HOUR).await.unwrap().is_empty());
+    assert!(store.renew(&[old.lease], HOUR).await.unwrap().held.is_empty());
     store.release(&[(old.lease, 0)]).await.unwrap();
-    assert_eq!(store.renew(&[new.lease], HOUR).await.unwrap(), [0]);
+    assert_eq!(store.renew(&[new.lease], HOUR).await.unwrap().held, [0]);
     // Nor does an outcome without any lease.
     assert_eq!(store.settle(&[], &done, HOUR).await.unwrap(), Settled { applied: 0, lost: vec![0] });
     assert_eq!(new.settle(&done).await.applied, 1);
@@ -230,7 +230,7 @@ async fn a_lane_is_taken_once_and_given_back_at_once() {
     assert!(left <= HOUR && left > HOUR - Duration::from_secs(60));
 
     store.release(&[(lease, 0)]).await.unwrap();
-    assert!(store.renew(&[lease], HOUR).await.unwrap().is_empty());
+    assert!(store.renew(&[lease], HOUR).await.unwrap().held.is_empty());
     assert_eq!(store.settle(&[lease], &[], HOUR).await.unwrap().lost, [0]);
     let taken = store.lease(&request).await.unwrap();
     assert_eq!(taken.leases()[0].token.nonce, request.nonces().next().unwrap());

@@ -58,8 +58,8 @@ pub use postrider_core::{
     store, tx::Prefix,
 };
 pub use postrider_engine::{
-    DeadHeads, Drained, Engine, KeyOrder, Outbox, OutboxBuilder, Parts, Receipt, Receipts, Route,
-    RouteSettings, Routes, Settings, ShutdownReport, Tx, Writer, memory, routes, trace,
+    DeadHeads, Drained, Engine, EngineHealth, KeyOrder, Outbox, OutboxBuilder, Parts, Receipt, Receipts,
+    Route, RouteSettings, Routes, Settings, ShutdownReport, Tx, Writer, memory, routes, trace,
 };
 #[cfg(feature = "macros")]
 pub use postrider_macros::{AggregateType, EventType};

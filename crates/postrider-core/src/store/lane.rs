@@ -67,6 +67,8 @@ pub struct Leased {
     pub taken: Vec<Taken>,
     /// How long until the next lane that somebody else holds could be taken.
     pub next_expiry: Option<Duration>,
+    /// How many lanes are free and could not be taken, because another session has locked their rows.
+    pub locked: usize,
 }
 
 impl Leased {
@@ -74,4 +76,13 @@ impl Leased {
     pub fn leases(&self) -> Vec<Lease> {
         self.taken.iter().map(|taken| taken.lease).collect()
     }
+}
+
+/// What became of a renewal. A lane that is in neither list is lost.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Renewed {
+    /// The lanes that are held for longer now.
+    pub held: Vec<Lane>,
+    /// Lanes that are held and could not be renewed, because another session has locked their rows. They are as they were.
+    pub locked: Vec<Lane>,
 }

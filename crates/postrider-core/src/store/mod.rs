@@ -18,7 +18,7 @@ mod settle;
 
 pub use claim::{Admission, Claim, Claimed, ClaimedEvent, Glance, LaneClaim, Position, Trail, Undecodable};
 pub use features::{Defaults, Features, Keeps};
-pub use lane::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Taken, Token};
+pub use lane::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Renewed, Taken, Token};
 pub use list::{Bookmark, ListFrom, ListedEvent, Listing, Shelf, TypeCount};
 pub use operate::{DeadLetter, EventStatus, Hold, HoldReason, Stats};
 pub use pause::{PAUSES_MAX, Pause, Paused, SUBJECT_CHARS_MAX, Subject, too_many_pauses};
@@ -62,11 +62,13 @@ pub trait Store: Send + Sync + 'static {
     /// Says that an instance is gone.
     fn leave<'a>(&'a self, instance: &'a str) -> BoxFuture<'a, Result<()>>;
 
-    /// Takes lanes that are free or whose lease has run out, at most as many as are wanted.
+    /// Takes lanes that are free or whose lease has run out, at most as many as are wanted. Lanes whose rows another session has locked are left
+    /// out, not waited for. A lease that ends later than its own length from now was taken before the clock was set back: it is cut to that.
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>>;
 
-    /// Extends leases by `ttl` from now and says which of the lanes are still held.
-    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Vec<Lane>>>;
+    /// Extends leases by `ttl` from now and says which of the lanes are still held. A row that another session has locked keeps no other from being
+    /// extended.
+    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Renewed>>;
 
     /// Notes for each lane that events up to this one may be under way from now on, and says which of the lanes are no
     /// longer held. A mark never goes down.

@@ -20,6 +20,11 @@ impl Buffer {
         self.note_deadlines();
     }
 
+    /// The local moment after which nothing of this lease is sent.
+    pub(crate) fn deadline(&self, lease: Lease) -> Option<Instant> {
+        self.lanes.get(&lease.lane).filter(|lane| lane.lease == lease).map(|lane| lane.deadline)
+    }
+
     pub(super) fn note_deadlines(&mut self) {
         self.first_deadline = self.lanes.values().map(|lane| lane.deadline).min();
     }

@@ -372,6 +372,11 @@ impl Buffer {
         !self.outcomes.is_empty() || self.settling > 0
     }
 
+    /// Since when outcomes wait that nobody has taken to settle.
+    pub(crate) fn outcomes_since(&self) -> Option<Instant> {
+        self.outcomes_since
+    }
+
     /// Nothing is being sent, nothing is to be settled, and nothing can be sent.
     pub(crate) fn is_drained(&self, now: Instant) -> bool {
         self.sending == 0 && !self.has_outcomes() && !self.has_work(now)

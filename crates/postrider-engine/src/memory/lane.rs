@@ -1,6 +1,6 @@
 //! One lane: its lease, its holds, and the three sets that claims read.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use postrider_core::{
     Timestamp,
@@ -13,9 +13,10 @@ use super::{
     seqs::Seqs,
 };
 
-/// Until when a lane is held. Who holds it is told by the token alone.
+/// Until when a lane is held, and for how long that was asked for. Who holds it is told by the token alone.
 pub(super) struct Owner {
     pub(super) until: Timestamp,
+    pub(super) ttl: Duration,
 }
 
 /// Why a key waits.

@@ -1,8 +1,10 @@
 //! Lanes change hands.
 
+use std::time::Duration;
+
 use postrider_core::{
     Timestamp,
-    store::{Lane, Lease, LeaseRequest, Leased, Seq, Taken, Token},
+    store::{Lane, Lease, LeaseRequest, Leased, Renewed, Seq, Taken, Token},
 };
 
 use super::{lane::Owner, tables::Tables};
@@ -12,6 +14,10 @@ pub(super) fn lease(tables: &mut Tables, request: &LeaseRequest, now: Timestamp)
     let mut nonces = request.nonces();
     let mut next_expiry: Option<Timestamp> = None;
     for (number, lane) in tables.lanes_mut() {
+        if let Some(owner) = &mut lane.owner {
+            // It cannot last longer: the clock was set back.
+            owner.until = owner.until.min(now.plus(owner.ttl));
+        }
         // The same name gets no special treatment: two processes may well bear one.
         match lane.owner.as_ref().filter(|owner| owner.until > now) {
             Some(owner) => next_expiry = Some(next_expiry.map_or(owner.until, |next| next.min(owner.until))),
@@ -24,7 +30,7 @@ pub(super) fn lease(tables: &mut Tables, request: &LeaseRequest, now: Timestamp)
                 let token = Token { epoch: lane.epoch + 1, nonce: nonces.next().unwrap_or_default() };
                 lane.epoch = token.epoch;
                 lane.nonce = Some(token.nonce);
-                lane.owner = Some(Owner { until: now.plus(request.ttl) });
+                lane.owner = Some(Owner { until: now.plus(request.ttl), ttl: request.ttl });
                 leased.taken.push(Taken { lease: Lease { lane: number, token }, suspect_to });
             }
         }
@@ -33,18 +39,18 @@ pub(super) fn lease(tables: &mut Tables, request: &LeaseRequest, now: Timestamp)
     leased
 }
 
-pub(super) fn renew(tables: &mut Tables, leases: &[Lease], until: Timestamp) -> Vec<Lane> {
-    let mut held = Vec::new();
+pub(super) fn renew(tables: &mut Tables, leases: &[Lease], now: Timestamp, ttl: Duration) -> Renewed {
+    let mut renewed = Renewed::default();
     for lease in leases {
         let Some(lane) = tables.lane_mut(lease.lane).filter(|lane| lane.is_held_by(lease.token)) else {
             continue;
         };
         if let Some(owner) = &mut lane.owner {
-            owner.until = until;
-            held.push(lease.lane);
+            *owner = Owner { until: now.plus(ttl), ttl };
+            renewed.held.push(lease.lane);
         }
     }
-    held
+    renewed
 }
 
 pub(super) fn release(tables: &mut Tables, lanes: &[(Lease, Seq)]) {
@@ -69,9 +75,12 @@ pub(super) fn mark_sent(tables: &mut Tables, marks: &[(Lease, Seq)]) -> Vec<Lane
     lost
 }
 
-pub(super) fn join(tables: &mut Tables, instance: &str, now: Timestamp, until: Timestamp) -> u32 {
-    tables.members.retain(|_, until| *until > now);
-    tables.members.insert(instance.to_owned(), until);
+pub(super) fn join(tables: &mut Tables, instance: &str, now: Timestamp, ttl: Duration) -> u32 {
+    tables.members.retain(|_, member| {
+        member.until = member.until.min(now.plus(member.ttl));
+        member.until > now
+    });
+    tables.members.insert(instance.to_owned(), Owner { until: now.plus(ttl), ttl });
     u32::try_from(tables.members.len()).unwrap_or(u32::MAX)
 }
 

@@ -44,7 +44,7 @@ use postrider_core::{
     BoxFuture, EventId, Result, Store, Target, Timestamp,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
         too_many_pauses,
     },
     tx::{Dialect, LaneHints, Prefix},
@@ -155,7 +155,7 @@ impl Store for MemoryStore {
     }
 
     fn join<'a>(&'a self, instance: &'a str, ttl: Duration) -> BoxFuture<'a, Result<u32>> {
-        self.answer(|tables, now| lease::join(tables, instance, now, now.plus(ttl)))
+        self.answer(|tables, now| lease::join(tables, instance, now, ttl))
     }
 
     fn leave<'a>(&'a self, instance: &'a str) -> BoxFuture<'a, Result<()>> {
@@ -166,8 +166,8 @@ impl Store for MemoryStore {
         self.answer(|tables, now| lease::lease(tables, request, now))
     }
 
-    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Vec<Lane>>> {
-        self.answer(|tables, now| lease::renew(tables, leases, now.plus(ttl)))
+    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Renewed>> {
+        self.answer(|tables, now| lease::renew(tables, leases, now, ttl))
     }
 
     fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {

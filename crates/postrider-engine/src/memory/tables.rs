@@ -12,7 +12,7 @@ use postrider_core::{
 
 use super::{
     hash::FixedMap,
-    lane::LaneTable,
+    lane::{LaneTable, Owner},
     row::{Kept, Row, Status},
     rows::Rows,
 };
@@ -33,7 +33,7 @@ pub(super) struct Tables {
     /// The first seq of each open transaction: whatever it wrote, no claim has met.
     open: BTreeMap<u64, Seq>,
     /// Instances, and until when they are believed to be there.
-    pub(super) members: BTreeMap<String, Timestamp>,
+    pub(super) members: BTreeMap<String, Owner>,
     /// What an operator has told to wait.
     pub(super) pauses: BTreeMap<Subject, (Timestamp, String)>,
     /// Most events of one key that a claim lets come back.

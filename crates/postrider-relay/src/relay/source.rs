@@ -2,7 +2,7 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use postrider::{EventId, Outbox, Store};
+use postrider::Outbox;
 use postrider_file::FileSink;
 use tokio::{task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -19,9 +19,8 @@ use super::{
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// How often a source that is delivered from is looked at, and how long an answer may take.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
-const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often it is noted how a source that is delivered from is.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A source that is being delivered from, in a task of its own.
 pub(crate) struct Running {
@@ -89,7 +88,7 @@ async fn run(plan: Arc<Plan>, seen: Seen, stop: CancellationToken) {
     };
     let (outbox, what) = outbox;
     gauges.add(&plan.name, outbox.store(), &plan.types);
-    watch(&plan, outbox.store(), &what, &states, &stop).await;
+    watch(&plan, &outbox, &what, &states, &stop).await;
     gauges.remove(&plan.name);
     let began = Instant::now();
     let report = outbox.shutdown().await;
@@ -107,24 +106,24 @@ pub(crate) async fn start(plan: &Plan) -> postrider::Result<(Outbox, String)> {
     Ok((outbox, found.what))
 }
 
-/// Looks at the database until the relay ends. The engine goes on by itself when it is back; this is for those who ask.
-async fn watch(plan: &Plan, store: &Arc<dyn Store>, what: &str, states: &States, stop: &CancellationToken) {
-    let nobody = EventId::from("postrider-health-check");
+/// Notes how the engine is until the relay ends. The database is not asked: one that answers a ping may refuse every settle. The engine goes on by
+/// itself when it can; this is for those who ask.
+async fn watch(plan: &Plan, outbox: &Outbox, what: &str, states: &States, stop: &CancellationToken) {
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
-        let state = match tokio::time::timeout(LOOK_TIMEOUT, store.status(&nobody)).await {
-            Ok(Ok(_)) => SourceState::Delivering { database: what.to_owned() },
-            Ok(Err(error)) => SourceState::Unreachable { reason: postrider::sink::error_chain(&error) },
-            Err(_) => SourceState::Unreachable { reason: format!("no answer in {LOOK_TIMEOUT:?}") },
+        let reasons = outbox.health().reasons;
+        let state = match reasons.is_empty() {
+            true => SourceState::Delivering { database: what.to_owned() },
+            false => SourceState::Hindered { reason: reasons.join("; ") },
         };
         if states.set(&plan.name, state.clone()) {
             match state {
-                SourceState::Unreachable { reason } => warn!(%reason, "the source cannot be reached"),
-                _ => info!("the source is reached again"),
+                SourceState::Hindered { reason } => warn!(%reason, "the source is not delivered from"),
+                _ => info!("the source is delivered from again"),
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    mem::discriminant,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -13,13 +14,15 @@ use serde::Serialize;
 pub(crate) enum SourceState {
     /// It has not been reached yet.
     Starting,
-    /// It was reached when somebody last looked.
+    /// Its leases are renewed, its claims succeed and its outcomes are settled.
     Delivering {
         /// What answers: product and version.
         database: String,
     },
     /// It cannot be reached, and why.
     Unreachable { reason: String },
+    /// It was reached, and one of these has not succeeded for longer than a lease.
+    Hindered { reason: String },
     /// It is switched off.
     Disabled,
     /// It has been shut down.
@@ -32,7 +35,7 @@ impl SourceState {
         match self {
             Self::Delivering { .. } | Self::Disabled => None,
             Self::Starting => Some("not reached yet".to_owned()),
-            Self::Unreachable { reason } => Some(reason.clone()),
+            Self::Unreachable { reason } | Self::Hindered { reason } => Some(reason.clone()),
             Self::Stopped => Some("shutting down".to_owned()),
         }
     }
@@ -48,9 +51,10 @@ impl States {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what a source is doing, and says whether that is news.
+    /// Notes what a source is doing, and says whether that is news: another reason for the same is none, since it says how long that lasts.
     pub(crate) fn set(&self, source: &str, state: SourceState) -> bool {
-        self.lock().insert(source.to_owned(), state.clone()) != Some(state)
+        let before = self.lock().insert(source.to_owned(), state.clone());
+        before.is_none_or(|before| discriminant(&before) != discriminant(&state))
     }
 
     /// A source that is no longer configured.
@@ -85,6 +89,13 @@ mod tests {
         assert!(states.reasons().is_empty());
         states.set("shop", SourceState::Unreachable { reason: "refused".to_owned() });
         assert_eq!(states.reasons()["shop"], "refused");
+        assert!(
+            states.set("shop", SourceState::Hindered { reason: "no lease was renewed for 16s".to_owned() })
+        );
+        assert!(
+            !states.set("shop", SourceState::Hindered { reason: "no lease was renewed for 17s".to_owned() })
+        );
+        assert!(states.reasons()["shop"].contains("17s"));
         states.forget("shop");
         assert!(states.reasons().is_empty());
     }

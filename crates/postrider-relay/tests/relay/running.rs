@@ -226,3 +226,27 @@ async fn gauges_count_what_is_in_the_table_once_for_as_long_as_they_are_kept_and
     .await;
     assert!(scrape().await.contains("outbox_events{source=\"shop\"} 4"), "the count is kept for an hour");
 }
+
+/// A database that can be read says nothing of whether it can be written.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_cannot_write_to_its_database_is_not_ready_and_says_why() {
+    let (folder, receiver) = (Folder::new(), Receiver::start().await);
+    let mut database = folder.database().await;
+    let config = config(&folder, &receiver, "").replace("    poll:", "    lease: 2s\n    poll:");
+    let relay = Relay::start(&folder.write("relay.yaml", &config), &[]);
+    let ready = format!("{}/health/ready", relay.operations());
+    eventually("it is ready", async || get(&ready, None).await.0 == 200).await;
+    insert(&mut database, "OrderPlaced", "Order:1", "1").await;
+    eventually("it has arrived", async || receiver.payloads() == [json!(1)]).await;
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut database).await.unwrap();
+    let mut reasons = String::new();
+    eventually("it is not ready", async || {
+        let (status, body) = get(&ready, None).await;
+        reasons = body;
+        status == 503
+    })
+    .await;
+    assert!(reasons.contains("no lease was renewed for"), "{reasons}");
+    sqlx::raw_sql("COMMIT").execute(&mut database).await.unwrap();
+    eventually("it is ready again", async || get(&ready, None).await.0 == 200).await;
+}

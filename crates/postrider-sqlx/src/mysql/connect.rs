@@ -4,35 +4,45 @@ use std::{str::FromStr, time::Duration};
 
 use postrider_core::{ConfigError, Result, StoreError, StoreErrorKind};
 use sqlx::{
-    ConnectOptions, Connection, Executor, MySqlPool,
+    AssertSqlSafe, ConnectOptions, Executor, MySql, MySqlPool,
     mysql::{MySqlConnectOptions, MySqlPoolOptions},
 };
 
-use super::{
-    error::of_sqlx,
-    patience::{VERB_TRIES, patiently},
+use super::error::{is_transient, of_sqlx};
+use crate::connections::{
+    Conn, Connections, is_alive,
+    limits::{Limits, MIGRATION, OPERATOR},
+    retry::retried,
 };
 
-/// Most connections that the verbs use: at most one claim, one settle, one renewal and one purge of an outbox run at a time,
-/// and operators look in between.
-const VERB_CONNECTIONS_MAX: u32 = 6;
-
-/// How long a verb waits for a connection.
+/// How long the program's own transactions wait for a connection, and how long opening a database is tried.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connection of the verbs that was idle for as long as this is asked whether it still is one before it is used.
-const IDLE_IS_DOUBTFUL: Duration = Duration::from_secs(1);
-
-/// What the sessions of the verbs are set to. With gap locks, which REPEATABLE READ takes, claims and settles would wait for
-/// inserts. A lock is waited for five seconds, a third of the default lease: a settle that waits longer may have lost its lane.
+/// What the sessions of the verbs are set to, whatever the server's own defaults are. With gap locks, which REPEATABLE READ takes, claims and settles would
+/// wait for inserts. Without `autocommit` a single statement would keep its locks, and `completion_type` would begin another transaction after each, or
+/// end the session. Statements are cut off by `sql_select_limit`, and read otherwise by some of the modes.
 ///
 /// A verb locks lanes over several statements. If its process is stopped between two of them, or its network is, the server ends the
-/// session after two seconds and frees the lanes: otherwise nobody could take them over for as long as the connection seems to be
-/// there. MariaDB has a limit for idle transactions. MySQL has one only for idle sessions, so there the pool has to look before it
-/// uses one. Each of the two comments is read by one of them only.
-const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
-     SET SESSION innodb_lock_wait_timeout = 5 /*M!100300 , SESSION idle_transaction_timeout = 2 */ \
-     /*!80000 , SESSION wait_timeout = 2 */";
+/// session soon and frees the lanes: otherwise nobody could take them over for as long as the connection seems to be
+/// there. MariaDB has limits for idle transactions and for all statements. MySQL has one for idle sessions, so there the pool has to ask before it
+/// uses one, and one for queries. Each of the two comments is read by one of them only.
+///
+/// `transaction_read_only` is not set: whoever freezes a database before a switch-over may do it by that.
+fn session(statement: Duration, lock: Duration) -> String {
+    let seconds = |limit: Duration| limit.as_secs().max(1);
+    format!(
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+         SET SESSION autocommit = 1, SESSION completion_type = 0, SESSION sql_safe_updates = 0, SESSION sql_select_limit = DEFAULT, \
+         SESSION sql_mode = 'PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION,STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO', \
+         SESSION innodb_lock_wait_timeout = {lock}, SESSION lock_wait_timeout = {lock} \
+         /*M!100300 , SESSION idle_transaction_timeout = {idle}, SESSION max_statement_time = {secs:.3} */ \
+         /*!80000 , SESSION wait_timeout = {idle}, SESSION max_execution_time = {millis} */",
+        lock = seconds(lock),
+        idle = seconds(statement),
+        secs = statement.as_secs_f64(),
+        millis = statement.as_millis(),
+    )
+}
 
 /// What a database can be named by.
 const KNOWN: &str = "mysql://user:password@host:port/database, or the same with mariadb:";
@@ -64,7 +74,8 @@ pub(crate) fn place(options: &MySqlConnectOptions) -> String {
 /// known at once.
 pub(super) async fn connect(options: &MySqlConnectOptions) -> Result<MySqlPool> {
     let pool = MySqlPoolOptions::new().acquire_timeout(ACQUIRE_TIMEOUT);
-    let connected = patiently(VERB_TRIES, || pool.clone().connect_with(options.clone())).await;
+    let connect = |_until| pool.clone().connect_with(options.clone());
+    let connected = retried(ACQUIRE_TIMEOUT, is_transient, connect).await;
     connected.map_err(|error| match error {
         sqlx::Error::PoolTimedOut => StoreError::new(
             StoreErrorKind::Unreachable,
@@ -76,29 +87,57 @@ pub(super) async fn connect(options: &MySqlConnectOptions) -> Result<MySqlPool> 
     })
 }
 
-/// A pool for the verbs, to the same database. Nothing is opened yet.
+/// Gives what follows on a session the time of a migration. The session ends with it: the next one on it would have that too.
+pub(super) async fn for_migration(conn: &mut Conn<MySql>) -> sqlx::Result<()> {
+    conn.close_on_drop();
+    let (secs, millis) = (MIGRATION.as_secs(), MIGRATION.as_millis());
+    let set = format!(
+        "SET SESSION lock_wait_timeout = {secs} \
+         /*M!100300 , SESSION idle_transaction_timeout = {secs}, SESSION max_statement_time = {secs} */ \
+         /*!80000 , SESSION wait_timeout = {secs}, SESSION max_execution_time = {millis} */"
+    );
+    // Safe because nothing but numbers go in.
+    (&mut **conn).execute(AssertSqlSafe(set)).await?;
+    Ok(())
+}
+
+/// At most so many connections for verbs, to the same database. Nothing is opened yet.
 ///
 /// They have connections of their own: their sessions are set otherwise than a program's may be, and a program that has all of
 /// its connections in transactions does not stop delivery.
-pub(crate) fn verbs(options: &MySqlConnectOptions) -> MySqlPool {
-    MySqlPoolOptions::new()
-        .max_connections(VERB_CONNECTIONS_MAX)
-        .acquire_timeout(ACQUIRE_TIMEOUT)
-        // A verb whose connection is lost is tried again; asking before each would cost a round trip.
-        .test_before_acquire(false)
-        .before_acquire(|conn, meta| {
-            Box::pin(async move {
-                // One that was ended meanwhile is no error, which the pool would warn of: another is opened.
-                Ok(meta.idle_for < IDLE_IS_DOUBTFUL || conn.ping().await.is_ok())
+pub(crate) fn verbs(options: &MySqlConnectOptions, connections: u32) -> Connections<MySql> {
+    sessions(options, connections, |limits| (limits.statement(), limits.lock()))
+}
+
+/// The same for operators, whose statements may take their time; their waits for locks may not.
+pub(crate) fn operators(options: &MySqlConnectOptions, connections: u32) -> Connections<MySql> {
+    sessions(options, connections, |limits| (OPERATOR, limits.lock()))
+}
+
+/// Connections whose sessions have limits for statements and for locks.
+fn sessions(
+    options: &MySqlConnectOptions,
+    connections: u32,
+    of: fn(Limits) -> (Duration, Duration),
+) -> Connections<MySql> {
+    let options = options.clone().timezone("+00:00".to_owned()).charset("utf8mb4").set_names(true);
+    Connections::new(move |limits| {
+        MySqlPoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(limits.statement())
+            // A verb whose connection is lost is tried again; asking before each would cost a round trip.
+            .test_before_acquire(false)
+            .before_acquire(|conn, meta| Box::pin(async move { Ok(is_alive(conn, meta.idle_for).await) }))
+            .after_connect(move |conn, _| {
+                Box::pin(async move {
+                    // Safe because nothing but numbers go in.
+                    let (statement, lock) = of(limits);
+                    conn.execute(AssertSqlSafe(session(statement, lock))).await?;
+                    Ok(())
+                })
             })
-        })
-        .after_connect(|conn, _| {
-            Box::pin(async move {
-                conn.execute(SESSION).await?;
-                Ok(())
-            })
-        })
-        .connect_lazy_with(options.clone().timezone("+00:00".to_owned()).charset("utf8mb4").set_names(true))
+            .connect_lazy_with(options.clone())
+    })
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ mod code {
     pub(super) const COLUMN_DENIED: u16 = 1143;
     pub(super) const NO_SUCH_TABLE: u16 = 1146;
     pub(super) const LOCK_WAIT: u16 = 1205;
+    pub(super) const QUERY_TOO_LONG: u16 = 3024;
+    pub(super) const STATEMENT_TOO_LONG: u16 = 1969;
     pub(super) const DEADLOCK: u16 = 1213;
     pub(super) const PRIVILEGE_MISSING: u16 = 1227;
     pub(super) const READ_ONLY_SERVER: u16 = 1290;
@@ -35,9 +37,12 @@ fn database(error: &sqlx::Error) -> Option<&MySqlDatabaseError> {
 
 fn kind_of_code(code: u16) -> StoreErrorKind {
     match code {
-        code::LOCK_WAIT | code::DEADLOCK | code::NOWAIT_LOCKED | code::TOO_MANY_CONNECTIONS => {
-            StoreErrorKind::Busy
-        }
+        code::LOCK_WAIT
+        | code::DEADLOCK
+        | code::NOWAIT_LOCKED
+        | code::QUERY_TOO_LONG
+        | code::STATEMENT_TOO_LONG
+        | code::TOO_MANY_CONNECTIONS => StoreErrorKind::Busy,
         code::SHUTDOWN | code::CONNECTION_KILLED | code::ENDED_FOR_INACTIVITY => StoreErrorKind::Unreachable,
         code::READ_ONLY_SERVER | code::READ_ONLY_TRANSACTION | code::READ_ONLY_MODE => {
             StoreErrorKind::ReadOnly
@@ -103,6 +108,12 @@ pub(crate) fn is_transient(error: &sqlx::Error) -> bool {
     // A pool that gave nothing has waited long enough already.
     !matches!(error, sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed)
         && matches!(kind(error), StoreErrorKind::Busy | StoreErrorKind::Unreachable)
+}
+
+/// Whether another try may help at once. One that has waited for as long as it may, for a lock or in all, is left to the next round of its caller.
+pub(crate) fn may_pass(error: &sqlx::Error) -> bool {
+    let waited = [code::LOCK_WAIT, code::QUERY_TOO_LONG, code::STATEMENT_TOO_LONG];
+    is_transient(error) && !database(error).is_some_and(|told| waited.contains(&told.number()))
 }
 
 /// Whether it misses a savepoint: what was set outside of a transaction is gone at once.

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use postrider_core::{
     Timestamp,
-    store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Seq, Taken, Token},
+    store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Renewed, Seq, Taken, Token},
     tx::Prefix,
 };
 use sqlx::{Connection, MySqlConnection, mysql::MySqlRow};
 
 use super::statement::{
-    AT, Listed, NOW, Statement, bound, filled, json, maybe, maybe_time, micros, natural, text, time,
+    AT, LIST_MAX, Listed, NOW, Ready, Statement, bound, filled, json, maybe, maybe_time, micros, natural,
+    span, text, time,
 };
 
 /// Most characters of an owner's or instance's name that are stored.
@@ -23,16 +24,20 @@ const NAME_CHARS_MAX: usize = 255;
 #[derive(Debug)]
 pub(super) struct Statements {
     lanes: Statement,
-    lanes_locked: Statement,
+    lanes_locked: Listed,
+    cut: Listed,
     pub(super) lock: Listed,
+    lock_some: Listed,
     take: Statement,
     renew: Listed,
     mark: Statement,
     release: Statement,
     now: Statement,
-    forget: Statement,
-    join: Statement,
     members: Statement,
+    member_locked: Statement,
+    forget: Statement,
+    cut_member: Statement,
+    join: Statement,
     leave: Statement,
 }
 
@@ -41,30 +46,53 @@ const EACH_LANE: &str = "JSON_TABLE(?, '$[*]' COLUMNS (lane INT PATH '$[0]', epo
     nonce BIGINT PATH '$[2]', sent_to BIGINT PATH '$[3]')) AS s STRAIGHT_JOIN {p}lane AS l FORCE INDEX (PRIMARY)
     ON l.lane = s.lane";
 
+/// How long a lease or a membership was asked for, in microseconds. One that ends later from now was asked for before the clock was set back, and is cut
+/// to that: whoever asked for it cannot have more.
+const LENGTH: &str = "COALESCE(lease_us, 3600000000)";
+
+/// The same of a row that was read.
+fn length(row: &MySqlRow) -> sqlx::Result<Duration> {
+    Ok(maybe(row, "lease_us")?.map_or(LEASE_MAX, Duration::from_micros))
+}
+
 impl Statements {
     pub(super) fn new(prefix: &Prefix) -> Self {
         let statement = |template: &str| Statement::new(template, prefix);
         let until = micros("leased_until");
         let lanes = format!(
-            "SELECT lane, owner, epoch, nonce, {until} AS leased_until, clean, sent_to, {NOW} AS now FROM {{p}}lane
-             ORDER BY lane"
+            "SELECT lane, owner, epoch, nonce, {until} AS leased_until, lease_us, clean, sent_to, {NOW} AS now FROM {{p}}lane"
         );
+        let locked = |some: &str| {
+            let lock = format!(
+                "SELECT lane, epoch, nonce, {NOW} AS now FROM {{p}}lane FORCE INDEX (PRIMARY)
+                 WHERE lane IN ({{list}}) ORDER BY lane FOR UPDATE{some}"
+            );
+            Listed::of_values(&lock, prefix)
+        };
         Self {
-            lanes: statement(&lanes),
-            lanes_locked: statement(&format!("{lanes} FOR UPDATE")),
-            lock: Listed::of_values(
+            lanes: statement(&format!("{lanes} ORDER BY lane")),
+            // What others have locked is left out: they may be stopped in the middle of it.
+            lanes_locked: Listed::of_values(
+                &format!("{lanes} FORCE INDEX (PRIMARY) WHERE lane IN ({{list}}) ORDER BY lane FOR UPDATE SKIP LOCKED"),
+                prefix,
+            ),
+            cut: Listed::of_values(
                 &format!(
-                    "SELECT lane, epoch, nonce, {NOW} AS now FROM {{p}}lane FORCE INDEX (PRIMARY)
-                     WHERE lane IN ({{list}}) ORDER BY lane FOR UPDATE"
+                    "UPDATE {{p}}lane FORCE INDEX (PRIMARY) SET leased_until = UTC_TIMESTAMP(6) + INTERVAL {LENGTH} MICROSECOND
+                     WHERE lane IN ({{list}})"
                 ),
                 prefix,
             ),
+            lock: locked(""),
+            lock_some: locked(" SKIP LOCKED"),
             take: statement(&format!(
                 "UPDATE {EACH_LANE} SET l.owner = ?, l.epoch = s.epoch, l.nonce = s.nonce, l.leased_until = {AT},
-                 l.clean = 0, l.sent_to = s.sent_to"
+                 l.lease_us = ?, l.clean = 0, l.sent_to = s.sent_to"
             )),
             renew: Listed::of_values(
-                &format!("UPDATE {{p}}lane FORCE INDEX (PRIMARY) SET leased_until = {AT} WHERE lane IN ({{list}})"),
+                &format!(
+                    "UPDATE {{p}}lane FORCE INDEX (PRIMARY) SET leased_until = {AT}, lease_us = ? WHERE lane IN ({{list}})"
+                ),
                 prefix,
             ),
             mark: statement(&format!("UPDATE {EACH_LANE} SET l.sent_to = GREATEST(l.sent_to, s.sent_to)")),
@@ -74,11 +102,19 @@ impl Statements {
                  l.sent_to = s.sent_to"
             )),
             now: statement(&format!("SELECT {NOW} AS now")),
-            forget: statement(&format!("DELETE FROM {{p}}member WHERE until <= {AT}")),
-            join: statement(&format!(
-                "INSERT INTO {{p}}member (instance, until) VALUES (?, {AT}) ON DUPLICATE KEY UPDATE until = VALUES(until)"
+            members: statement(&format!(
+                "SELECT instance, {} AS until, lease_us, {NOW} AS now FROM {{p}}member",
+                micros("until")
             )),
-            members: statement("SELECT COUNT(*) AS members FROM {p}member"),
+            member_locked: statement("SELECT instance FROM {p}member WHERE instance = ? FOR UPDATE SKIP LOCKED"),
+            forget: statement("DELETE FROM {p}member WHERE instance = ?"),
+            cut_member: statement(&format!(
+                "UPDATE {{p}}member SET until = UTC_TIMESTAMP(6) + INTERVAL {LENGTH} MICROSECOND WHERE instance = ?"
+            )),
+            join: statement(&format!(
+                "INSERT INTO {{p}}member (instance, until, lease_us) VALUES (?, {AT}, ?)
+                 ON DUPLICATE KEY UPDATE until = VALUES(until), lease_us = VALUES(lease_us)"
+            )),
             leave: statement("DELETE FROM {p}member WHERE instance = ?"),
         }
     }
@@ -98,38 +134,69 @@ pub(super) async fn lease(
     conn: &mut MySqlConnection,
     request: &LeaseRequest,
 ) -> sqlx::Result<(Leased, u32)> {
-    // A look without a lock first: where nothing is to be had, nobody's settle is kept waiting.
+    // Read without a lock first: where nothing is to be had, nobody's settle is kept waiting.
     let rows = sql.lanes.query().fetch_all(&mut *conn).await?;
     let count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
     let seen = choose(&rows, request)?;
-    if seen.taken.is_empty() {
-        return Ok((seen, count));
+    let wanted: Vec<Lane> = seen.lanes().collect();
+    if wanted.is_empty() {
+        return Ok((seen.leased, count));
     }
     let mut tx = conn.begin().await?;
-    let rows = sql.lanes_locked.query().fetch_all(&mut *tx).await?;
-    let leased = choose(&rows, request)?;
+    let mut rows = Vec::with_capacity(wanted.len());
+    for lanes in wanted.chunks(LIST_MAX) {
+        rows.extend(over(&sql.lanes_locked, lanes).fetch_all(&mut *tx).await?);
+    }
+    let Choice { mut leased, late } = choose(&rows, request)?;
     if let Some(first) = rows.first().filter(|_| !leased.taken.is_empty()) {
         let until = time(first, "now")?.plus(request.ttl);
         let taken: Vec<Row> = leased.taken.iter().map(|taken| row(&taken.lease, taken.suspect_to)).collect();
         let take = sql.take.query().bind(json(&taken)?).bind(name(&request.owner)).bind(bound(until));
-        take.execute(&mut *tx).await?;
+        take.bind(span(request.ttl)).execute(&mut *tx).await?;
+    }
+    for lanes in late.chunks(LIST_MAX) {
+        over(&sql.cut, lanes).execute(&mut *tx).await?;
     }
     tx.commit().await?;
+    leased.next_expiry = seen.leased.next_expiry;
+    leased.locked = wanted.len().saturating_sub(rows.len());
     Ok((leased, count))
 }
 
-/// Which lanes can be taken.
-fn choose(rows: &[MySqlRow], request: &LeaseRequest) -> sqlx::Result<Leased> {
-    let mut leased = Leased::default();
+/// A statement over a list of lanes.
+fn over(statement: &Listed, lanes: &[Lane]) -> Ready {
+    filled(lanes).fold(statement.query(lanes.len()), |query, lane| query.bind(lane))
+}
+
+/// What to do about lanes that were read.
+#[derive(Default)]
+struct Choice {
+    leased: Leased,
+    /// Those whose lease ends later than it can.
+    late: Vec<Lane>,
+}
+
+impl Choice {
+    fn lanes(&self) -> impl Iterator<Item = Lane> {
+        let taken = self.leased.taken.iter().map(|taken| taken.lease.lane);
+        taken.chain(self.late.iter().copied())
+    }
+}
+
+/// Which lanes can be taken, and which leases are to be cut.
+fn choose(rows: &[MySqlRow], request: &LeaseRequest) -> sqlx::Result<Choice> {
+    let Choice { mut leased, mut late } = Choice::default();
     let mut nonces = request.nonces();
     for row in rows {
         let now = time(row, "now")?;
         let owner = text(row, "owner")?;
-        // Nobody leases for so long: a lease that ends later was taken before the clock was set back.
-        let until = maybe_time(row, "leased_until")?.filter(|until| until.since(now) <= LEASE_MAX);
-        match until {
+        match maybe_time(row, "leased_until")? {
             Some(until) if owner.is_some() && until > now => {
-                let left = until.since(now);
+                let (left, length) = (until.since(now), length(row)?);
+                if left > length {
+                    late.push(natural(row, "lane")?);
+                }
+                let left = left.min(length);
                 leased.next_expiry = Some(leased.next_expiry.map_or(left, |next| next.min(left)));
             }
             _ if leased.taken.len() >= request.most => {}
@@ -142,7 +209,7 @@ fn choose(rows: &[MySqlRow], request: &LeaseRequest) -> sqlx::Result<Leased> {
             }
         }
     }
-    Ok(leased)
+    Ok(Choice { leased, late })
 }
 
 /// What the fence said.
@@ -194,26 +261,36 @@ pub(super) fn in_order(leases: impl Iterator<Item = Lease>) -> Vec<Lease> {
     leases
 }
 
-/// Extends the leases that still hold, and says which those are.
+/// Extends the leases that still hold and that nobody else has locked, and says which those are.
 pub(super) async fn renew(
     sql: &Statements,
     conn: &mut MySqlConnection,
     leases: &[Lease],
     ttl: Duration,
-) -> sqlx::Result<Vec<Lane>> {
+) -> sqlx::Result<Renewed> {
+    let mut renewed = Renewed::default();
     let mut tx = conn.begin().await?;
-    let fence = fence(sql, &mut tx, &in_order(leases.iter().copied())).await?;
-    let held: Vec<Lane> =
-        leases.iter().map(|lease| lease.lane).filter(|lane| !fence.lost.contains(lane)).collect();
-    for lanes in held.chunks(super::statement::LIST_MAX) {
-        let mut renew = sql.renew.query(lanes.len()).bind(bound(fence.now.plus(ttl)));
-        for lane in filled(lanes) {
-            renew = renew.bind(lane);
+    for leases in in_order(leases.iter().copied()).chunks(LIST_MAX) {
+        let lanes: Vec<Lane> = leases.iter().map(|lease| lease.lane).collect();
+        let rows = over(&sql.lock_some, &lanes).fetch_all(&mut *tx).await?;
+        let Some(first) = rows.first() else {
+            renewed.locked.extend(lanes);
+            continue;
+        };
+        let until = bound(time(first, "now")?.plus(ttl));
+        let tokens = rows.iter().map(token).collect::<sqlx::Result<Vec<_>>>()?;
+        let met = rows.iter().map(|row| natural(row, "lane")).collect::<sqlx::Result<Vec<Lane>>>()?;
+        let held = leases.iter().filter(|lease| tokens.contains(&Some(**lease)));
+        let held: Vec<Lane> = held.map(|lease| lease.lane).collect();
+        if !held.is_empty() {
+            let renew = sql.renew.query(held.len()).bind(until).bind(span(ttl));
+            filled(&held).fold(renew, |query, lane| query.bind(lane)).execute(&mut *tx).await?;
         }
-        renew.execute(&mut *tx).await?;
+        renewed.locked.extend(lanes.into_iter().filter(|lane| !met.contains(lane)));
+        renewed.held.extend(held);
     }
     tx.commit().await?;
-    Ok(held)
+    Ok(renewed)
 }
 
 /// Raises the marks of the lanes that still are held, and says which are not.
@@ -259,13 +336,44 @@ pub(super) async fn join(
     instance: &str,
     ttl: Duration,
 ) -> sqlx::Result<u32> {
+    let own = name(instance);
+    let (mut others, mut is_new, mut gone, mut late) = (0, true, Vec::new(), Vec::new());
+    for row in sql.members.query().fetch_all(&mut *conn).await? {
+        let member = text(&row, "instance")?.unwrap_or_default();
+        let (now, until) = (time(&row, "now")?, time(&row, "until")?);
+        if member == own {
+            is_new = false;
+        } else if until <= now {
+            gone.push(member);
+        } else {
+            others += 1;
+            if until.since(now) > length(&row)? {
+                late.push(member);
+            }
+        }
+    }
     let mut tx = conn.begin().await?;
     let now = time(&sql.now.query().fetch_one(&mut *tx).await?, "now")?;
-    sql.forget.query().bind(bound(now)).execute(&mut *tx).await?;
-    sql.join.query().bind(name(instance)).bind(bound(now.plus(ttl))).execute(&mut *tx).await?;
-    let members = natural(&sql.members.query().fetch_one(&mut *tx).await?, "members")?;
+    // What another session has locked is left as it is; nobody waits for it.
+    if is_new || is_free(sql, &mut tx, &own).await? {
+        let join = sql.join.query().bind(own).bind(bound(now.plus(ttl))).bind(span(ttl));
+        join.execute(&mut *tx).await?;
+    }
+    for (statement, members) in [(&sql.forget, gone), (&sql.cut_member, late)] {
+        for member in members {
+            if is_free(sql, &mut tx, &member).await? {
+                statement.query().bind(member).execute(&mut *tx).await?;
+            }
+        }
+    }
     tx.commit().await?;
-    Ok(members)
+    Ok(others + 1)
+}
+
+/// Locks a member's row, unless somebody else has.
+async fn is_free(sql: &Statements, conn: &mut MySqlConnection, member: &str) -> sqlx::Result<bool> {
+    let member = sql.member_locked.query().bind(member.to_owned());
+    Ok(member.fetch_optional(conn).await?.is_some())
 }
 
 /// Says that an instance is gone.

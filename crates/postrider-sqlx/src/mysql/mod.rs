@@ -17,7 +17,7 @@
 //! * `claim/`: what is due; `row` decodes it
 //! * `settle`: what became of it; `hold` sees to the keys
 //! * `operate`: what operators see and do; `pause`: what they have told to wait
-//! * `error`, `patience`: what error codes mean, and which of them are worth another try
+//! * `error`: what error codes mean, and which of them are worth another try
 //! * `statement`: what SQL texts are made of
 
 mod claim;
@@ -28,7 +28,6 @@ mod insert;
 mod lease;
 mod list;
 mod operate;
-mod patience;
 mod pause;
 mod row;
 mod schema;
@@ -53,18 +52,32 @@ use postrider_core::{
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
         too_many_pauses,
     },
     tx::Prefix,
 };
-use sqlx::{Connection, MySql, MySqlPool, Row as _, pool::PoolConnection};
+use sqlx::{MySql, MySqlPool, Row as _};
 
-use self::patience::{VERB_TRIES, patiently};
 #[cfg(feature = "profiles")]
 pub(crate) use self::schema::account;
 pub use self::write::MysqlTx;
-use crate::Server;
+use crate::{
+    Server,
+    connections::{
+        Conn, Connections, Task,
+        limits::{Limits, MIGRATION, OPERATOR},
+        renewal::renewed,
+        retry::retried,
+    },
+};
+
+/// Most connections of the verbs: a claim, what it marks, what is paused. Settles have their own, for batches and for attempts that are counted one by one;
+/// renewals have one; and so have operators, with the purge.
+const VERBS: u32 = 3;
+const SETTLING: u32 = 2;
+const KEEPING: u32 = 1;
+const OPERATING: u32 = 3;
 
 /// How many lanes an outbox has unless somebody asks for another number.
 pub const LANES_DEFAULT: u32 = 64;
@@ -78,8 +91,11 @@ pub struct MysqlStore(Arc<Inner>);
 
 struct Inner {
     pool: MySqlPool,
-    /// What the verbs run on.
-    verbs: MySqlPool,
+    /// What the verbs run on. Settles and renewals have their own: whoever uses up the others costs no lease.
+    verbs: Connections<MySql>,
+    settling: Connections<MySql>,
+    keeping: Connections<MySql>,
+    operating: Connections<MySql>,
     /// For messages.
     place: String,
     target: Target,
@@ -99,8 +115,8 @@ struct Inner {
 impl MysqlStore {
     /// Connects to `mysql://user:password@host:port/database`. Call [`migrate`](Store::migrate) next.
     ///
-    /// The verbs have at most six connections of their own, whose sessions are in UTC, at READ COMMITTED, and wait for a lock for
-    /// five seconds; so a lease must be longer than that.
+    /// The verbs have at most nine connections of their own, whose sessions are in UTC, at READ COMMITTED, and have time limits that follow from the
+    /// lease.
     pub async fn connect(url: &str) -> Result<Self> {
         let options = connect::parse(url)?;
         Ok(Self::new(connect::connect(&options).await?))
@@ -133,7 +149,10 @@ impl MysqlStore {
     fn made(pool: MySqlPool, prefix: Prefix, lanes_wanted: Option<u32>) -> Self {
         let options = pool.connect_options();
         Self(Arc::new(Inner {
-            verbs: connect::verbs(&options),
+            verbs: connect::verbs(&options, VERBS),
+            settling: connect::verbs(&options, SETTLING),
+            keeping: connect::verbs(&options, KEEPING),
+            operating: connect::operators(&options, OPERATING),
             place: connect::place(&options),
             pool,
             target: insert::target(&prefix),
@@ -151,17 +170,19 @@ impl MysqlStore {
 
     /// Which product and version the database is.
     pub async fn server(&self) -> Result<Server> {
-        let ask = || async {
-            sqlx::raw_sql("SELECT VERSION()").fetch_one(self.pool()).await?.try_get::<String, _>(0)
-        };
-        let told = patiently(VERB_TRIES, ask).await;
-        let told = told.map_err(|error| error::of_sqlx(error, "cannot ask the database for its version"))?;
+        let told = self.run("ask for the version", |mut conn| async move {
+            sqlx::raw_sql("SELECT VERSION()").fetch_one(&mut *conn).await?.try_get::<String, _>(0)
+        });
+        let told = told.await?;
         Ok(Server::of_mysql(&told)?)
     }
 
     /// Closes all connections, those of [`pool`](MysqlStore::pool) included.
     pub async fn close(&self) {
-        self.0.verbs.close().await;
+        let Inner { verbs, settling, keeping, operating, .. } = &*self.0;
+        for connections in [verbs, settling, keeping, operating] {
+            connections.close().await;
+        }
         self.0.pool.close().await;
     }
 
@@ -198,7 +219,63 @@ impl MysqlStore {
     fn run<'a, T, F>(
         &'a self,
         what: &'static str,
-        verb: impl Fn(PoolConnection<MySql>) -> F + Send + Sync + 'a,
+        verb: impl Fn(Conn<MySql>) -> F + Send + Sync + 'a,
+    ) -> BoxFuture<'a, Result<T>>
+    where
+        T: Send + 'a,
+        F: Future<Output = sqlx::Result<T>> + Send + 'a,
+    {
+        let Inner { verbs, .. } = &*self.0;
+        self.run_on(verbs, verbs.limits().verb(), what, verb)
+    }
+
+    /// The same for what settles.
+    fn run_settling<'a, T, F>(
+        &'a self,
+        what: &'static str,
+        verb: impl Fn(Conn<MySql>) -> F + Send + Sync + 'a,
+    ) -> BoxFuture<'a, Result<T>>
+    where
+        T: Send + 'a,
+        F: Future<Output = sqlx::Result<T>> + Send + 'a,
+    {
+        let Inner { settling, .. } = &*self.0;
+        self.run_on(settling, settling.limits().verb(), what, verb)
+    }
+
+    /// The same for what keeps leases.
+    fn run_keeping<'a, T, F>(
+        &'a self,
+        what: &'static str,
+        verb: impl Fn(Conn<MySql>) -> F + Send + Sync + 'a,
+    ) -> BoxFuture<'a, Result<T>>
+    where
+        T: Send + 'a,
+        F: Future<Output = sqlx::Result<T>> + Send + 'a,
+    {
+        let Inner { keeping, .. } = &*self.0;
+        self.run_on(keeping, keeping.limits().verb(), what, verb)
+    }
+
+    /// The same for operators, who may take their time.
+    fn run_long<'a, T, F>(
+        &'a self,
+        what: &'static str,
+        verb: impl Fn(Conn<MySql>) -> F + Send + Sync + 'a,
+    ) -> BoxFuture<'a, Result<T>>
+    where
+        T: Send + 'a,
+        F: Future<Output = sqlx::Result<T>> + Send + 'a,
+    {
+        self.run_on(&self.0.operating, OPERATOR, what, verb)
+    }
+
+    fn run_on<'a, T, F>(
+        &'a self,
+        connections: &'a Connections<MySql>,
+        limit: Duration,
+        what: &'static str,
+        verb: impl Fn(Conn<MySql>) -> F + Send + Sync + 'a,
     ) -> BoxFuture<'a, Result<T>>
     where
         T: Send + 'a,
@@ -206,10 +283,18 @@ impl MysqlStore {
     {
         Box::pin(async move {
             let verb = &verb;
-            let verbs = &self.0.verbs;
-            let done = patiently(VERB_TRIES, move || async move { verb(verbs.acquire().await?).await }).await;
+            let attempt = |until| connections.attempt(until, Task::Seldom, verb);
+            let done = retried(limit, error::may_pass, attempt).await;
             done.map_err(|error| error::of_sqlx(error, format!("cannot {what} in {}", self.0.place)))
         })
+    }
+
+    /// From now on verbs have the limits of this lease.
+    fn set_lease(&self, lease: Duration) {
+        let Inner { verbs, settling, keeping, operating, .. } = &*self.0;
+        [verbs, settling, keeping, operating]
+            .into_iter()
+            .for_each(|of| of.set_limits(Limits::of_lease(lease)));
     }
 }
 
@@ -244,31 +329,35 @@ impl Store for MysqlStore {
         let Inner { target, lanes_wanted, lanes, .. } = &*self.0;
         Box::pin(async move {
             self.check().await?;
-            // The connection leaves the pool and is closed in any case: the lock that keeps others away ends with it.
-            let migrate = move |conn: PoolConnection<MySql>| async move {
-                let mut conn = conn.detach();
-                let migrated = schema::migrate(&mut conn, &target.prefix, *lanes_wanted, LANES_DEFAULT).await;
-                conn.close().await?;
-                migrated
+            // The connection is closed in any case: the lock that keeps others away ends with it.
+            let migrate = move |mut conn: Conn<MySql>| async move {
+                connect::for_migration(&mut conn).await?;
+                schema::migrate(&mut conn, &target.prefix, *lanes_wanted, LANES_DEFAULT).await
             };
-            lanes.store(self.run("create the tables", migrate).await??, Relaxed);
+            let migrated = self.run_on(&self.0.operating, MIGRATION, "create the tables", migrate);
+            lanes.store(migrated.await??, Relaxed);
             Ok(())
         })
     }
 
     fn join<'a>(&'a self, instance: &'a str, ttl: Duration) -> BoxFuture<'a, Result<u32>> {
         let Inner { lease: sql, .. } = &*self.0;
-        self.run("join", move |mut conn| async move { lease::join(sql, &mut conn, instance, ttl).await })
+        self.set_lease(ttl);
+        self.run_keeping(
+            "join",
+            move |mut conn| async move { lease::join(sql, &mut conn, instance, ttl).await },
+        )
     }
 
     fn leave<'a>(&'a self, instance: &'a str) -> BoxFuture<'a, Result<()>> {
         let Inner { lease: sql, .. } = &*self.0;
-        self.run("leave", move |mut conn| async move { lease::leave(sql, &mut conn, instance).await })
+        self.run_keeping("leave", move |mut conn| async move { lease::leave(sql, &mut conn, instance).await })
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
         let Inner { lease: sql, lanes, .. } = &*self.0;
-        self.run("take lanes", move |mut conn| async move {
+        self.set_lease(request.ttl);
+        self.run_keeping("take lanes", move |mut conn| async move {
             let (leased, count) = lease::lease(sql, &mut conn, request).await?;
             // Whoever applied the schema by hand never called migrate.
             lanes.store(count, Relaxed);
@@ -276,12 +365,14 @@ impl Store for MysqlStore {
         })
     }
 
-    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Vec<Lane>>> {
-        let Inner { lease: sql, .. } = &*self.0;
-        self.run(
-            "renew leases",
-            move |mut conn| async move { lease::renew(sql, &mut conn, leases, ttl).await },
-        )
+    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Renewed>> {
+        let Inner { lease: sql, keeping, .. } = &*self.0;
+        Box::pin(renewed(keeping.limits().lock(), leases, move |leases| {
+            self.run_keeping("renew leases", move |mut conn| {
+                let leases = Arc::clone(&leases);
+                async move { lease::renew(sql, &mut conn, &leases, ttl).await }
+            })
+        }))
     }
 
     fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
@@ -293,7 +384,9 @@ impl Store for MysqlStore {
 
     fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
         let Inner { lease: sql, .. } = &*self.0;
-        self.run("release lanes", move |mut conn| async move { lease::release(sql, &mut conn, lanes).await })
+        self.run_keeping("release lanes", move |mut conn| async move {
+            lease::release(sql, &mut conn, lanes).await
+        })
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
@@ -311,67 +404,72 @@ impl Store for MysqlStore {
         retention: Duration,
     ) -> BoxFuture<'a, Result<Settled>> {
         let Inner { settle: sql, lease, hold, .. } = &*self.0;
-        self.run("settle events", move |mut conn| async move {
+        self.run_settling("settle events", move |mut conn| async move {
             settle::Settle { sql, lease, hold }.settle(&mut conn, leases, settlements, retention).await
         })
     }
 
     fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
         let Inner { operate: sql, .. } = &*self.0;
-        self.run("list dead letters", move |mut conn| async move {
+        self.run_long("list dead letters", move |mut conn| async move {
             operate::dead(sql, &mut conn, after, limit).await
         })
     }
 
     fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
         let Inner { operate: sql, lease, .. } = &*self.0;
-        self.run("redrive events", move |mut conn| async move {
+        self.run_long("redrive events", move |mut conn| async move {
             operate::redrive(sql, lease, &mut conn, ids).await
         })
     }
 
     fn discard<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
         let Inner { operate: sql, lease, .. } = &*self.0;
-        self.run("discard events", move |mut conn| async move {
+        self.run_long("discard events", move |mut conn| async move {
             operate::discard(sql, lease, &mut conn, ids).await
         })
     }
 
     fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>> {
         let Inner { operate: sql, .. } = &*self.0;
-        self.run("purge delivered events", move |mut conn| async move {
+        self.run_long("purge delivered events", move |mut conn| async move {
             operate::purge(sql, &mut conn, retention, limit).await
         })
     }
 
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
         let Inner { operate: sql, .. } = &*self.0;
-        self.run("count events", move |mut conn| async move { operate::stats(sql, &mut conn).await })
+        self.run_long("count events", move |mut conn| async move { operate::stats(sql, &mut conn).await })
     }
 
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {
         let prefix = &self.0.target.prefix;
-        self.run("list events", move |mut conn| async move { list::list(prefix, &mut conn, listing).await })
+        self.run_long(
+            "list events",
+            move |mut conn| async move { list::list(prefix, &mut conn, listing).await },
+        )
     }
 
     fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>> {
         let prefix = &self.0.target.prefix;
-        self.run("count events", move |mut conn| async move {
+        self.run_long("count events", move |mut conn| async move {
             list::count_by_type(prefix, &mut conn, types).await
         })
     }
 
     fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {
         let Inner { operate: sql, .. } = &*self.0;
-        self.run(
-            "look for an event",
-            move |mut conn| async move { operate::status(sql, &mut conn, id).await },
-        )
+        self.run_long("look for an event", move |mut conn| async move {
+            operate::status(sql, &mut conn, id).await
+        })
     }
 
     fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
         let Inner { operate: sql, .. } = &*self.0;
-        self.run("look for a hold", move |mut conn| async move { operate::why(sql, &mut conn, key).await })
+        self.run_long(
+            "look for a hold",
+            move |mut conn| async move { operate::why(sql, &mut conn, key).await },
+        )
     }
 
     fn pause<'a>(&'a self, subject: &'a Subject, reason: &'a str) -> BoxFuture<'a, Result<Paused>> {

@@ -1,6 +1,6 @@
 //! SQL texts with the prefix of the tables spliced in, and values as they come and go.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use postrider_core::{Timestamp, tx::Prefix};
 use sqlx::{
@@ -30,6 +30,11 @@ pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00
 /// A point in time as a number of microseconds.
 pub(super) fn micros(expression: &str) -> String {
     format!("TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', {expression})")
+}
+
+/// A length of time as a number of microseconds to bind.
+pub(super) fn span(time: Duration) -> i64 {
+    integer(time.as_micros())
 }
 
 /// The first and the last point in time that a column can keep.

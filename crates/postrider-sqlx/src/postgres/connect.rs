@@ -4,20 +4,15 @@ use std::{str::FromStr, time::Duration};
 
 use postrider_core::{ConfigError, Result};
 use sqlx::{
-    ConnectOptions, Connection, PgConnection, PgPool, Row,
+    ConnectOptions, Connection, PgConnection, PgPool, Postgres, Row,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-use super::error::of_sqlx;
+use super::{error::of_sqlx, session};
+use crate::connections::{Connections, is_alive, limits::Limits};
 
 /// What a database can be named by.
 const KNOWN: &str = "postgres://user:password@host:port/database";
-
-/// How long to wait for a connection. Verbs are tried again by whoever calls them, so this is short.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A connection that was idle for as long as this is asked whether it still is one before it is used.
-const IDLE_IS_DOUBTFUL: Duration = Duration::from_secs(1);
 
 /// What a name stands for.
 pub(crate) struct Named {
@@ -53,34 +48,68 @@ pub(crate) fn parse(url: &str) -> Result<Named> {
     Ok(Named { options, pooled })
 }
 
-/// How plans are to be made for our statements, whatever is known of the tables: by the order of an index, which is the order that is asked
-/// for. An outbox is empty most of the time, so that is what the statistics say; a planner that believes them reads all rows of a lane and
-/// sorts them, which is a second for the first claim of 50,000 events and grows with them. What cannot be done by an index then seems to
-/// cost more than all else, until version 17, so that it would be compiled before it runs: half a second for each lease.
-pub(super) const PLANNER: [(&str, &str); 3] =
-    [("enable_seqscan", "off"), ("enable_bitmapscan", "off"), ("jit", "off")];
-
-/// A pool of so many connections, the first of them open.
-pub(crate) async fn connect(options: PgConnectOptions, connections: u32) -> Result<PgPool> {
-    let name = place(&options);
-    let made = pool(connections).connect_with(options).await;
-    made.map_err(|error| of_sqlx(error, format!("cannot connect to {name}")))
-}
-
 /// What every pool of ours is like.
 pub(super) fn pool(connections: u32) -> PgPoolOptions {
+    like(PgPoolOptions::new(), connections, Limits::default())
+}
+
+/// A pool as a program has configured it, but for so many connections of ours. What the program does to each new connection is done to these too.
+fn like(options: PgPoolOptions, connections: u32, limits: Limits) -> PgPoolOptions {
     // Asking a connection before each use costs a round trip. One that was used a moment ago is trusted: a verb that fails is
     // tried again.
-    PgPoolOptions::new()
+    options
         .max_connections(connections)
-        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .min_connections(0)
+        .acquire_timeout(limits.statement())
         .test_before_acquire(false)
-        .before_acquire(|conn, meta| {
-            Box::pin(async move {
-                // One that was ended meanwhile is no error, which the pool would warn of: another is opened.
-                Ok(meta.idle_for < IDLE_IS_DOUBTFUL || conn.ping().await.is_ok())
-            })
-        })
+        .before_acquire(|conn, meta| Box::pin(async move { Ok(is_alive(conn, meta.idle_for).await) }))
+}
+
+/// How connections of our own are made.
+#[derive(Debug, Clone)]
+pub(crate) struct Opening {
+    pub(crate) pool: PgPoolOptions,
+    pub(crate) options: PgConnectOptions,
+    /// How a session begins; none behind a pooler, which refuses whoever asks for settings.
+    pub(crate) settings: Option<Settings>,
+}
+
+/// How a session of ours begins.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// Whether its plans are those that the statements on our own tables want.
+    pub(crate) planned: bool,
+    /// How long a statement may take, where that does not follow from the lease.
+    pub(crate) statements: Option<Duration>,
+}
+
+impl Opening {
+    fn options(&self, limits: Limits) -> PgConnectOptions {
+        let options = self.options.clone();
+        match &self.settings {
+            Some(settings) => options.options(session::settings(limits, settings)),
+            None => options,
+        }
+    }
+
+    /// Connections that are opened when they are needed.
+    pub(crate) fn lazily(&self, connections: u32) -> Connections<Postgres> {
+        let this = self.clone();
+        Connections::new(move |limits| this.pool_of(connections, limits))
+    }
+
+    /// Connections of which the first is open, so that a wrong password is known at once.
+    pub(crate) async fn at_once(&self, connections: u32) -> Result<Connections<Postgres>> {
+        let (this, limits) = (self.clone(), Limits::default());
+        let made = like(self.pool.clone(), connections, limits).connect_with(self.options(limits)).await;
+        let made =
+            made.map_err(|error| of_sqlx(error, format!("cannot connect to {}", place(&self.options))))?;
+        Ok(Connections::on(made, move |limits| this.pool_of(connections, limits)))
+    }
+
+    fn pool_of(&self, connections: u32, limits: Limits) -> PgPool {
+        like(self.pool.clone(), connections, limits).connect_lazy_with(self.options(limits))
+    }
 }
 
 /// Where a database is, without its password.

@@ -10,6 +10,12 @@ pub(crate) fn is_transient(error: &sqlx::Error) -> bool {
     matches!(kind(error), StoreErrorKind::Busy | StoreErrorKind::Unreachable)
 }
 
+/// Whether another try may help at once. One that has waited for as long as it may, for a lock or in all, is left to the next round of its caller.
+pub(crate) fn may_pass(error: &sqlx::Error) -> bool {
+    let waited = matches!(state(error).as_deref(), Some("55P03" | "57014"));
+    is_transient(error) && !waited && !matches!(error, sqlx::Error::PoolTimedOut)
+}
+
 /// Whether it says that a table or a column is missing.
 pub(super) fn is_no_match(error: &sqlx::Error) -> bool {
     matches!(state(error).as_deref(), Some("42P01" | "42703"))

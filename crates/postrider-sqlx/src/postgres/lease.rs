@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use postrider_core::store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Seq, Taken, Token};
+use postrider_core::store::{Lane, Lease, LeaseRequest, Leased, Renewed, Seq, Taken, Token};
 use sqlx::{PgConnection, Postgres, Row, postgres::PgArguments, query::Query};
 
 use super::statement::{Shape, Statement, integer, natural, small, span};
@@ -28,37 +28,61 @@ const OURS: &str = "
       ON l.lane = t.lane AND l.epoch = t.epoch AND l.nonce = t.nonce
     ORDER BY l.lane FOR NO KEY UPDATE OF l";
 
+/// A lane `l` that can be taken at the time of `clock`.
+const FREE: &str = "(l.owner IS NULL OR l.leased_until IS NULL OR l.leased_until <= (SELECT now FROM clock))";
+
+/// How long a lease or a membership `l` was asked for. One that ends later from now was asked for before the clock was set back, and is cut to that:
+/// whoever asked for it cannot have more.
+const LENGTH: &str = "coalesce(l.lease_us, 3600000000) * interval '1 microsecond'";
+
 impl Statements {
     pub(super) fn new(shape: &Shape) -> Self {
         let statement = |template: &str| Statement::new(template, shape);
         Self {
-            lease: statement(
+            // What others have locked is left out: they may be stopped in the middle of it.
+            lease: statement(&format!(
                 "WITH clock AS MATERIALIZED (
                      SELECT clock_timestamp() AS now
                  ), free AS MATERIALIZED (
-                     SELECT l.lane FROM {p}lane AS l
-                     WHERE l.owner IS NULL OR l.leased_until IS NULL OR l.leased_until <= (SELECT now FROM clock)
-                     ORDER BY l.lane LIMIT $3 FOR NO KEY UPDATE
+                     SELECT l.lane FROM {{p}}lane AS l WHERE {FREE} ORDER BY l.lane LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
                  ), numbered AS (
                      SELECT free.lane, row_number() OVER (ORDER BY free.lane) AS number FROM free
                  ), taken AS (
-                     UPDATE {p}lane AS l
+                     UPDATE {{p}}lane AS l
                      SET owner = $1, epoch = l.epoch + 1, nonce = ($4::bigint[])[n.number],
-                         leased_until = (SELECT now FROM clock) + $2::bigint * interval '1 microsecond',
+                         leased_until = (SELECT now FROM clock) + $2::bigint * interval '1 microsecond', lease_us = $2,
                          sent_to = CASE WHEN l.clean THEN 0 ELSE l.sent_to END, clean = false
                      FROM numbered AS n WHERE l.lane = n.lane
                      RETURNING l.lane, l.epoch, l.nonce, l.sent_to
+                 ), late AS MATERIALIZED (
+                     SELECT l.lane FROM {{p}}lane AS l
+                     WHERE l.owner IS NOT NULL AND l.leased_until > (SELECT now FROM clock) + {LENGTH}
+                     ORDER BY l.lane FOR NO KEY UPDATE SKIP LOCKED
+                 ), cut AS (
+                     UPDATE {{p}}lane AS l SET leased_until = clock_timestamp() + {LENGTH} FROM late WHERE l.lane = late.lane
                  )
-                 SELECT taken.lane, taken.epoch, taken.nonce, taken.sent_to, NULL::bigint AS left_us FROM taken
+                 SELECT taken.lane, taken.epoch, taken.nonce, taken.sent_to, NULL::bigint AS left_us, 0::bigint AS locked FROM taken
                  UNION ALL
-                 SELECT NULL, NULL, NULL, NULL, (extract(epoch FROM min(l.leased_until) - clock.now) * 1000000)::bigint
-                 FROM {p}lane AS l, clock WHERE l.owner IS NOT NULL AND l.leased_until > clock.now GROUP BY clock.now
-                 ORDER BY 1",
-            ),
+                 SELECT NULL, NULL, NULL, NULL,
+                        (SELECT (extract(epoch FROM min(least(l.leased_until - clock.now, {LENGTH}))) * 1000000)::bigint
+                         FROM {{p}}lane AS l WHERE l.owner IS NOT NULL AND l.leased_until > clock.now),
+                        CASE WHEN (SELECT count(*) FROM free) < $3
+                             THEN (SELECT count(*) FROM {{p}}lane AS l WHERE {FREE}) - (SELECT count(*) FROM free) ELSE 0 END
+                 FROM clock
+                 ORDER BY 1"
+            )),
+            // Of the lanes that were ours when it began, says which could not be locked.
             renew: statement(&format!(
-                "WITH ours AS MATERIALIZED ({OURS})
-                 UPDATE {{p}}lane AS l SET leased_until = clock_timestamp() + $4::bigint * interval '1 microsecond'
-                 FROM ours WHERE l.lane = ours.lane RETURNING l.lane"
+                "WITH ours AS MATERIALIZED ({OURS} SKIP LOCKED), renewed AS (
+                     UPDATE {{p}}lane AS l
+                     SET leased_until = clock_timestamp() + $4::bigint * interval '1 microsecond', lease_us = $4
+                     FROM ours WHERE l.lane = ours.lane RETURNING l.lane
+                 )
+                 SELECT l.lane, EXISTS (SELECT 1 FROM renewed WHERE renewed.lane = l.lane) AS renewed
+                 FROM {{p}}lane AS l
+                 JOIN unnest($1::integer[], $2::bigint[], $3::bigint[]) AS t (lane, epoch, nonce)
+                   ON l.lane = t.lane AND l.epoch = t.epoch AND l.nonce = t.nonce
+                 ORDER BY l.lane"
             )),
             mark: statement(&format!(
                 "WITH ours AS MATERIALIZED ({OURS})
@@ -74,22 +98,35 @@ impl Statements {
                  FROM ours JOIN unnest($1, $4::bigint[]) AS m (lane, seq) ON m.lane = ours.lane
                  WHERE l.lane = ours.lane RETURNING l.lane"
             )),
-            // Who is gone is forgotten by whoever comes by; two who do it at once do not wait for each other.
-            join: statement(
+            // Who is gone is forgotten by the next who comes; two who do it at once do not wait for each other, nor for anybody's lock.
+            join: statement(&format!(
                 "WITH clock AS MATERIALIZED (
                      SELECT clock_timestamp() AS now
                  ), forgotten AS (
-                     DELETE FROM {p}member WHERE instance IN (
-                         SELECT m.instance FROM {p}member AS m
+                     DELETE FROM {{p}}member WHERE instance IN (
+                         SELECT m.instance FROM {{p}}member AS m
                          WHERE m.until <= (SELECT now FROM clock) AND m.instance <> $1
                          ORDER BY m.instance FOR UPDATE SKIP LOCKED)
+                 ), late AS MATERIALIZED (
+                     SELECT l.instance FROM {{p}}member AS l
+                     WHERE l.until > (SELECT now FROM clock) + {LENGTH} AND l.instance <> $1
+                     ORDER BY l.instance FOR NO KEY UPDATE SKIP LOCKED
+                 ), cut AS (
+                     UPDATE {{p}}member AS l SET until = clock_timestamp() + {LENGTH} FROM late WHERE l.instance = late.instance
+                 ), own AS MATERIALIZED (
+                     SELECT m.instance FROM {{p}}member AS m WHERE m.instance = $1 FOR NO KEY UPDATE SKIP LOCKED
+                 ), stayed AS (
+                     UPDATE {{p}}member AS m
+                     SET until = clock_timestamp() + $2::bigint * interval '1 microsecond', lease_us = $2
+                     FROM own WHERE m.instance = own.instance
                  ), joined AS (
-                     INSERT INTO {p}member (instance, until)
-                     SELECT $1, clock.now + $2::bigint * interval '1 microsecond' FROM clock
-                     ON CONFLICT (instance) DO UPDATE SET until = excluded.until
+                     INSERT INTO {{p}}member (instance, until, lease_us)
+                     SELECT $1, clock.now + $2::bigint * interval '1 microsecond', $2 FROM clock
+                     WHERE NOT EXISTS (SELECT 1 FROM {{p}}member AS m WHERE m.instance = $1)
+                     ON CONFLICT (instance) DO NOTHING
                  )
-                 SELECT count(*) + 1 FROM {p}member AS m, clock WHERE m.until > clock.now AND m.instance <> $1",
-            ),
+                 SELECT count(*) + 1 FROM {{p}}member AS m, clock WHERE m.until > clock.now AND m.instance <> $1"
+            )),
             leave: statement("DELETE FROM {p}member WHERE instance = $1"),
             lock: statement(OURS),
         }
@@ -134,8 +171,8 @@ pub(super) async fn lease(
     for row in query.fetch_all(conn).await? {
         let Some(lane) = row.try_get::<Option<i32>, _>("lane")? else {
             let left = row.try_get::<Option<i64>, _>("left_us")?.map(natural::<u64>);
-            // A lane that is leased for longer than anybody may ask for was leased by another clock.
-            leased.next_expiry = left.map(|left| Duration::from_micros(left).min(LEASE_MAX));
+            leased.next_expiry = left.map(Duration::from_micros);
+            leased.locked = natural(row.try_get("locked")?);
             continue;
         };
         let token = Token { epoch: natural(row.try_get("epoch")?), nonce: natural(row.try_get("nonce")?) };
@@ -145,14 +182,19 @@ pub(super) async fn lease(
     Ok(leased)
 }
 
-/// Extends the leases that still hold, and says which those are.
+/// Extends the leases that still hold and that nobody else has locked, and says which those are.
 pub(super) async fn renew(
     sql: &Statements,
     conn: &mut PgConnection,
     leases: &[Lease],
     ttl: Duration,
-) -> sqlx::Result<Vec<Lane>> {
-    lanes(conn, with_tokens(&sql.renew, leases.iter().copied()).bind(span(ttl))).await
+) -> sqlx::Result<Renewed> {
+    let mut renewed = Renewed::default();
+    for row in with_tokens(&sql.renew, leases.iter().copied()).bind(span(ttl)).fetch_all(conn).await? {
+        let lanes = if row.try_get("renewed")? { &mut renewed.held } else { &mut renewed.locked };
+        lanes.push(natural(row.try_get::<i32, _>("lane")?.into()));
+    }
+    Ok(renewed)
 }
 
 /// Raises the marks of the lanes that still are held, and says which are not.

@@ -6,7 +6,7 @@
 //!
 //! # Layout
 //!
-//! * `connect`, `session` and `warm`: from a name to a pool, and from a pool to what a verb runs on
+//! * `connect`, `session`: from a name to connections, and from a connection to what a verb runs on
 //! * `schema` and `migrations/`: creating, upgrading and printing the tables, and who may do what with them
 //! * `write`: the writers for sqlx; what an insert says and binds is in `postrider-drivers`
 //! * `lease`: who may deliver
@@ -32,7 +32,6 @@ mod session;
 mod settle;
 mod statement;
 mod store;
-mod warm;
 mod write;
 
 use std::{
@@ -40,31 +39,42 @@ use std::{
     future::Future,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
 };
 
 use postrider_core::{BoxFuture, ConfigError, Result, Target, tx::Prefix};
-use sqlx::{PgPool, Row as _, postgres::PgConnectOptions};
+use sqlx::{PgPool, Postgres, Row as _, postgres::PgConnectOptions};
 
-#[cfg(feature = "profiles")]
-pub(crate) use self::schema::role;
 pub use self::write::PgTx;
 use self::{
     announce::Bell,
-    session::{Session, patiently},
+    connect::{Opening, Settings},
+    session::{ServerLimits, Session},
     statement::Shape,
-    warm::{Task, Warm},
 };
-use crate::Server;
+#[cfg(feature = "profiles")]
+pub(crate) use self::{schema::role, session::BEGIN};
 pub use crate::Sqlx;
+use crate::{
+    Server,
+    connections::{
+        Conn, Connections, Task,
+        limits::{Limits, MIGRATION, OPERATOR},
+        retry::retried,
+    },
+};
 
-/// How long a transaction of ours may take before anybody has asked for a lease; afterwards a third of that.
-const TRANSACTION_MAX: Duration = Duration::from_secs(5);
-
-/// How many connections a store has at most: a claim, a settle, a renewal, an operator.
+/// How many connections the verbs have at most: a claim, what it marks, a purge, operators.
 const CONNECTIONS: u32 = 8;
+
+/// The same for a store on a pool of the program's own, whose number of connections somebody has counted.
+const CONNECTIONS_BESIDE: u32 = 4;
+
+/// Settles have connections of their own, for batches and for attempts that are counted one by one; and renewals have one.
+const SETTLING: u32 = 2;
+const KEEPING: u32 = 1;
 
 /// An outbox in a PostgreSQL database. Cloning it copies a pointer.
 #[derive(Clone)]
@@ -73,19 +83,16 @@ pub struct PgStore(Arc<Inner>);
 struct Inner {
     /// For those who write.
     pool: PgPool,
-    /// For the verbs; the same one if the program has brought it, or behind a pooler.
-    verbs: PgPool,
-    /// Whether its connections plan as claims want it.
-    planned: bool,
-    warm: Arc<Warm>,
+    /// For the verbs. Settles and renewals have their own: whoever uses up the others costs no lease.
+    verbs: Connections<Postgres>,
+    settling: Connections<Postgres>,
+    keeping: Connections<Postgres>,
     /// For messages; without the password.
     place: String,
     shape: Shape,
     target: Target,
     lanes_wanted: Option<u32>,
     lanes: AtomicU32,
-    /// The last lease that was asked for.
-    lease_ms: AtomicU64,
     looks: Mutex<claim::trail::Looks>,
     bell: Arc<Bell>,
     lease: lease::Statements,
@@ -98,12 +105,36 @@ struct Inner {
 /// How a verb runs.
 #[derive(Debug, Clone, Copy)]
 enum Way {
-    /// As one statement, if it can.
+    /// As one statement.
     Plain(Task),
-    /// As one statement in a transaction.
-    Single,
     /// As several, in a transaction.
-    Whole,
+    Whole(Task),
+    /// As one statement of those that keep leases.
+    Keeping,
+    /// In a transaction that may take as long as operators may.
+    Long,
+    /// In a transaction that waits for others who migrate.
+    Migration,
+}
+
+impl Way {
+    /// How long its caller waits, with all tries.
+    fn limit(self, limits: Limits) -> Duration {
+        match self {
+            Self::Plain(_) | Self::Whole(_) | Self::Keeping => limits.verb(),
+            Self::Long => OPERATOR,
+            Self::Migration => MIGRATION,
+        }
+    }
+
+    /// How long the server lets it take.
+    fn on_server(self, limits: Limits) -> ServerLimits {
+        match self {
+            Self::Plain(_) | Self::Whole(_) | Self::Keeping => limits.into(),
+            Self::Long => ServerLimits::from(limits).with_statements(OPERATOR),
+            Self::Migration => ServerLimits::of(MIGRATION),
+        }
+    }
 }
 
 /// How a [`PgStore`] is put together.
@@ -146,8 +177,9 @@ impl PgStoreBuilder {
         self
     }
 
-    /// Most connections of a pool; 8 if nothing is said. There is one for the verbs and, once somebody uses it, another for
-    /// transactions that [`PgStore::pool`] is asked for; one more connection listens.
+    /// Most connections of a pool; 8 if nothing is said, or 4 on a pool of the program's own. There is one for the verbs and, once somebody uses it,
+    /// another for transactions that [`PgStore::pool`] is asked for. Beyond these, settles have at most two connections of their own, renewals have
+    /// one, and one more listens.
     #[must_use]
     pub fn connections(mut self, connections: u32) -> Self {
         self.connections = Some(connections);
@@ -164,40 +196,41 @@ impl PgStoreBuilder {
             None => connect::is_pooled(&named.options).await?,
         };
         let connections = self.connections.unwrap_or(CONNECTIONS);
-        // A pooler refuses whoever asks for settings.
-        if pooled {
-            let pool = connect::connect(named.options, connections).await?;
-            return self.pooled(true).on_pools(pool.clone(), pool, false);
-        }
-        let verbs = connect::connect(named.options.clone().options(connect::PLANNER), connections).await?;
+        let settings = (!pooled).then_some(Settings { planned: true, statements: None });
+        let opening = Opening { pool: connect::pool(connections), options: named.options.clone(), settings };
+        let verbs = opening.at_once(connections).await?;
         let pool = connect::pool(connections).connect_lazy_with(named.options);
-        self.pooled(false).on_pools(pool, verbs, true)
+        self.pooled(pooled).on(pool, verbs, &opening)
     }
 
-    /// An outbox in a database that the program has a pool for already. The pool's settings stay as they are; behind a
-    /// pooler, say so with [`pooled`](PgStoreBuilder::pooled).
+    /// An outbox in a database that the program has a pool for already. The verbs open connections of their own, with the options of the pool's: a
+    /// program that has all of its connections in transactions does not stop delivery. Behind a pooler, say so with
+    /// [`pooled`](PgStoreBuilder::pooled).
     pub fn with_pool(self, pool: PgPool) -> Result<PgStore> {
-        self.on_pools(pool.clone(), pool, false)
+        let settings =
+            (!self.pooled.unwrap_or(false)).then_some(Settings { planned: true, statements: None });
+        let options = PgConnectOptions::clone(&pool.connect_options());
+        let opening = Opening { pool: pool.options().clone(), options, settings };
+        let verbs = opening.lazily(self.connections.unwrap_or(CONNECTIONS_BESIDE));
+        self.on(pool, verbs, &opening)
     }
 
-    fn on_pools(self, pool: PgPool, verbs: PgPool, planned: bool) -> Result<PgStore> {
+    fn on(self, pool: PgPool, verbs: Connections<Postgres>, opening: &Opening) -> Result<PgStore> {
         self.check()?;
-        let options = PgConnectOptions::clone(&pool.connect_options());
-        let place = connect::place(&options);
+        let place = connect::place(&opening.options);
         let pooled = self.pooled.unwrap_or(false);
         let shape = Shape { prefix: self.prefix, prepared: !pooled, flood: false };
         Ok(PgStore(Arc::new(Inner {
             pool,
             verbs,
-            planned,
-            warm: Arc::default(),
+            settling: opening.lazily(SETTLING),
+            keeping: opening.lazily(KEEPING),
             place,
             target: postrider_drivers::postgres::target(&shape.prefix, !pooled),
             lanes_wanted: self.lanes,
             lanes: AtomicU32::new(self.lanes.unwrap_or(schema::LANES_DEFAULT)),
-            lease_ms: AtomicU64::new(0),
             looks: Mutex::default(),
-            bell: Arc::new(Bell::new(&shape.prefix, (!pooled).then_some(options))),
+            bell: Arc::new(Bell::new(&shape.prefix, (!pooled).then(|| opening.options.clone()))),
             lease: lease::Statements::new(&shape),
             claim: statement::Twice::new(&shape, claim::Statements::new),
             settle: statement::Twice::new(&shape, settle::Statements::new),
@@ -238,18 +271,20 @@ impl PgStore {
 
     /// Which product and version the database is.
     pub async fn server(&self) -> Result<Server> {
-        let ask = || async {
-            sqlx::raw_sql("SELECT version()").fetch_one(&self.0.verbs).await?.try_get::<String, _>(0)
-        };
-        let told = patiently(ask).await;
-        let told = told.map_err(|error| error::of_sqlx(error, "cannot ask the database for its version"))?;
-        Ok(Server::of_postgres(&told)?)
+        let told = self.run_in(Way::Plain(Task::Seldom), "ask for the version", |mut session| async move {
+            let row = sqlx::raw_sql("SELECT version()").fetch_one(&mut *session).await?;
+            session.commit().await?;
+            row.try_get::<String, _>(0)
+        });
+        Ok(Server::of_postgres(&told.await?)?)
     }
 
     /// Closes all connections. Call it when the engine has shut down.
     pub async fn close(&self) {
         self.0.bell.close().await;
-        self.0.verbs.close().await;
+        for connections in [&self.0.verbs, &self.0.settling, &self.0.keeping] {
+            connections.close().await;
+        }
         self.0.pool.close().await;
     }
 
@@ -309,7 +344,33 @@ impl PgStore {
         T: Send + 'a,
         F: Future<Output = sqlx::Result<T>> + Send + 'a,
     {
-        self.run_in(Way::Whole, what, verb)
+        self.run_in(Way::Whole(Task::Other), what, verb)
+    }
+
+    /// Runs a verb that keeps leases, on the connection for these.
+    fn run_keeping<'a, T, F>(
+        &'a self,
+        what: &'static str,
+        verb: impl Fn(Session) -> F + Send + Sync + 'a,
+    ) -> BoxFuture<'a, Result<T>>
+    where
+        T: Send + 'a,
+        F: Future<Output = sqlx::Result<T>> + Send + 'a,
+    {
+        self.run_in(Way::Keeping, what, verb)
+    }
+
+    /// Runs a verb of operators, which may take its time.
+    fn run_long<'a, T, F>(
+        &'a self,
+        what: &'static str,
+        verb: impl Fn(Session) -> F + Send + Sync + 'a,
+    ) -> BoxFuture<'a, Result<T>>
+    where
+        T: Send + 'a,
+        F: Future<Output = sqlx::Result<T>> + Send + 'a,
+    {
+        self.run_in(Way::Long, what, verb)
     }
 
     fn run_in<'a, T, F>(
@@ -323,29 +384,43 @@ impl PgStore {
         F: Future<Output = sqlx::Result<T>> + Send + 'a,
     {
         Box::pin(async move {
-            let verb = &verb;
-            let done = patiently(move || async move { verb(self.session(way).await?).await }).await;
+            let (verb, (connections, task)) = (&verb, self.connections(way));
+            let limits = connections.limits();
+            let attempt = |until| {
+                connections.attempt(until, task, move |conn| async move {
+                    verb(self.session(way, limits, conn).await?).await
+                })
+            };
+            let done = retried(way.limit(limits), error::may_pass, attempt).await;
             done.map_err(|error| error::of_sqlx(error, format!("cannot {what} in {}", self.0.place)))
         })
     }
 
-    /// What a verb runs on. Behind a pooler even a single statement is a transaction: the driver sends it in two parts, and
-    /// another connection would not know the first of them.
-    async fn session(&self, way: Way) -> sqlx::Result<Session> {
-        let Inner { verbs, warm, .. } = &*self.0;
+    fn connections(&self, way: Way) -> (&Connections<Postgres>, Task) {
+        let Inner { verbs, settling, keeping, .. } = &*self.0;
         match way {
-            Way::Whole => Session::whole(verbs, self.transaction_max()).await,
-            Way::Plain(task) if !self.is_pooled() => Session::plain(verbs, warm, task).await,
-            Way::Plain(_) | Way::Single => Session::single(verbs, self.transaction_max()).await,
+            Way::Plain(Task::Settle) | Way::Whole(Task::Settle) => (settling, Task::Settle),
+            Way::Plain(task) | Way::Whole(task) => (verbs, task),
+            Way::Keeping => (keeping, Task::Seldom),
+            Way::Long | Way::Migration => (verbs, Task::Seldom),
         }
     }
 
-    /// Shorter than a lease: a transaction may keep somebody from taking lanes over.
-    fn transaction_max(&self) -> Duration {
-        match self.0.lease_ms.load(Relaxed) {
-            0 => TRANSACTION_MAX,
-            lease_ms => Duration::from_millis(lease_ms / 3).min(TRANSACTION_MAX),
+    /// What a verb runs on. Behind a pooler even a single statement is a transaction: the driver sends it in two parts, and
+    /// another connection would not know the first of them.
+    async fn session(&self, way: Way, limits: Limits, conn: Conn<Postgres>) -> sqlx::Result<Session> {
+        match way {
+            _ if self.is_pooled() => Session::pooled(conn, way.on_server(limits)).await,
+            Way::Plain(_) | Way::Keeping => Ok(Session::plain(conn)),
+            Way::Whole(_) => Session::whole(conn, None).await,
+            Way::Long | Way::Migration => Session::whole(conn, Some(way.on_server(limits))).await,
         }
+    }
+
+    /// From now on verbs have the limits of this lease.
+    fn set_lease(&self, lease: Duration) {
+        let Inner { verbs, settling, keeping, .. } = &*self.0;
+        [verbs, settling, keeping].into_iter().for_each(|of| of.set_limits(Limits::of_lease(lease)));
     }
 }
 

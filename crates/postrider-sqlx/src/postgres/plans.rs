@@ -92,7 +92,7 @@ const QUICK: &str =
 #[tokio::test]
 async fn claims_follow_an_index_where_the_statistics_are_those_of_an_empty_table() {
     let own = Own::new("plans_of_nothing", 4).await;
-    let mut conn = own.store.0.verbs.acquire().await.unwrap();
+    let mut conn = own.store.0.verbs.pool().acquire().await.unwrap();
     run(&mut conn, "VACUUM ANALYZE postrider_event").await;
     // Nobody may look at the table before the plans are made.
     run(&mut conn, "ALTER TABLE postrider_event SET (autovacuum_enabled = false)").await;
@@ -122,11 +122,11 @@ async fn claims_follow_an_index_where_the_statistics_are_those_of_an_empty_table
 async fn what_callers_do_on_the_pool_of_a_store_is_planned_as_the_server_has_it() {
     let own = Own::new("plans_of_callers", 4).await;
     let mut said = Vec::new();
-    for pool in [own.store.pool(), &own.store.0.verbs] {
+    for pool in [own.store.pool(), &own.store.0.verbs.pool()] {
         said.push(sqlx::query_scalar::<_, String>("SHOW enable_seqscan").fetch_one(pool).await.unwrap());
     }
     assert_eq!(said, ["on", "off"]);
-    let compiled: String = sqlx::query_scalar("SHOW jit").fetch_one(&own.store.0.verbs).await.unwrap();
+    let compiled: String = sqlx::query_scalar("SHOW jit").fetch_one(&own.store.0.verbs.pool()).await.unwrap();
     assert_eq!(compiled, "off");
     own.close().await;
 }
@@ -152,10 +152,13 @@ async fn a_flood_is_not_claimed_by_the_plans_of_quiet_times() {
             lane.from = reached.map_or(lane.from, |(_, position)| *position);
         }
         let asked = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%-- flood'";
-        kept.push((flood, sqlx::query_scalar::<_, i64>(asked).fetch_one(&store.0.verbs).await.unwrap() > 0));
+        kept.push((
+            flood,
+            sqlx::query_scalar::<_, i64>(asked).fetch_one(&store.0.verbs.pool()).await.unwrap() > 0,
+        ));
         if !flood {
             let rows = "INSERT INTO postrider_event (event_type, payload) SELECT 'X', '' FROM generate_series(1, 1000)";
-            sqlx::raw_sql(rows).execute(&store.0.verbs).await.unwrap();
+            sqlx::raw_sql(rows).execute(&store.0.verbs.pool()).await.unwrap();
         }
     }
     // The first claim of a flood does not know of it.
@@ -166,7 +169,7 @@ async fn a_flood_is_not_claimed_by_the_plans_of_quiet_times() {
 #[tokio::test]
 async fn every_verb_that_runs_often_walks_an_index() {
     let own = Own::new("plans", 4).await;
-    let mut conn = own.store.0.verbs.acquire().await.unwrap();
+    let mut conn = own.store.0.verbs.pool().acquire().await.unwrap();
     run(&mut conn, ROWS).await;
     run(&mut conn, "SET plan_cache_mode = force_generic_plan").await;
 

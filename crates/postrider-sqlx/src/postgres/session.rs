@@ -1,104 +1,133 @@
-//! One verb's connection, in a transaction where it needs one, and another try where the last one was lost.
+//! One verb's connection, in a transaction where it needs one, and what is set for it whatever the role or the database say.
+//!
+//! `default_transaction_read_only` is not set: whoever freezes a database before a switch-over does it by that.
 
-use std::{future::Future, ops, sync::Arc, time::Duration};
+use std::{ops, time::Duration};
 
-use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, SqlSafeStr, Transaction, pool::PoolConnection};
+use sqlx::{AssertSqlSafe, Postgres};
 
-use super::{
-    connect::PLANNER,
-    error::is_transient,
-    warm::{Task, Warm},
-};
+use super::connect::Settings;
+use crate::connections::{Conn, limits::Limits};
 
-/// How often a verb is tried in all, and how long to wait after the first try; doubled after each further one.
-const TRIES: u32 = 6;
-const PAUSE: Duration = Duration::from_millis(20);
+/// How plans are to be made for our statements, whatever is known of the tables: by the order of an index, which is the order that is asked
+/// for. An outbox is empty most of the time, so that is what the statistics say; a planner that believes them reads all rows of a lane and
+/// sorts them, which is a second for the first claim of 50,000 events and grows with them. What cannot be done by an index then seems to
+/// cost more than all else, until version 17, so that it would be compiled before it runs: half a second for each lease.
+const PLANNER: [(&str, &str); 4] =
+    [("enable_seqscan", "off"), ("enable_bitmapscan", "off"), ("jit", "off"), ("plan_cache_mode", "auto")];
+
+/// What sessions begin with. At any other isolation a claim would park events by what was true before it had locked their lanes. Time zone, date
+/// style and encoding are set by the driver.
+const SESSION: [(&str, &str); 4] = [
+    ("default_transaction_isolation", "read committed"),
+    ("default_transaction_deferrable", "off"),
+    ("standard_conforming_strings", "on"),
+    ("idle_session_timeout", "0"),
+];
+
+/// What every transaction of ours begins with.
+pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+
+/// Time limits for the server.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ServerLimits {
+    statement: Duration,
+    lock: Duration,
+}
+
+impl From<Limits> for ServerLimits {
+    fn from(limits: Limits) -> Self {
+        Self { statement: limits.statement(), lock: limits.lock() }
+    }
+}
+
+impl ServerLimits {
+    /// As they are, but for statements that take their time.
+    pub(super) fn with_statements(self, statement: Duration) -> Self {
+        Self { statement, ..self }
+    }
+
+    /// The same time for statements and for locks.
+    pub(super) fn of(limit: Duration) -> Self {
+        Self { statement: limit, lock: limit }
+    }
+
+    fn settings(self) -> [(&'static str, String); 3] {
+        let millis = |limit: Duration| limit.as_millis().max(1).to_string();
+        [
+            ("statement_timeout", millis(self.statement)),
+            ("lock_timeout", millis(self.lock)),
+            ("idle_in_transaction_session_timeout", millis(self.statement)),
+        ]
+    }
+}
+
+/// What a session of ours begins with, for the packet that it is opened by.
+pub(super) fn settings(limits: Limits, settings: &Settings) -> Vec<(&'static str, String)> {
+    let fixed = SESSION.into_iter().chain(PLANNER.into_iter().filter(|_| settings.planned));
+    let fixed = fixed.map(|(name, value)| (name, value.to_owned()));
+    let limits = ServerLimits::from(limits);
+    let limits = settings.statements.map_or(limits, |limit| limits.with_statements(limit));
+    fixed.chain(limits.settings()).collect()
+}
 
 /// What a verb runs on. A verb that ends well says [`commit`](Session::commit); one that does not has changed nothing.
-pub(super) enum Session {
-    /// Each statement stands for itself.
-    Plain { conn: PoolConnection<Postgres>, task: Task, pool: PgPool, warm: Arc<Warm> },
-    /// All statements are one.
-    Whole(Transaction<'static, Postgres>),
+pub(super) struct Session {
+    conn: Conn<Postgres>,
+    whole: bool,
 }
 
 impl Session {
     /// Statements that stand for themselves.
-    pub(super) async fn plain(pool: &PgPool, warm: &Arc<Warm>, task: Task) -> sqlx::Result<Self> {
-        let conn = warm.take(pool, task).await?;
-        Ok(Self::Plain { conn, task, pool: pool.clone(), warm: Arc::clone(warm) })
+    pub(super) fn plain(conn: Conn<Postgres>) -> Self {
+        Self { conn, whole: false }
     }
 
-    /// One transaction of several statements. The server ends it if one of them, or the client between them, takes longer than
-    /// this: it may hold lanes that another is to take over.
-    pub(super) async fn whole(pool: &PgPool, limit: Duration) -> sqlx::Result<Self> {
-        Self::begin(pool, limit, format!("SET LOCAL statement_timeout = {}", millis(limit))).await
+    /// One transaction on a session that begins as [`settings`] say; with other limits if there are some.
+    pub(super) async fn whole(conn: Conn<Postgres>, limits: Option<ServerLimits>) -> sqlx::Result<Self> {
+        let limits = limits.into_iter().flat_map(ServerLimits::settings);
+        Self::begin(conn, limits).await
     }
 
-    /// A transaction around a single statement, which may take its time.
-    pub(super) async fn single(pool: &PgPool, limit: Duration) -> sqlx::Result<Self> {
-        Self::begin(pool, limit, String::new()).await
+    /// One transaction on a session that a pooler has begun for somebody else.
+    pub(super) async fn pooled(conn: Conn<Postgres>, limits: ServerLimits) -> sqlx::Result<Self> {
+        let planner = PLANNER.into_iter().map(|(name, value)| (name, value.to_owned()));
+        Self::begin(conn, planner.chain(limits.settings())).await
     }
 
-    async fn begin(pool: &PgPool, limit: Duration, more: String) -> sqlx::Result<Self> {
-        let planner = PLANNER.map(|(name, value)| format!("SET LOCAL {name} = {value}")).join("; ");
-        let idle = format!("SET LOCAL idle_in_transaction_session_timeout = {}", millis(limit));
+    async fn begin(
+        mut conn: Conn<Postgres>,
+        settings: impl Iterator<Item = (&'static str, String)>,
+    ) -> sqlx::Result<Self> {
+        // An open transaction ends with its connection, unless it is committed.
+        conn.close_on_drop();
+        let settings: String =
+            settings.map(|(name, value)| format!("; SET LOCAL {name} = {value}")).collect();
         // Safe because nothing but constants and numbers go in.
-        let begin = AssertSqlSafe(format!("BEGIN; {planner}; {idle}; {more}")).into_sql_str();
-        Ok(Self::Whole(Transaction::begin(pool.acquire().await?, Some(begin)).await?))
+        sqlx::raw_sql(AssertSqlSafe(format!("{BEGIN}{settings}"))).execute(&mut *conn).await?;
+        Ok(Self { conn, whole: true })
     }
 
-    pub(super) async fn commit(self) -> sqlx::Result<()> {
-        match self {
-            Self::Plain { conn, task, pool, warm } => {
-                warm.keep(&pool, task, conn);
-                Ok(())
-            }
-            Self::Whole(tx) => tx.commit().await,
+    /// Ends it well, and gives the connection back.
+    pub(super) async fn commit(mut self) -> sqlx::Result<()> {
+        if self.whole {
+            sqlx::raw_sql("COMMIT").execute(&mut *self.conn).await?;
         }
+        self.conn.give_back();
+        Ok(())
     }
 }
 
 impl ops::Deref for Session {
-    type Target = PgConnection;
+    type Target = sqlx::PgConnection;
 
-    fn deref(&self) -> &PgConnection {
-        match self {
-            Self::Plain { conn, .. } => conn,
-            Self::Whole(tx) => tx,
-        }
+    fn deref(&self) -> &sqlx::PgConnection {
+        &self.conn
     }
 }
 
 impl ops::DerefMut for Session {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        match self {
-            Self::Plain { conn, .. } => conn,
-            Self::Whole(tx) => tx,
-        }
+    fn deref_mut(&mut self) -> &mut sqlx::PgConnection {
+        &mut self.conn
     }
-}
-
-fn millis(limit: Duration) -> u128 {
-    limit.as_millis().max(1)
-}
-
-/// Runs a whole verb, and again if it met a deadlock, a serialisation failure or a lost connection. A try that failed has
-/// left nothing behind, or what it left is not changed by another.
-pub(super) async fn patiently<T, F>(verb: impl Fn() -> F) -> sqlx::Result<T>
-where
-    F: Future<Output = sqlx::Result<T>>,
-{
-    let mut pause = PAUSE;
-    for _ in 1..TRIES {
-        match verb().await {
-            Err(error) if is_transient(&error) && !matches!(error, sqlx::Error::PoolTimedOut) => {
-                tracing::debug!(%error, ?pause, "the database could not do it now; trying again");
-                tokio::time::sleep(pause).await;
-                pause *= 2;
-            }
-            other => return other,
-        }
-    }
-    verb().await
 }

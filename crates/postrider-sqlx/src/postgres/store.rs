@@ -1,21 +1,24 @@
 //! The verbs.
 
-use std::{sync::PoisonError, sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{
+    sync::{Arc, PoisonError, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target,
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
         too_many_pauses,
     },
 };
 
 use super::{
     Inner, PgStore, Way, claim, error, lease, list, operate, pause, schema, session::Session, settle,
-    warm::Task,
 };
+use crate::connections::{Task, renewal::renewed};
 
 /// A verb of one statement: runs it on the session and ends that.
 macro_rules! verb {
@@ -59,28 +62,43 @@ impl Store for PgStore {
                 }
                 Ok(migrated)
             };
-            lanes.store(self.run_whole("create the tables", migrate).await??, Relaxed);
+            lanes.store(self.run_in(Way::Migration, "create the tables", migrate).await??, Relaxed);
             Ok(())
         })
     }
 
     fn join<'a>(&'a self, instance: &'a str, ttl: Duration) -> BoxFuture<'a, Result<u32>> {
-        verb!(self.run, "join", lease, |session| lease::join(lease, &mut session, instance, ttl))
+        self.set_lease(ttl);
+        verb!(self.run_keeping, "join", lease, |session| lease::join(lease, &mut session, instance, ttl))
     }
 
     fn leave<'a>(&'a self, instance: &'a str) -> BoxFuture<'a, Result<()>> {
-        verb!(self.run, "leave", lease, |session| lease::leave(lease, &mut session, instance))
+        verb!(self.run_keeping, "leave", lease, |session| lease::leave(lease, &mut session, instance))
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
-        let lease_ms = u64::try_from(request.ttl.as_millis()).unwrap_or(u64::MAX);
-        self.0.lease_ms.store(lease_ms.max(1), Relaxed);
+        self.set_lease(request.ttl);
         let lanes = self.0.lanes.load(Relaxed) as usize;
-        verb!(self.run, "take lanes", lease, |session| lease::lease(lease, &mut session, request, lanes))
+        verb!(self.run_keeping, "take lanes", lease, |session| lease::lease(
+            lease,
+            &mut session,
+            request,
+            lanes
+        ))
     }
 
-    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Vec<Lane>>> {
-        verb!(self.run, "renew leases", lease, |session| lease::renew(lease, &mut session, leases, ttl))
+    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Renewed>> {
+        let Inner { lease: sql, keeping, .. } = &*self.0;
+        Box::pin(renewed(keeping.limits().lock(), leases, move |leases| {
+            self.run_keeping("renew leases", move |mut session| {
+                let leases = Arc::clone(&leases);
+                async move {
+                    let renewed = lease::renew(sql, &mut session, &leases, ttl).await?;
+                    session.commit().await?;
+                    Ok(renewed)
+                }
+            })
+        }))
     }
 
     fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
@@ -92,7 +110,7 @@ impl Store for PgStore {
     }
 
     fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
-        verb!(self.run, "release lanes", lease, |session| lease::release(lease, &mut session, lanes))
+        verb!(self.run_keeping, "release lanes", lease, |session| lease::release(lease, &mut session, lanes))
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
@@ -112,12 +130,13 @@ impl Store for PgStore {
             session.commit().await?;
             Ok(settled)
         };
-        let way = if settle::frees(settlements) { Way::Whole } else { Way::Plain(Task::Settle) };
+        let way =
+            if settle::frees(settlements) { Way::Whole(Task::Settle) } else { Way::Plain(Task::Settle) };
         self.run_in(way, "settle events", settle)
     }
 
     fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
-        verb!(self.run, "list dead letters", operate, |session| operate::dead(
+        verb!(self.run_long, "list dead letters", operate, |session| operate::dead(
             operate,
             &mut session,
             after,
@@ -126,15 +145,23 @@ impl Store for PgStore {
     }
 
     fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
-        verb!(self.run, "redrive events", operate, |session| operate::redrive(operate, &mut session, ids))
+        verb!(self.run_long, "redrive events", operate, |session| operate::redrive(
+            operate,
+            &mut session,
+            ids
+        ))
     }
 
     fn discard<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
-        verb!(self.run, "discard events", operate, |session| operate::discard(operate, &mut session, ids))
+        verb!(self.run_long, "discard events", operate, |session| operate::discard(
+            operate,
+            &mut session,
+            ids
+        ))
     }
 
     fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>> {
-        verb!(self.run, "purge delivered events", operate, |session| operate::purge(
+        verb!(self.run_long, "purge delivered events", operate, |session| operate::purge(
             operate,
             &mut session,
             retention,
@@ -143,23 +170,27 @@ impl Store for PgStore {
     }
 
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
-        verb!(self.run, "count events", operate, |session| operate::stats(operate, &mut session))
+        verb!(self.run_long, "count events", operate, |session| operate::stats(operate, &mut session))
     }
 
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {
-        verb!(self.run, "list events", shape, |session| list::list(shape, &mut session, listing))
+        verb!(self.run_long, "list events", shape, |session| list::list(shape, &mut session, listing))
     }
 
     fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>> {
-        verb!(self.run, "count events", shape, |session| list::count_by_type(shape, &mut session, types))
+        verb!(self.run_long, "count events", shape, |session| list::count_by_type(shape, &mut session, types))
     }
 
     fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {
-        verb!(self.run, "look for an event", operate, |session| operate::status(operate, &mut session, id))
+        verb!(self.run_long, "look for an event", operate, |session| operate::status(
+            operate,
+            &mut session,
+            id
+        ))
     }
 
     fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
-        verb!(self.run, "look for a hold", operate, |session| operate::why(operate, &mut session, key))
+        verb!(self.run_long, "look for a hold", operate, |session| operate::why(operate, &mut session, key))
     }
 
     fn pause<'a>(&'a self, subject: &'a Subject, reason: &'a str) -> BoxFuture<'a, Result<Paused>> {
@@ -185,7 +216,7 @@ impl Store for PgStore {
     }
 
     fn announce(&self) {
-        self.0.bell.ring(&self.0.verbs);
+        self.0.bell.ring(&self.0.verbs.pool());
     }
 
     fn announced(&self) -> BoxFuture<'_, Result<()>> {
@@ -202,10 +233,8 @@ impl PgStore {
         let Inner { claim: sql, lease, lanes, .. } = &*self.0;
         let sql = sql.of(self.looks().is_flood());
         let lanes = lanes.load(Relaxed);
-        // It must be planned for a table that is larger than it was.
-        let way = if self.0.planned { Way::Plain(Task::Claim) } else { Way::Single };
         let look_from = |begun| {
-            self.run_in(way, "claim events", move |mut session| async move {
+            self.run_in(Way::Plain(Task::Claim), "claim events", move |mut session| async move {
                 let look = claim::look(sql, &mut session, claim, begun, lanes).await?;
                 session.commit().await?;
                 Ok(look)

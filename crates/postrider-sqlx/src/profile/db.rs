@@ -1,33 +1,77 @@
 //! Running statements, whichever of the databases it is. All that comes back was turned into text or bytes by the statement.
 
+use std::{future::Future, time::Duration};
+
 use postrider_core::{Error, Result};
-use sqlx::{AssertSqlSafe, Row as _, Transaction};
 #[cfg(feature = "mysql")]
-use sqlx::{MySql, MySqlPool};
+use sqlx::MySql;
 #[cfg(feature = "postgres")]
-use sqlx::{PgPool, Postgres};
+use sqlx::Postgres;
+use sqlx::{AssertSqlSafe, Row as _};
+use tokio::time::Instant;
 
 use super::sql::{Arg, Kind, Sql};
+use crate::connections::{
+    Conn, Connections, Task,
+    limits::{Limits, MIGRATION, OPERATOR},
+    retry::Tries,
+};
 
-/// How many connections the verbs have at most.
-#[cfg(feature = "postgres")]
-const CONNECTIONS: u32 = 4;
-
-/// A pool of connections.
-#[derive(Debug, Clone)]
-pub(super) enum Db {
-    #[cfg(feature = "postgres")]
-    Postgres(PgPool),
-    #[cfg(feature = "mysql")]
-    Mysql(MySqlPool),
+/// What a transaction is for. Settles and renewals have connections of their own: whoever uses up the others costs no lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    Verb,
+    Settling,
+    Keeping,
+    Operating,
+    Migration,
 }
 
-/// A transaction.
+impl Use {
+    /// How many connections there are for it at most.
+    const fn connections(self) -> u32 {
+        match self {
+            Self::Verb | Self::Operating | Self::Migration => 2,
+            Self::Settling | Self::Keeping => 1,
+        }
+    }
+}
+
+/// Connections, whichever of the databases it is.
+enum Pools {
+    #[cfg(feature = "postgres")]
+    Postgres(Connections<Postgres>),
+    #[cfg(feature = "mysql")]
+    Mysql(Connections<MySql>),
+}
+
+/// The same to be done with either of them.
+macro_rules! either {
+    ($pools:expr, $connections:ident => $what:expr) => {
+        match $pools {
+            #[cfg(feature = "postgres")]
+            Pools::Postgres($connections) => $what,
+            #[cfg(feature = "mysql")]
+            Pools::Mysql($connections) => $what,
+        }
+    };
+}
+
+/// The connections to a database.
+pub(super) struct Db {
+    kind: Kind,
+    verbs: Pools,
+    settling: Pools,
+    keeping: Pools,
+    operating: Pools,
+}
+
+/// A transaction. One that is not committed ends with its connection.
 pub(super) enum Tx {
     #[cfg(feature = "postgres")]
-    Postgres(Transaction<'static, Postgres>),
+    Postgres(Conn<Postgres>),
     #[cfg(feature = "mysql")]
-    Mysql(Transaction<'static, MySql>),
+    Mysql(Conn<MySql>),
 }
 
 /// A row, each column as text or bytes.
@@ -57,61 +101,126 @@ impl Db {
         match Kind::of(url)? {
             #[cfg(feature = "mysql")]
             Kind::Mysql => {
-                let options = crate::mysql::connect::parse(url)?;
-                let place = crate::mysql::connect::place(&options);
-                Ok((Self::Mysql(crate::mysql::connect::verbs(&options)), place))
+                use crate::mysql::connect::{operators, parse, place, verbs};
+                let options = parse(url)?;
+                let of = |of: Use| Pools::Mysql(verbs(&options, of.connections()));
+                let db = Self {
+                    kind: Kind::Mysql,
+                    verbs: of(Use::Verb),
+                    settling: of(Use::Settling),
+                    keeping: of(Use::Keeping),
+                    operating: Pools::Mysql(operators(&options, Use::Operating.connections())),
+                };
+                Ok((db, place(&options)))
             }
             #[cfg(feature = "postgres")]
             Kind::Postgres => {
-                let options = crate::postgres::connect::parse(url)?.options.options([("timezone", "UTC")]);
-                let place = crate::postgres::connect::place(&options);
-                Ok((Self::Postgres(crate::postgres::connect::connect(options, CONNECTIONS).await?), place))
+                use crate::postgres::connect::{Opening, Settings, parse, place};
+                let options = parse(url)?.options;
+                let opening = |statements| Opening {
+                    pool: sqlx::postgres::PgPoolOptions::new(),
+                    options: options.clone(),
+                    settings: Some(Settings { planned: false, statements }),
+                };
+                let (verbs, operating) = (opening(None), opening(Some(OPERATOR)));
+                let of = |of: Use| Pools::Postgres(verbs.lazily(of.connections()));
+                let db = Self {
+                    kind: Kind::Postgres,
+                    verbs: of(Use::Verb),
+                    settling: of(Use::Settling),
+                    keeping: of(Use::Keeping),
+                    operating: Pools::Postgres(operating.at_once(Use::Operating.connections()).await?),
+                };
+                Ok((db, place(&options)))
             }
         }
     }
 
     pub(super) fn kind(&self) -> Kind {
-        match self {
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => Kind::Postgres,
-            #[cfg(feature = "mysql")]
-            Self::Mysql(_) => Kind::Mysql,
+        self.kind
+    }
+
+    fn all(&self) -> [&Pools; 4] {
+        [&self.verbs, &self.settling, &self.keeping, &self.operating]
+    }
+
+    fn of(&self, of: Use) -> &Pools {
+        match of {
+            Use::Verb => &self.verbs,
+            Use::Settling => &self.settling,
+            Use::Keeping => &self.keeping,
+            Use::Operating | Use::Migration => &self.operating,
         }
     }
 
-    pub(super) async fn begin(&self) -> sqlx::Result<Tx> {
-        Ok(match self {
+    pub(super) fn limits(&self) -> Limits {
+        either!(&self.verbs, connections => connections.limits())
+    }
+
+    /// From now on verbs have the limits of this lease.
+    pub(super) fn set_lease(&self, lease: Duration) {
+        for pools in self.all() {
+            either!(pools, connections => connections.set_limits(Limits::of_lease(lease)));
+        }
+    }
+
+    /// As many tries as there is time for.
+    pub(super) fn tries(&self, of: Use) -> Tries {
+        Tries::within(match of {
+            Use::Verb | Use::Settling | Use::Keeping => self.limits().verb(),
+            Use::Operating => OPERATOR,
+            Use::Migration => MIGRATION,
+        })
+    }
+
+    /// Runs one try until `until` at the latest.
+    pub(super) async fn in_time<T>(
+        &self,
+        of: Use,
+        until: Instant,
+        trying: impl Future<Output = sqlx::Result<T>>,
+    ) -> sqlx::Result<T> {
+        either!(self.of(of), connections => connections.in_time(until, trying).await)
+    }
+
+    pub(super) async fn begin(&self, of: Use) -> sqlx::Result<Tx> {
+        Ok(match self.of(of) {
             #[cfg(feature = "postgres")]
-            Self::Postgres(pool) => Tx::Postgres(pool.begin().await?),
+            Pools::Postgres(connections) => {
+                let mut conn = connections.acquire(Task::Seldom).await?;
+                sqlx::raw_sql(crate::postgres::BEGIN).execute(&mut *conn).await?;
+                Tx::Postgres(conn)
+            }
             #[cfg(feature = "mysql")]
-            Self::Mysql(pool) => Tx::Mysql(pool.begin().await?),
+            Pools::Mysql(connections) => {
+                let mut conn = connections.acquire(Task::Seldom).await?;
+                sqlx::raw_sql("START TRANSACTION").execute(&mut *conn).await?;
+                Tx::Mysql(conn)
+            }
         })
     }
 
     pub(super) async fn close(&self) {
-        match self {
-            #[cfg(feature = "postgres")]
-            Self::Postgres(pool) => pool.close().await,
-            #[cfg(feature = "mysql")]
-            Self::Mysql(pool) => pool.close().await,
+        for pools in self.all() {
+            either!(pools, connections => connections.close().await);
         }
     }
 
-    pub(super) fn is_transient(&self, error: &sqlx::Error) -> bool {
-        match self {
+    pub(super) fn may_pass(&self, error: &sqlx::Error) -> bool {
+        match self.kind {
             #[cfg(feature = "postgres")]
-            Self::Postgres(_) => crate::postgres::error::is_transient(error),
+            Kind::Postgres => crate::postgres::error::may_pass(error),
             #[cfg(feature = "mysql")]
-            Self::Mysql(_) => crate::mysql::error::is_transient(error),
+            Kind::Mysql => crate::mysql::error::may_pass(error),
         }
     }
 
     pub(super) fn error(&self, error: sqlx::Error, what: String) -> Error {
-        match self {
+        match self.kind {
             #[cfg(feature = "postgres")]
-            Self::Postgres(_) => crate::postgres::error::of_sqlx(error, what),
+            Kind::Postgres => crate::postgres::error::of_sqlx(error, what),
             #[cfg(feature = "mysql")]
-            Self::Mysql(_) => crate::mysql::error::of_sqlx(error, what),
+            Kind::Mysql => crate::mysql::error::of_sqlx(error, what),
         }
     }
 }
@@ -174,9 +283,16 @@ impl Tx {
     pub(super) async fn commit(self) -> sqlx::Result<()> {
         match self {
             #[cfg(feature = "postgres")]
-            Self::Postgres(tx) => tx.commit().await,
+            Self::Postgres(mut conn) => {
+                sqlx::raw_sql("COMMIT").execute(&mut *conn).await?;
+                conn.give_back();
+            }
             #[cfg(feature = "mysql")]
-            Self::Mysql(tx) => tx.commit().await,
+            Self::Mysql(mut conn) => {
+                sqlx::raw_sql("COMMIT").execute(&mut *conn).await?;
+                conn.give_back();
+            }
         }
+        Ok(())
     }
 }

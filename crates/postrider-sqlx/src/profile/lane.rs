@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::{
     Timestamp,
-    store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Seq, Taken, Token},
+    store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Renewed, Seq, Taken, Token},
 };
 
 use super::{Profile, db::Tx, mind::Mind, pause, recover, shape::Shape, sql::Kind};
@@ -24,8 +24,22 @@ struct Row {
     epoch: u64,
     nonce: Option<u64>,
     until: Option<Timestamp>,
+    /// How long the lease was asked for.
+    length: Duration,
     clean: bool,
     now: Timestamp,
+}
+
+impl Row {
+    /// How long its lease still holds, if it does. No longer than it was asked for: one that ends later was taken before the clock was set back.
+    fn left(&self) -> Option<Duration> {
+        let until = self.until.filter(|until| self.owned && *until > self.now)?;
+        Some(until.since(self.now).min(self.length))
+    }
+
+    fn is_late(&self) -> bool {
+        self.until.is_some_and(|until| until.since(self.now) > self.length)
+    }
 }
 
 /// The SQL of our own tables.
@@ -39,7 +53,7 @@ pub(super) fn tables(kind: Kind, profile: &Profile) -> [String; 3] {
     [
         format!(
             "CREATE TABLE IF NOT EXISTS {lane} (source {text} NOT NULL PRIMARY KEY, owner {text}, \
-             epoch bigint NOT NULL DEFAULT 0, nonce bigint, leased_until {time}, clean smallint NOT NULL DEFAULT 1)"
+             epoch bigint NOT NULL DEFAULT 0, nonce bigint, leased_until {time}, lease_us bigint, clean smallint NOT NULL DEFAULT 1)"
         ),
         format!(
             "CREATE TABLE IF NOT EXISTS {dead} (source {text} NOT NULL, event_id {id} NOT NULL, attempts int NOT NULL, \
@@ -106,30 +120,35 @@ async fn exists(shape: &Shape, tx: &mut Tx, name: &'static str) -> sqlx::Result<
     Ok(!tx.fetch(sql).await?.is_empty())
 }
 
-/// The lane's row, locked as said.
-async fn read(shape: &Shape, tx: &mut Tx, lock: &str) -> sqlx::Result<Row> {
+/// The lane's row, locked as said; none if another session has locked it and that is not waited for.
+async fn read(shape: &Shape, tx: &mut Tx, lock: &str) -> sqlx::Result<Option<Row>> {
     let kind = shape.kind;
     let columns = ["epoch", "nonce", "clean", "owner IS NOT NULL"].map(|column| kind.text(column)).join(", ");
     let (until, now) = (kind.micros("leased_until"), kind.micros(kind.now()));
-    let mut sql =
-        shape.sql(format!("SELECT {columns}, {until}, {now} FROM {} WHERE source = ", shape.ours("lane")));
+    let length = kind.text("lease_us");
+    let mut sql = shape.sql(format!(
+        "SELECT {columns}, {until}, {now}, {length} FROM {} WHERE source = ",
+        shape.ours("lane")
+    ));
     sql.bind(shape.source(), "text").push(lock);
     let rows = tx.fetch(sql).await?;
-    let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+    let Some(row) = rows.first() else { return Ok(None) };
     let unsigned = |column| row.number(column).and_then(|number| u64::try_from(number).ok());
-    Ok(Row {
+    Ok(Some(Row {
         epoch: unsigned(0).unwrap_or_default(),
         nonce: unsigned(1),
         clean: row.number(2) != Some(0),
         owned: row.text(3).is_some_and(|owned| owned == "true" || owned == "1"),
         until: row.number(4).map(Timestamp::from_micros),
         now: Timestamp::from_micros(row.number(5).unwrap_or_default()),
-    })
+        length: unsigned(6).map_or(LEASE_MAX, Duration::from_micros),
+    }))
 }
 
 /// The fence: nobody takes the lane before the transaction ends. Says the database's clock; none if the lane is lost.
 pub(super) async fn fence(shape: &Shape, tx: &mut Tx, lease: Lease) -> sqlx::Result<Option<Timestamp>> {
     let row = read(shape, tx, shape.kind.pick(" FOR SHARE", " LOCK IN SHARE MODE")).await?;
+    let row = row.ok_or(sqlx::Error::RowNotFound)?;
     let held = row.nonce.map(|nonce| Token { epoch: row.epoch, nonce });
     Ok((lease.lane == LANE && held == Some(lease.token)).then_some(row.now))
 }
@@ -141,11 +160,23 @@ pub(super) async fn lease(
     mind: &mut Mind,
     request: &LeaseRequest,
 ) -> sqlx::Result<Leased> {
-    let row = read(shape, tx, " FOR UPDATE").await?;
-    // Nobody leases for so long: a lease that ends later was taken before the clock was set back.
-    let until = row.until.filter(|until| until.since(row.now) <= LEASE_MAX);
-    if let Some(until) = until.filter(|until| row.owned && *until > row.now) {
-        return Ok(Leased { taken: Vec::new(), next_expiry: Some(until.since(row.now)) });
+    // Without a lock first: whoever stands by keeps nobody waiting.
+    let seen = read(shape, tx, "").await?.ok_or(sqlx::Error::RowNotFound)?;
+    if let Some(left) = seen.left()
+        && !seen.is_late()
+    {
+        return Ok(Leased { next_expiry: Some(left), ..Leased::default() });
+    }
+    let Some(row) = read(shape, tx, " FOR UPDATE SKIP LOCKED").await? else {
+        return Ok(Leased { locked: 1, next_expiry: seen.left(), ..Leased::default() });
+    };
+    if let Some(left) = row.left() {
+        if row.is_late() {
+            let mut sql = shape.sql(format!("UPDATE {} SET leased_until = ", shape.ours("lane")));
+            sql.after_now(micros(row.length)).push(" WHERE source = ").bind(shape.source(), "text");
+            tx.execute(sql).await?;
+        }
+        return Ok(Leased { next_expiry: Some(left), ..Leased::default() });
     }
     if request.most == 0 {
         return Ok(Leased::default());
@@ -157,6 +188,7 @@ pub(super) async fn lease(
     sql.bind(owner, "text").push(", epoch = ").bind_number(signed(token.epoch), "bigint");
     sql.push(", nonce = ").bind_number(signed(token.nonce), "bigint");
     sql.push(", leased_until = ").after_now(micros(request.ttl));
+    sql.push(", lease_us = ").bind_number(micros(request.ttl), "bigint");
     sql.push(" WHERE source = ").bind(shape.source(), "text");
     tx.execute(sql).await?;
 
@@ -168,15 +200,23 @@ pub(super) async fn lease(
     }
     recover::look_around(shape, tx, mind, true).await?;
     let suspect_to = if mind.suspects.is_empty() { 0 } else { super::mind::SUSPECT_TO };
-    Ok(Leased { taken: vec![Taken { lease, suspect_to }], next_expiry: None })
+    Ok(Leased { taken: vec![Taken { lease, suspect_to }], ..Leased::default() })
 }
 
-/// Extends the lease.
-pub(super) async fn renew(shape: &Shape, tx: &mut Tx, lease: Lease, ttl: Duration) -> sqlx::Result<bool> {
+/// Extends the lease, unless another session has locked it.
+pub(super) async fn renew(shape: &Shape, tx: &mut Tx, lease: Lease, ttl: Duration) -> sqlx::Result<Renewed> {
+    let Some(row) = read(shape, tx, " FOR UPDATE SKIP LOCKED").await? else {
+        return Ok(Renewed { locked: vec![LANE], ..Renewed::default() });
+    };
+    let token = row.nonce.map(|nonce| Token { epoch: row.epoch, nonce });
+    if token != Some(lease.token) {
+        return Ok(Renewed::default());
+    }
     let mut sql = shape.sql(format!("UPDATE {} SET leased_until = ", shape.ours("lane")));
-    sql.after_now(micros(ttl));
+    sql.after_now(micros(ttl)).push(", lease_us = ").bind_number(micros(ttl), "bigint");
     held(shape, &mut sql, lease);
-    Ok(tx.execute(sql).await? > 0)
+    tx.execute(sql).await?;
+    Ok(Renewed { held: vec![LANE], ..Renewed::default() })
 }
 
 /// Gives the lane back. Rows that are in memory are no longer claimed, but for those up to the given place: the next owner is to

@@ -47,15 +47,17 @@ use postrider_core::{
 };
 use tokio::sync::Mutex;
 
-use self::{db::Db, mind::Mind, shape::Shape, sql::Kind};
+use self::{
+    db::{Db, Use},
+    mind::Mind,
+    shape::Shape,
+    sql::Kind,
+};
 pub use self::{
     name::{Name, TableName},
     spec::{Field, NullKey, Profile, Statuses, Times, Value},
 };
-
-/// How often a verb is tried again, and how long to wait before; doubled after each further try.
-const TRIES: u32 = 3;
-const PAUSE: Duration = Duration::from_millis(20);
+use crate::connections::retry::Tries;
 
 /// A table that somebody else designed, to be delivered from. Cloning it copies a pointer.
 #[derive(Clone)]
@@ -78,7 +80,7 @@ impl ProfileStore {
         let (db, place) = Db::open(url).await?;
         let kind = db.kind();
         let fail = |error| db.error(error, format!("cannot look at the table {} in {place}", profile.table));
-        let mut tx = db.begin().await.map_err(fail)?;
+        let mut tx = db.begin(Use::Operating).await.map_err(fail)?;
         let shape = Shape::look(kind, profile.clone(), &mut tx).await.map_err(fail)??;
         tx.commit().await.map_err(fail)?;
         rights::check(&db, &place, &shape).await?;
@@ -108,7 +110,7 @@ impl ProfileStore {
     pub async fn explain(&self) -> Result<String> {
         let Inner { db, place, shape, .. } = &*self.0;
         let plan = async {
-            let mut tx = db.begin().await?;
+            let mut tx = db.begin(Use::Operating).await?;
             let plan = tx.fetch(look::explained(shape)).await?;
             tx.commit().await?;
             sqlx::Result::Ok(plan.iter().filter_map(|row| row.text(0)).collect::<Vec<_>>().join("\n"))
@@ -139,22 +141,16 @@ impl ProfileStore {
         self.0.db.close().await;
     }
 
-    /// What a try of a verb comes to: its end, or, after a pause, another try.
-    async fn judge<T>(
+    /// How a verb has ended, unless it is to be tried again: that is waited for.
+    async fn ended<T>(
         &self,
         what: &'static str,
-        tried: &mut u32,
+        tries: &mut Tries,
         done: sqlx::Result<T>,
     ) -> Option<Result<T>> {
         let Inner { db, place, .. } = &*self.0;
         match done {
-            Err(error) if *tried < TRIES && db.is_transient(&error) => {
-                let pause = PAUSE * 2u32.saturating_pow(*tried);
-                *tried += 1;
-                tracing::debug!(%error, ?pause, "the database could not do it now; trying again");
-                tokio::time::sleep(pause).await;
-                None
-            }
+            Err(error) if db.may_pass(&error) && tries.again(&error).await => None,
             done => Some(done.map_err(|error| db.error(error, format!("cannot {what} in {place}")))),
         }
     }

@@ -2,7 +2,11 @@
 
 use postrider_core::{Error, Result, SchemaError, StoreErrorKind};
 
-use super::{Field, db::Db, shape::Shape};
+use super::{
+    Field,
+    db::{Db, Use},
+    shape::Shape,
+};
 
 /// Tries, on no row, what delivery does with the table. A right that is missing is named.
 pub(super) async fn check(db: &Db, place: &str, shape: &Shape) -> Result<()> {
@@ -17,7 +21,7 @@ pub(super) async fn check(db: &Db, place: &str, shape: &Shape) -> Result<()> {
     }
     for (right, sql) in tries {
         let tried = async {
-            let mut tx = db.begin().await?;
+            let mut tx = db.begin(Use::Operating).await?;
             tx.execute(shape.sql(sql)).await?;
             tx.commit().await
         };

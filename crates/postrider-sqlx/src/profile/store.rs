@@ -7,32 +7,37 @@ use postrider_core::{
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, Defaults, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
         too_many_pauses,
     },
 };
 use tokio::time::Instant;
 
+use crate::connections::renewal::renewed;
+
 use super::{
-    ProfileStore, claim::Claiming, lane, lane::LANE, list, operate, pause, recover, settle::Settle,
+    ProfileStore, claim::Claiming, db::Use, lane, lane::LANE, list, operate, pause, recover, settle::Settle,
     take::Taken,
 };
 
 /// Runs a verb as one transaction, and again if another try may help. A macro, because the futures of closures that borrow cannot be
 /// shown to cross threads.
 macro_rules! run {
-    ($store:ident, $what:literal, |$tx:ident| $verb:expr) => {{
-        let mut tried = 0;
+    ($store:ident, $what:literal, |$tx:ident| $verb:expr) => {
+        run!($store, Use::Verb, $what, |$tx| $verb)
+    };
+    ($store:ident, $for:expr, $what:literal, |$tx:ident| $verb:expr) => {{
+        let mut tries = $store.0.db.tries($for);
         loop {
             let done = async {
-                let mut tx = $store.0.db.begin().await?;
+                let mut tx = $store.0.db.begin($for).await?;
                 let $tx = &mut tx;
                 let done = $verb.await?;
                 tx.commit().await?;
                 sqlx::Result::Ok(done)
             };
-            let done = done.await;
-            if let Some(end) = $store.judge($what, &mut tried, done).await {
+            let done = $store.0.db.in_time($for, tries.until(), done).await;
+            if let Some(end) = $store.ended($what, &mut tries, done).await {
                 break end;
             }
         }
@@ -55,9 +60,12 @@ impl Store for ProfileStore {
     fn migrate(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let shape = &self.0.shape;
-            run!(self, "create our tables (schema_sql prints them, to be applied by whoever may)", |tx| {
-                lane::migrate(shape, tx)
-            })
+            run!(
+                self,
+                Use::Migration,
+                "create our tables (schema_sql prints them, to be applied by whoever may)",
+                |tx| { lane::migrate(shape, tx) }
+            )
         })
     }
 
@@ -73,23 +81,29 @@ impl Store for ProfileStore {
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
         Box::pin(async move {
             let shape = &self.0.shape;
+            self.0.db.set_lease(request.ttl);
             let mut mind = self.0.mind.lock().await;
-            run!(self, "take the lane", |tx| lane::lease(shape, tx, &mut mind, request))
+            run!(self, Use::Keeping, "take the lane", |tx| lane::lease(shape, tx, &mut mind, request))
         })
     }
 
-    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Vec<Lane>>> {
+    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Renewed>> {
         Box::pin(async move {
             let shape = &self.0.shape;
-            let Some(&lease) = leases.iter().find(|lease| lease.lane == LANE) else { return Ok(Vec::new()) };
-            if run!(self, "renew the lease", |tx| lane::renew(shape, tx, lease, ttl))? {
-                return Ok(vec![LANE]);
+            let Some(&lease) = leases.iter().find(|lease| lease.lane == LANE) else {
+                return Ok(Renewed::default());
+            };
+            let renew = move |_| async move {
+                run!(self, Use::Keeping, "renew the lease", |tx| lane::renew(shape, tx, lease, ttl))
+            };
+            let renewed = renewed(self.0.db.limits().lock(), &[lease], renew).await?;
+            if renewed == Renewed::default() {
+                // Whoever has it asks the database with it: the loss is not to wait for that, and they find out themselves.
+                if let Ok(mut mind) = self.0.mind.try_lock() {
+                    mind.lease = mind.lease.filter(|known| *known != lease);
+                }
             }
-            // Whoever has it asks the database with it: the loss is not to wait for that, and they find out themselves.
-            if let Ok(mut mind) = self.0.mind.try_lock() {
-                mind.lease = mind.lease.filter(|known| *known != lease);
-            }
-            Ok(Vec::new())
+            Ok(renewed)
         })
     }
 
@@ -104,7 +118,9 @@ impl Store for ProfileStore {
             let mut mind = self.0.mind.lock().await;
             let ours = lanes.iter().find(|(lease, _)| mind.lease == Some(*lease));
             let Some(&(lease, suspects)) = ours else { return Ok(()) };
-            run!(self, "release the lane", |tx| lane::release(shape, tx, &mind, lease, suspects))?;
+            run!(self, Use::Keeping, "release the lane", |tx| lane::release(
+                shape, tx, &mind, lease, suspects
+            ))?;
             mind.lease = None;
             Ok(())
         })
@@ -173,7 +189,8 @@ impl Store for ProfileStore {
             let mut mind = self.0.mind.lock().await;
             let Some(&lease) = leases.first() else { return Ok(Settled::default()) };
             let settle = Settle { shape, lease };
-            let (settled, then) = run!(self, "settle events", |tx| settle.settle(tx, &mind, settlements))?;
+            let (settled, then) =
+                run!(self, Use::Settling, "settle events", |tx| settle.settle(tx, &mind, settlements))?;
             then.into_iter().for_each(|then| then.apply(shape, &mut mind));
             Ok(settled)
         })
@@ -191,48 +208,67 @@ impl Store for ProfileStore {
 
     fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
         Box::pin(async move {
-            run!(self, "list dead letters", |tx| operate::dead(&self.0.shape, tx, after, limit))
+            run!(self, Use::Operating, "list dead letters", |tx| operate::dead(
+                &self.0.shape,
+                tx,
+                after,
+                limit
+            ))
         })
     }
 
     fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
-        Box::pin(async move { run!(self, "redrive events", |tx| operate::redrive(&self.0.shape, tx, ids)) })
+        Box::pin(async move {
+            run!(self, Use::Operating, "redrive events", |tx| operate::redrive(&self.0.shape, tx, ids))
+        })
     }
 
     fn discard<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
-        Box::pin(async move { run!(self, "discard events", |tx| operate::discard(&self.0.shape, tx, ids)) })
+        Box::pin(async move {
+            run!(self, Use::Operating, "discard events", |tx| operate::discard(&self.0.shape, tx, ids))
+        })
     }
 
     fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>> {
         Box::pin(async move {
-            run!(self, "purge delivered events", |tx| operate::purge(&self.0.shape, tx, retention, limit))
+            run!(self, Use::Operating, "purge delivered events", |tx| operate::purge(
+                &self.0.shape,
+                tx,
+                retention,
+                limit
+            ))
         })
     }
 
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
         Box::pin(async move {
             let mind = self.0.mind.lock().await;
-            run!(self, "count events", |tx| operate::stats(&self.0.shape, tx, &mind))
+            run!(self, Use::Operating, "count events", |tx| operate::stats(&self.0.shape, tx, &mind))
         })
     }
 
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {
         Box::pin(async move {
             let mind = self.0.mind.lock().await;
-            run!(self, "list events", |tx| list::list(&self.0.shape, tx, &mind, listing))
+            run!(self, Use::Operating, "list events", |tx| list::list(&self.0.shape, tx, &mind, listing))
         })
     }
 
     fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>> {
-        Box::pin(
-            async move { run!(self, "count events", |tx| list::count_by_type(&self.0.shape, tx, types)) },
-        )
+        Box::pin(async move {
+            run!(self, Use::Operating, "count events", |tx| list::count_by_type(&self.0.shape, tx, types))
+        })
     }
 
     fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {
         Box::pin(async move {
             let mind = self.0.mind.lock().await;
-            run!(self, "look for an event", |tx| operate::status(&self.0.shape, tx, &mind, id))
+            run!(self, Use::Operating, "look for an event", |tx| operate::status(
+                &self.0.shape,
+                tx,
+                &mind,
+                id
+            ))
         })
     }
 

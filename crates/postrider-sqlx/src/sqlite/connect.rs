@@ -9,13 +9,14 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
-use super::{
-    error::of_sqlx,
-    patience::{OPEN_TRIES, patiently},
-};
+use super::error::{is_busy, of_sqlx};
+use crate::connections::retry::retried;
 
-/// How long SQLite itself waits for a lock.
+/// How long SQLite itself waits for a lock. A verb gives up before, if its lease is short.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long opening a file is tried: SQLite does not wait for a lock when it changes to WAL mode, so it is asked again.
+const OPEN_MAX: Duration = Duration::from_secs(10);
 
 /// SQLite has one writer; more connections than this only wait for each other.
 const CONNECTIONS_MAX: u32 = 4;
@@ -67,7 +68,7 @@ pub(super) async fn connect(url: &str) -> Result<SqlitePool> {
         .test_before_acquire(false)
         .before_acquire(move |conn, _| Box::pin(async move { Ok(in_memory || !conn.is_in_transaction()) }));
     // Of many that open a new file at once, some are refused at first.
-    patiently(OPEN_TRIES, || pool.clone().connect_with(options.clone())).await.map_err(cannot)
+    retried(OPEN_MAX, is_busy, |_until| pool.clone().connect_with(options.clone())).await.map_err(cannot)
 }
 
 /// What a database can be named by.
@@ -100,6 +101,15 @@ pub(super) async fn acquire(pool: &SqlitePool) -> sqlx::Result<PoolConnection<Sq
         }
         conn.close().await?;
     }
+}
+
+/// A pool of one connection to the same file, for renewals; a database in memory has no other connection than its own.
+pub(super) fn beside(pool: &SqlitePool) -> SqlitePool {
+    if is_in_memory(pool) {
+        return pool.clone();
+    }
+    let options = SqliteConnectOptions::clone(&pool.connect_options());
+    SqlitePoolOptions::new().max_connections(1).test_before_acquire(false).connect_lazy_with(options)
 }
 
 fn is_in_memory(pool: &SqlitePool) -> bool {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::{
     Timestamp,
-    store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Seq, Taken, Token},
+    store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Renewed, Seq, Taken, Token},
     tx::Prefix,
 };
 use sqlx::{Connection, Row, SqliteConnection};
@@ -17,10 +17,12 @@ pub(super) struct Statements {
     lanes: Statement,
     tokens: Statement,
     take: Statement,
+    cut: Statement,
     renew: Statement,
     mark: Statement,
     release: Statement,
     forget: Statement,
+    cut_members: Statement,
     join: Statement,
     members: Statement,
     leave: Statement,
@@ -30,24 +32,26 @@ impl Statements {
     pub(super) fn new(prefix: &Prefix) -> Self {
         let statement = |template| Statement::new(template, prefix);
         Self {
-            lanes: statement("SELECT lane, owner, epoch, nonce, leased_until, clean, sent_to FROM {p}lane ORDER BY lane"),
+            lanes: statement("SELECT lane, owner, epoch, nonce, leased_until, lease_us, clean, sent_to FROM {p}lane ORDER BY lane"),
             tokens: statement("SELECT lane, epoch, nonce FROM {p}lane"),
             take: statement(
-                "UPDATE {p}lane SET owner = ?2, epoch = ?3, nonce = ?4, leased_until = ?5, clean = 0, sent_to = ?6
+                "UPDATE {p}lane SET owner = ?2, epoch = ?3, nonce = ?4, leased_until = ?5, lease_us = ?7, clean = 0, sent_to = ?6
                  WHERE lane = ?1",
             ),
+            cut: statement("UPDATE {p}lane SET leased_until = ?2 WHERE lane = ?1"),
             mark: statement(
                 "UPDATE {p}lane SET sent_to = max(sent_to, ?4) WHERE lane = ?1 AND epoch = ?2 AND nonce = ?3",
             ),
             forget: statement("DELETE FROM {p}member WHERE until <= ?1"),
+            cut_members: statement("UPDATE {p}member SET until = ?1 + lease_us WHERE until > ?1 + lease_us"),
             join: statement(
-                "INSERT INTO {p}member (instance, until) VALUES (?1, ?2)
-                 ON CONFLICT (instance) DO UPDATE SET until = excluded.until",
+                "INSERT INTO {p}member (instance, until, lease_us) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (instance) DO UPDATE SET until = excluded.until, lease_us = excluded.lease_us",
             ),
             members: statement("SELECT count(*) FROM {p}member"),
             leave: statement("DELETE FROM {p}member WHERE instance = ?1"),
             renew: statement(
-                "UPDATE {p}lane SET leased_until = ?4 WHERE lane = ?1 AND epoch = ?2 AND nonce = ?3",
+                "UPDATE {p}lane SET leased_until = ?4, lease_us = ?5 WHERE lane = ?1 AND epoch = ?2 AND nonce = ?3",
             ),
             // Without a nonce the old token passes no fence any more.
             release: statement(
@@ -73,11 +77,16 @@ pub(super) async fn lease(
         let lane: i64 = row.try_get("lane")?;
         let owner: Option<String> = row.try_get("owner")?;
         let until = row.try_get::<Option<i64>, _>("leased_until")?.map(Timestamp::from_micros);
-        // Nobody leases for so long: a lease that ends later was taken before the clock was set back.
-        let until = until.filter(|until| until.since(now) <= LEASE_MAX);
+        let length = row
+            .try_get::<Option<i64>, _>("lease_us")?
+            .map_or(LEASE_MAX, |us| Duration::from_micros(natural(us)));
         match until {
             Some(until) if owner.is_some() && until > now => {
-                let left = until.since(now);
+                if until.since(now) > length {
+                    // It cannot last longer: it was taken before the clock was set back.
+                    sql.cut.query().bind(lane).bind(now.plus(length).as_micros()).execute(&mut *tx).await?;
+                }
+                let left = until.since(now).min(length);
                 leased.next_expiry = Some(leased.next_expiry.map_or(left, |next| next.min(left)));
             }
             _ if leased.taken.len() >= request.most => {}
@@ -94,6 +103,7 @@ pub(super) async fn lease(
                     .bind(integer(nonce))
                     .bind(now.plus(request.ttl).as_micros())
                     .bind(suspect_to)
+                    .bind(integer(request.ttl.as_micros()))
                     .execute(&mut *tx)
                     .await?;
                 let token = Token { epoch: natural(epoch), nonce };
@@ -112,10 +122,10 @@ pub(super) async fn renew(
     conn: &mut SqliteConnection,
     leases: &[Lease],
     ttl: Duration,
-) -> sqlx::Result<Vec<Lane>> {
+) -> sqlx::Result<Renewed> {
     let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
     let until = Timestamp::now().plus(ttl).as_micros();
-    let mut held = Vec::with_capacity(leases.len());
+    let mut renewed_lanes = Renewed::default();
     for Lease { lane, token } in leases {
         let renewed = sql
             .renew
@@ -124,14 +134,15 @@ pub(super) async fn renew(
             .bind(integer(token.epoch))
             .bind(integer(token.nonce))
             .bind(until)
+            .bind(integer(ttl.as_micros()))
             .execute(&mut *tx)
             .await?;
         if renewed.rows_affected() > 0 {
-            held.push(*lane);
+            renewed_lanes.held.push(*lane);
         }
     }
     tx.commit().await?;
-    Ok(held)
+    Ok(renewed_lanes)
 }
 
 /// Raises the marks of the lanes that still are held, and says which are not.
@@ -161,7 +172,9 @@ pub(super) async fn join(
     let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
     let now = Timestamp::now();
     sql.forget.query().bind(now.as_micros()).execute(&mut *tx).await?;
-    sql.join.query().bind(instance).bind(now.plus(ttl).as_micros()).execute(&mut *tx).await?;
+    sql.cut_members.query().bind(now.as_micros()).execute(&mut *tx).await?;
+    let join = sql.join.query().bind(instance).bind(now.plus(ttl).as_micros());
+    join.bind(integer(ttl.as_micros())).execute(&mut *tx).await?;
     let members: i64 = sql.members.query().fetch_one(&mut *tx).await?.try_get(0)?;
     tx.commit().await?;
     Ok(natural(members))

@@ -12,7 +12,7 @@
 //! * `claim/`: what is due, the usual way in one statement and the careful way in pages; `row` decodes it
 //! * `settle`: what became of it
 //! * `operate`: what operators see and do; `pause`: what they have told to wait
-//! * `error`, `patience`: what SQLite's result codes mean, and which of them are worth another try
+//! * `error`: what SQLite's result codes mean, and which of them are worth another try
 
 mod claim;
 mod connect;
@@ -21,7 +21,6 @@ mod insert;
 mod lease;
 mod list;
 mod operate;
-mod patience;
 mod pause;
 #[cfg(test)]
 mod plans;
@@ -33,26 +32,37 @@ mod settle;
 mod statement;
 mod write;
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target,
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
         too_many_pauses,
     },
     tx::Prefix,
 };
 use sqlx::{Row as _, Sqlite, SqlitePool, pool::PoolConnection};
 
-use self::patience::{VERB_TRIES, patiently};
 #[cfg(feature = "rusqlite")]
 pub use self::rusqlite::Rusqlite;
 pub use self::write::SqliteTx;
-use crate::Server;
 pub use crate::Sqlx;
+use crate::{
+    Server,
+    connections::{
+        limits::{Limits, MIGRATION, OPERATOR},
+        retry::retried,
+    },
+};
 
 /// An outbox in a SQLite database. Cloning it copies a pointer.
 #[derive(Clone)]
@@ -60,6 +70,10 @@ pub struct SqliteStore(Arc<Inner>);
 
 struct Inner {
     pool: SqlitePool,
+    /// For renewals, which are not to wait for what the program does with its connections.
+    keeping: SqlitePool,
+    /// What verbs may take.
+    limits: Mutex<Limits>,
     /// For messages.
     file: String,
     target: Target,
@@ -95,6 +109,8 @@ impl SqliteStore {
     pub fn with_prefix(pool: SqlitePool, prefix: Prefix) -> Self {
         let file = pool.connect_options().get_filename().display().to_string();
         Self(Arc::new(Inner {
+            keeping: connect::beside(&pool),
+            limits: Mutex::default(),
             pool,
             file,
             target: insert::target(&prefix),
@@ -119,6 +135,7 @@ impl SqliteStore {
     /// Closes all connections; the last one merges the write-ahead log into the file. Call it when the engine has shut
     /// down, if somebody is to copy the file.
     pub async fn close(&self) {
+        self.0.keeping.close().await;
         self.0.pool.close().await;
     }
 
@@ -148,17 +165,69 @@ impl SqliteStore {
         T: Send + 'a,
         F: Future<Output = sqlx::Result<T>> + Send + 'a,
     {
+        self.run_on(&self.0.pool, self.limits().verb(), what, verb)
+    }
+
+    /// The same for what keeps the lease.
+    fn run_keeping<'a, T, F>(
+        &'a self,
+        what: &'static str,
+        verb: impl Fn(PoolConnection<Sqlite>) -> F + Send + Sync + 'a,
+    ) -> BoxFuture<'a, Result<T>>
+    where
+        T: Send + 'a,
+        F: Future<Output = sqlx::Result<T>> + Send + 'a,
+    {
+        self.run_on(&self.0.keeping, self.limits().verb(), what, verb)
+    }
+
+    /// The same for operators, who may take their time.
+    fn run_long<'a, T, F>(
+        &'a self,
+        what: &'static str,
+        verb: impl Fn(PoolConnection<Sqlite>) -> F + Send + Sync + 'a,
+    ) -> BoxFuture<'a, Result<T>>
+    where
+        T: Send + 'a,
+        F: Future<Output = sqlx::Result<T>> + Send + 'a,
+    {
+        self.run_on(&self.0.pool, OPERATOR, what, verb)
+    }
+
+    fn run_on<'a, T, F>(
+        &'a self,
+        pool: &'a SqlitePool,
+        limit: Duration,
+        what: &'static str,
+        verb: impl Fn(PoolConnection<Sqlite>) -> F + Send + Sync + 'a,
+    ) -> BoxFuture<'a, Result<T>>
+    where
+        T: Send + 'a,
+        F: Future<Output = sqlx::Result<T>> + Send + 'a,
+    {
         Box::pin(async move {
             let verb = &verb;
-            let done =
-                patiently(VERB_TRIES, move || async move { verb(self.connection().await?).await }).await;
+            let attempt = |until| async move {
+                // What SQLite does meanwhile it does to its end, in a thread of its own; then the pool has the connection again.
+                let trying = async { verb(connect::acquire(pool).await?).await };
+                let tried = tokio::time::timeout_at(until, trying).await;
+                tried.unwrap_or_else(|_| {
+                    let what = format!("not done within {limit:.1?}");
+                    Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, what)))
+                })
+            };
+            let done = retried(limit, error::is_busy, attempt).await;
             done.map_err(|error| error::of_sqlx(error, format!("cannot {what} in {}", self.0.file)))
         })
     }
 
-    /// A connection that is in no transaction.
-    async fn connection(&self) -> sqlx::Result<PoolConnection<Sqlite>> {
-        connect::acquire(&self.0.pool).await
+    fn limits(&self) -> Limits {
+        *self.0.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on verbs have the limits of this lease.
+    fn set_lease(&self, lease: Duration) {
+        *self.0.limits.lock().unwrap_or_else(PoisonError::into_inner) = Limits::of_lease(lease);
     }
 }
 
@@ -191,31 +260,38 @@ impl Store for SqliteStore {
             let migrate = move |mut conn: PoolConnection<Sqlite>| async move {
                 schema::migrate(&mut conn, &target.prefix).await
             };
-            Ok(self.run("create the tables", migrate).await??)
+            Ok(self.run_on(&self.0.pool, MIGRATION, "create the tables", migrate).await??)
         })
     }
 
     fn join<'a>(&'a self, instance: &'a str, ttl: Duration) -> BoxFuture<'a, Result<u32>> {
         let Inner { lease: sql, .. } = &*self.0;
-        self.run("join", move |mut conn| async move { lease::join(sql, &mut conn, instance, ttl).await })
+        self.set_lease(ttl);
+        self.run_keeping(
+            "join",
+            move |mut conn| async move { lease::join(sql, &mut conn, instance, ttl).await },
+        )
     }
 
     fn leave<'a>(&'a self, instance: &'a str) -> BoxFuture<'a, Result<()>> {
         let Inner { lease: sql, .. } = &*self.0;
-        self.run("leave", move |mut conn| async move { lease::leave(sql, &mut conn, instance).await })
+        self.run_keeping("leave", move |mut conn| async move { lease::leave(sql, &mut conn, instance).await })
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
         let Inner { lease: sql, .. } = &*self.0;
-        self.run("take lanes", move |mut conn| async move { lease::lease(sql, &mut conn, request).await })
+        self.set_lease(request.ttl);
+        self.run_keeping(
+            "take lanes",
+            move |mut conn| async move { lease::lease(sql, &mut conn, request).await },
+        )
     }
 
-    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Vec<Lane>>> {
+    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Renewed>> {
         let Inner { lease: sql, .. } = &*self.0;
-        self.run(
-            "renew leases",
-            move |mut conn| async move { lease::renew(sql, &mut conn, leases, ttl).await },
-        )
+        self.run_keeping("renew leases", move |mut conn| async move {
+            lease::renew(sql, &mut conn, leases, ttl).await
+        })
     }
 
     fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
@@ -227,7 +303,9 @@ impl Store for SqliteStore {
 
     fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
         let Inner { lease: sql, .. } = &*self.0;
-        self.run("release lanes", move |mut conn| async move { lease::release(sql, &mut conn, lanes).await })
+        self.run_keeping("release lanes", move |mut conn| async move {
+            lease::release(sql, &mut conn, lanes).await
+        })
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
@@ -252,56 +330,67 @@ impl Store for SqliteStore {
 
     fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
         let Inner { operate: sql, .. } = &*self.0;
-        self.run("list dead letters", move |mut conn| async move {
+        self.run_long("list dead letters", move |mut conn| async move {
             operate::dead(sql, &mut conn, after, limit).await
         })
     }
 
     fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
         let Inner { operate: sql, .. } = &*self.0;
-        self.run("redrive events", move |mut conn| async move { operate::redrive(sql, &mut conn, ids).await })
+        self.run_long(
+            "redrive events",
+            move |mut conn| async move { operate::redrive(sql, &mut conn, ids).await },
+        )
     }
 
     fn discard<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
         let Inner { operate: sql, .. } = &*self.0;
-        self.run("discard events", move |mut conn| async move { operate::discard(sql, &mut conn, ids).await })
+        self.run_long(
+            "discard events",
+            move |mut conn| async move { operate::discard(sql, &mut conn, ids).await },
+        )
     }
 
     fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>> {
         let Inner { operate: sql, .. } = &*self.0;
-        self.run("purge delivered events", move |mut conn| async move {
+        self.run_long("purge delivered events", move |mut conn| async move {
             operate::purge(sql, &mut conn, retention, limit).await
         })
     }
 
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
         let Inner { operate: sql, .. } = &*self.0;
-        self.run("count events", move |mut conn| async move { operate::stats(sql, &mut conn).await })
+        self.run_long("count events", move |mut conn| async move { operate::stats(sql, &mut conn).await })
     }
 
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {
         let prefix = &self.0.target.prefix;
-        self.run("list events", move |mut conn| async move { list::list(prefix, &mut conn, listing).await })
+        self.run_long(
+            "list events",
+            move |mut conn| async move { list::list(prefix, &mut conn, listing).await },
+        )
     }
 
     fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>> {
         let prefix = &self.0.target.prefix;
-        self.run("count events", move |mut conn| async move {
+        self.run_long("count events", move |mut conn| async move {
             list::count_by_type(prefix, &mut conn, types).await
         })
     }
 
     fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {
         let Inner { operate: sql, .. } = &*self.0;
-        self.run(
-            "look for an event",
-            move |mut conn| async move { operate::status(sql, &mut conn, id).await },
-        )
+        self.run_long("look for an event", move |mut conn| async move {
+            operate::status(sql, &mut conn, id).await
+        })
     }
 
     fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
         let Inner { operate: sql, .. } = &*self.0;
-        self.run("look for a hold", move |mut conn| async move { operate::why(sql, &mut conn, key).await })
+        self.run_long(
+            "look for a hold",
+            move |mut conn| async move { operate::why(sql, &mut conn, key).await },
+        )
     }
 
     fn pause<'a>(&'a self, subject: &'a Subject, reason: &'a str) -> BoxFuture<'a, Result<Paused>> {

@@ -10,7 +10,8 @@ use postrider_core::{
     BoxFuture, EventId, Result, Store, Target,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, Taken, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats, Subject, Taken,
+        TypeCount,
     },
 };
 use postrider_engine::{
@@ -122,11 +123,7 @@ impl BrokenStore {
         })
     }
 
-    pub(super) fn renew<'a>(
-        &'a self,
-        leases: &'a [Lease],
-        ttl: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Lane>>> {
+    pub(super) fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Renewed>> {
         self.inner.renew(leases, ttl)
     }
 

@@ -13,7 +13,7 @@ use postrider_core::{
     rng::Rng,
     store::{
         Change, Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
     },
 };
 use postrider_engine::memory::MemoryStore;
@@ -179,7 +179,7 @@ impl Store for FaultyStore {
         })
     }
 
-    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Vec<Lane>>> {
+    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Renewed>> {
         self.around("renew", move || self.inner.renew(leases, ttl))
     }
 

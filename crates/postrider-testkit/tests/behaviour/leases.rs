@@ -322,8 +322,8 @@ async fn a_database_that_never_answers_a_verb_is_asked_again() {
         let id = site.write(&outbox, plain("A")).await;
         doors.claim.before.until_arrivals(asked + 1).await;
         let calls = door.calls();
-        crate::parts::pass(4 * secs(15) + secs(10)).await;
-        assert!(door.calls() > calls, "it was not asked again");
+        crate::parts::pass(secs(10)).await;
+        assert!(door.calls() > calls, "it was not asked again within a lease");
         door.before.let_through();
         site.until_done(&id).await;
     }
@@ -332,4 +332,50 @@ async fn a_database_that_never_answers_a_verb_is_asked_again() {
     let began = Instant::now();
     assert!(!outbox.shutdown().await.released);
     assert!(began.elapsed() < secs(15), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_panics_in_a_renewal_costs_no_lease() {
+    let (site, seen) = (Site::memory(4), Recorder::default());
+    let doors = Doors::before(site.store.clone());
+    let outbox = site.outbox().shared_store(doors.clone()).on("A", seen.delivers()).start().await.unwrap();
+    for _ in 0..3 {
+        doors.renew.panic_once();
+        crate::parts::pass(secs(20)).await;
+        assert!(doors.renew.has_panicked());
+        let id = site.write(&outbox, plain("A")).await;
+        site.until_done(&id).await;
+    }
+    assert!(outbox.health().is_ready(), "{:?}", outbox.health());
+    assert!(outbox.shutdown().await.released, "a lane was lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_is_ready_as_long_as_its_verbs_succeed_and_says_which_do_not() {
+    let (site, seen) = (Site::memory(1), Recorder::default());
+    let doors = Doors::before(site.store.clone());
+    let outbox = site.outbox().shared_store(doors.clone()).on("A", seen.delivers()).start().await.unwrap();
+    let standby = site.outbox().on("A", seen.delivers()).start().await.unwrap();
+    // Nothing to do is no trouble.
+    crate::parts::pass(secs(3600)).await;
+    assert!(outbox.health().is_ready() && standby.health().is_ready());
+    assert!(outbox.health().renewed <= secs(6) && outbox.health().settled.is_none());
+    standby.shutdown().await;
+
+    for (door, reason) in [
+        (&doors.renew, "no lease was renewed for"),
+        (&doors.claim, "claims have failed for"),
+        (&doors.settle, "outcomes wait to be settled for"),
+    ] {
+        door.fail(true);
+        site.write(&outbox, plain("A")).await;
+        crate::parts::pass(secs(12)).await;
+        assert!(outbox.health().is_ready(), "within a lease: {:?}", outbox.health());
+        crate::parts::pass(secs(12)).await;
+        let health = outbox.health();
+        assert!(health.reasons.iter().any(|told| told.contains(reason)), "{reason}: {health:?}");
+        assert!(health.reasons.iter().all(|told| told.contains("the line is cut")), "{health:?}");
+        door.fail(false);
+        eventually("it is ready again", async || outbox.health().is_ready()).await;
+    }
 }

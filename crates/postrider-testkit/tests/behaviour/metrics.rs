@@ -10,7 +10,7 @@ use std::{
 
 use postrider::{Backoff, Delivery, Metrics, Outcome};
 
-use crate::parts::{Gate, Recorder, Site, Tally, eventually, ms, number, on_every_store, plain, secs};
+use crate::parts::{Doors, Gate, Recorder, Site, Tally, eventually, ms, number, on_every_store, plain, secs};
 
 on_every_store![every_counter_grows_by_exactly_what_happened, the_library_runs_without_metrics];
 
@@ -166,10 +166,10 @@ async fn delivered_events_are_purged_when_their_retention_ends() {
 #[derive(Default)]
 struct Fragile {
     told: Mutex<Vec<(Vec<String>, bool)>>,
-    /// It panics at the next delivered event.
-    at_delivered: AtomicBool,
     /// It panics whenever it is told of a breaker.
     at_breakers: bool,
+    /// It panics whenever it is told of lanes, of deliveries, claims and settles.
+    at_all_else: AtomicBool,
 }
 
 impl Fragile {
@@ -180,7 +180,19 @@ impl Fragile {
 
 impl Metrics for Fragile {
     fn delivered(&self) {
-        assert!(!self.at_delivered.swap(false, SeqCst), "delivered");
+        assert!(!self.at_all_else.load(SeqCst), "delivered");
+    }
+
+    fn lanes_owned(&self, _: u64) {
+        assert!(!self.at_all_else.load(SeqCst), "lanes");
+    }
+
+    fn claimed(&self, _: u64, _: Duration) {
+        assert!(!self.at_all_else.load(SeqCst), "claimed");
+    }
+
+    fn settled(&self, _: u64, _: Duration) {
+        assert!(!self.at_all_else.load(SeqCst), "settled");
     }
 
     fn breaker(&self, sinks: &[String], open: bool) {
@@ -203,11 +215,13 @@ fn down_until(
 #[tokio::test(start_paused = true)]
 async fn a_breaker_that_was_open_when_a_panic_made_the_engine_forget_is_told_to_have_closed() {
     let (site, metrics, back) = (Site::memory(1), Arc::new(Fragile::default()), Arc::default());
+    let doors = Doors::before(site.store.clone());
     let (seen, builder) = (Recorder::default(), site.outbox().on("Down", down_until(&back)));
+    let builder = builder.shared_store(doors.clone());
     let outbox = builder.on("Up", seen.delivers()).metrics(metrics.clone()).start().await.unwrap();
     site.write(&outbox, plain("Down")).await;
     eventually("it is told to be down", async || metrics.told() == [true]).await;
-    metrics.at_delivered.store(true, SeqCst);
+    doors.settle.panic_once();
     site.write(&outbox, plain("Up")).await;
     // What was forgotten comes again, and is refused again.
     eventually("it is told to be down again", async || metrics.told().len() >= 3).await;
@@ -230,6 +244,22 @@ async fn metrics_that_panic_at_every_breaker_stop_nothing() {
     site.until_all_done(20).await;
     eventually("it is told to be back", async || metrics.told() == [true, false]).await;
     assert_eq!(outbox.stats().await.unwrap().dead, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_that_panic_cost_no_lease_and_repeat_no_delivery() {
+    let (site, metrics, seen) = (Site::memory(4), Arc::new(Fragile::default()), Recorder::default());
+    let outbox = site.outbox().on("A", seen.delivers()).metrics(metrics.clone()).start().await.unwrap();
+    metrics.at_all_else.store(true, SeqCst);
+    let other = site.outbox().on("A", seen.delivers()).start().await.unwrap();
+    crate::parts::pass(secs(60)).await;
+    for _ in 0..5 {
+        let id = site.write(&outbox, plain("A")).await;
+        site.until_done(&id).await;
+    }
+    assert_eq!(seen.count(), 5);
+    assert!(outbox.health().is_ready(), "{:?}", outbox.health());
+    assert!(other.shutdown().await.released && outbox.shutdown().await.released, "a lane was lost");
 }
 
 #[tokio::test(start_paused = true)]

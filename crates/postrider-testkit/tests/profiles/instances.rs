@@ -72,7 +72,7 @@ async fn an_instance_that_lost_the_lane_settles_nothing_in_any_table() -> Checke
         assert!(taken.iter().all(|event| event.attempts == 0), "a take-over counts no attempt");
         assert_fenced(&zombie, &zombie_store, &events, &rows).await?;
         assert_eq!(zombie.claim(&zombie_store, 5, BYTES, &[]).await?.lost, [0]);
-        assert!(zombie_store.renew(zombie.leases(), Duration::from_secs(60)).await?.is_empty());
+        assert!(zombie_store.renew(zombie.leases(), Duration::from_secs(60)).await?.held.is_empty());
         let done: Vec<_> = taken.iter().map(|event| settlement(event, Change::Done)).collect();
         assert_eq!(owner.settle(&store, &done, RETENTION).await?.applied, 5, "{} on {kind:?}", system.name);
         database.drop().await?;

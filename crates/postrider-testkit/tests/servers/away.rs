@@ -100,7 +100,7 @@ async fn a_server_goes_away_in_every_phase(kind: Kind) -> Result<(), Failure> {
         .start()
         .await?;
     scene.write().await?;
-    scene.says("could not say that this instance is there", 0).await?;
+    scene.says("membership heartbeat failed", 0).await?;
     scene.proxy.admit();
     gate.add_permits(1);
     scene.all_delivered().await?;
@@ -125,7 +125,7 @@ async fn a_server_goes_away_in_every_phase(kind: Kind) -> Result<(), Failure> {
 
     // For longer than the lease: the lanes are taken anew.
     scene.go_away();
-    scene.says("could not renew the lease", 0).await?;
+    scene.says("lease renewal failed", 0).await?;
     pass(LEASE).await;
     scene.write().await?;
     scene.proxy.admit();

@@ -1,6 +1,7 @@
 //! Servers that are not as they should be: away, too old, without TLS or with it.
 //!
 //! * `away`: a server that goes away in every phase of an engine's life
+//! * `hostile`: a server whose defaults are against us
 //! * `silent`: connections that are dead without a word, and locks of others
 //! * `tls`: what is asked of a connection, and what it becomes
 //! * `version`: a server that is too old, found by a pool of the program's own
@@ -16,6 +17,7 @@
 
 mod away;
 mod database;
+mod hostile;
 #[path = "../behaviour/parts/log.rs"]
 #[allow(dead_code, reason = "other tests read it in more ways")]
 mod log;

@@ -77,6 +77,7 @@ CREATE TABLE IF NOT EXISTS {p}lane (
     epoch        BIGINT UNSIGNED   NOT NULL DEFAULT 0,
     nonce        BIGINT UNSIGNED, -- null while nobody holds the lane: null is never a token
     leased_until DATETIME(6),
+    lease_us     BIGINT, -- how long the lease was asked for: it cannot end later than that from now, whatever the clock did
     clean        TINYINT UNSIGNED  NOT NULL DEFAULT 1, -- whether the last owner gave it back
     sent_to      BIGINT UNSIGNED   NOT NULL DEFAULT 0  -- events up to this one may be under way
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE {bytes};
@@ -86,7 +87,8 @@ INSERT IGNORE INTO {p}lane (lane) VALUES {lane_rows};
 -- Instances, those without a lane included, and until when they are believed to be there.
 CREATE TABLE IF NOT EXISTS {p}member (
     instance VARCHAR(255) NOT NULL PRIMARY KEY,
-    until    DATETIME(6)  NOT NULL
+    until    DATETIME(6)  NOT NULL,
+    lease_us BIGINT       NOT NULL
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE {bytes};
 
 -- Keys that wait for one event, their head.

@@ -70,7 +70,8 @@ CREATE INDEX {p}done_id ON {p}done (event_id);
 -- Instances, those without a lane included, and until when they are believed to be there.
 CREATE TABLE {p}member (
     instance text COLLATE "C" PRIMARY KEY,
-    until    timestamptz NOT NULL
+    until    timestamptz NOT NULL,
+    lease_us bigint      NOT NULL
 );
 
 -- Keys that wait for one event, their head.

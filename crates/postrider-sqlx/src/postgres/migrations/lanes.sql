@@ -21,6 +21,7 @@ CREATE TABLE {p}lane (
     epoch        bigint  NOT NULL DEFAULT 0,
     nonce        bigint, -- null while nobody holds the lane: null is never a token
     leased_until timestamptz,
+    lease_us     bigint, -- how long the lease was asked for: it cannot end later than that from now, whatever the clock did
     clean        boolean NOT NULL DEFAULT true, -- whether the last owner gave it back
     sent_to      bigint  NOT NULL DEFAULT 0     -- events up to this one may be under way
 ) WITH (fillfactor = 30);

@@ -67,6 +67,7 @@ CREATE TABLE {p}lane (
     epoch        INTEGER NOT NULL DEFAULT 0,
     nonce        INTEGER, -- null while nobody holds the lane: null is never a token
     leased_until INTEGER,
+    lease_us     INTEGER, -- how long the lease was asked for: it cannot end later than that from now, whatever the clock did
     clean        INTEGER NOT NULL DEFAULT 1, -- whether the last owner gave it back
     sent_to      INTEGER NOT NULL DEFAULT 0  -- events up to this one may be under way
 ) STRICT;
@@ -76,7 +77,8 @@ INSERT INTO {p}lane (lane) VALUES (0);
 -- Instances, those without a lane included, and until when they are believed to be there.
 CREATE TABLE {p}member (
     instance TEXT    PRIMARY KEY,
-    until    INTEGER NOT NULL
+    until    INTEGER NOT NULL,
+    lease_us INTEGER NOT NULL
 ) STRICT;
 
 -- Keys that wait for one event, their head.

@@ -12,8 +12,8 @@ use postrider::{
     BoxFuture, EventId, Result, Store, StoreError, StoreErrorKind, Target,
     store::{
         Admission, Claim, Claimed, DeadLetter, EventStatus, Features, Glance, Hold, Lane, Lease,
-        LeaseRequest, Leased, ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject,
-        TypeCount,
+        LeaseRequest, Leased, ListedEvent, Listing, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats,
+        Subject, TypeCount,
     },
 };
 
@@ -25,6 +25,7 @@ use super::Gate;
 pub(crate) struct Door {
     calls: Mutex<Vec<Instant>>,
     failing: AtomicBool,
+    panicking: AtomicBool,
     pub(crate) before: Gate,
     pub(crate) after: Gate,
 }
@@ -34,6 +35,7 @@ impl Door {
         Self {
             calls: Mutex::default(),
             failing: AtomicBool::new(false),
+            panicking: AtomicBool::new(false),
             before: Gate::open(),
             after: Gate::open(),
         }
@@ -56,9 +58,20 @@ impl Door {
         self.failing.store(failing, SeqCst);
     }
 
+    /// The next call panics.
+    pub(crate) fn panic_once(&self) {
+        self.panicking.store(true, SeqCst);
+    }
+
+    /// Whether the call that was to panic has come.
+    pub(crate) fn has_panicked(&self) -> bool {
+        !self.panicking.load(SeqCst)
+    }
+
     async fn through<T>(&self, verb: BoxFuture<'_, Result<T>>) -> Result<T> {
         self.calls.lock().unwrap().push(Instant::now());
         self.before.pass().await;
+        assert!(!self.panicking.swap(false, SeqCst), "the driver of a database");
         if self.failing.load(SeqCst) {
             return Err(
                 StoreError::new(StoreErrorKind::Unreachable, "cannot do it", "the line is cut").into()
@@ -150,7 +163,7 @@ impl Store for Doors {
         Box::pin(self.lease.through(Box::pin(async move { self.inner.lease(request).await })))
     }
 
-    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Vec<Lane>>> {
+    fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Renewed>> {
         Box::pin(self.renew.through(Box::pin(async move { self.inner.renew(leases, ttl).await })))
     }
 

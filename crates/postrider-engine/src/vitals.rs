@@ -1,0 +1,141 @@
+//! How an engine is: when its verbs last succeeded, and since when they do not.
+//!
+//! A database that answers a ping may refuse every settle. So nobody is asked: what the engine does anyway tells.
+
+use std::{sync::Mutex, time::Duration};
+
+use postrider_core::{Error, sink::error_chain};
+use tokio::time::Instant;
+
+use crate::lock;
+
+/// What a verb has come to, last.
+#[derive(Debug, Default)]
+struct Verb {
+    succeeded: Option<Instant>,
+    /// Since when it has not succeeded, and why.
+    failing: Option<(Instant, String)>,
+}
+
+impl Verb {
+    fn succeed(&mut self) {
+        *self = Self { succeeded: Some(Instant::now()), failing: None };
+    }
+
+    fn fail(&mut self, error: &Error) {
+        let since = self.failing.take().map_or_else(Instant::now, |(since, _)| since);
+        self.failing = Some((since, error_chain(error)));
+    }
+
+    fn error(&self) -> String {
+        self.failing.as_ref().map_or(String::new(), |(_, error)| format!(": {error}"))
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    started: Instant,
+    renewal: Verb,
+    claim: Verb,
+    settle: Verb,
+    /// Since when the settle under way is.
+    settling: Option<Instant>,
+}
+
+/// What the tasks of an engine note of their verbs.
+#[derive(Debug)]
+pub(crate) struct Vitals(Mutex<State>);
+
+impl Vitals {
+    pub(crate) fn new() -> Self {
+        let (renewal, claim, settle) = Default::default();
+        Self(Mutex::new(State { started: Instant::now(), renewal, claim, settle, settling: None }))
+    }
+
+    /// Its lanes were renewed; or, where it has none, the others were told that it is there.
+    pub(crate) fn renewed(&self) {
+        lock(&self.0).renewal.succeed();
+    }
+
+    pub(crate) fn renewal_failed(&self, error: &Error) {
+        lock(&self.0).renewal.fail(error);
+    }
+
+    pub(crate) fn claimed(&self) {
+        lock(&self.0).claim.succeed();
+    }
+
+    pub(crate) fn claim_failed(&self, error: &Error) {
+        lock(&self.0).claim.fail(error);
+    }
+
+    /// Outcomes were taken to be settled.
+    pub(crate) fn settling(&self) {
+        lock(&self.0).settling = Some(Instant::now());
+    }
+
+    pub(crate) fn settle_failed(&self, error: &Error) {
+        lock(&self.0).settle.fail(error);
+    }
+
+    /// The outcomes that were taken are settled, or are nobody's any more.
+    pub(crate) fn settled(&self) {
+        let mut state = lock(&self.0);
+        state.settling = None;
+        state.settle.succeed();
+    }
+
+    /// How the engine is; `waiting` is since when outcomes wait that nobody has taken yet.
+    pub(crate) fn health(&self, lease: Duration, waiting: Option<Instant>) -> EngineHealth {
+        let (state, now) = (lock(&self.0), Instant::now());
+        let age = |at: Instant| now.saturating_duration_since(at);
+        let renewed = age(state.renewal.succeeded.unwrap_or(state.started));
+        let claim_failing = state.claim.failing.as_ref().map(|(since, _)| age(*since));
+        let unsettled = state.settling.into_iter().chain(waiting).min().map(age);
+        let late = |age: Duration| age > lease;
+        let mut reasons = Vec::new();
+        if late(renewed) {
+            reasons.push(format!("no lease was renewed for {renewed:.0?}{}", state.renewal.error()));
+        }
+        if let Some(failing) = claim_failing.filter(|age| late(*age)) {
+            reasons.push(format!("claims have failed for {failing:.0?}{}", state.claim.error()));
+        }
+        if let Some(unsettled) = unsettled.filter(|age| late(*age)) {
+            reasons.push(format!("outcomes wait to be settled for {unsettled:.0?}{}", state.settle.error()));
+        }
+        EngineHealth {
+            renewed,
+            claimed: state.claim.succeeded.map(age),
+            settled: state.settle.succeeded.map(age),
+            claim_failing,
+            unsettled,
+            reasons,
+        }
+    }
+}
+
+/// How an engine is. Everything in it is an age.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EngineHealth {
+    /// Since its lanes were renewed; since it told others that it is there, if it has none; since it started, before either.
+    pub renewed: Duration,
+    /// Since the last claim that succeeded, if there was one.
+    pub claimed: Option<Duration>,
+    /// Since the last settle that was committed, if there was one. An idle engine settles nothing.
+    pub settled: Option<Duration>,
+    /// Since when claims fail, if they do.
+    pub claim_failing: Option<Duration>,
+    /// How long the oldest outcome waits to be settled, if one does.
+    pub unsettled: Option<Duration>,
+    /// Why the engine is not ready, for people to read; none if it is. It is not when its last renewal is older than the lease, when claims have failed for
+    /// longer than that, or when outcomes wait for longer.
+    pub reasons: Vec<String>,
+}
+
+impl EngineHealth {
+    /// Whether it does its work.
+    pub fn is_ready(&self) -> bool {
+        self.reasons.is_empty()
+    }
+}
