@@ -79,7 +79,8 @@ impl Keeper {
                 () = self.shared.lanes.notified() => {}
                 () = tokio::time::sleep(pause) => {}
             }
-            pause = match catch(pin!(self.round())).await {
+            let round = catch(pin!(self.round())).await;
+            pause = match round {
                 Ok(pause) => pause,
                 Err(panic) => {
                     error!(%panic, "keeping the leases panicked: going on");

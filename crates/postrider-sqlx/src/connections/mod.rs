@@ -24,15 +24,14 @@ use std::{
 use sqlx::{Connection, Database, Pool, pool::PoolConnection};
 use tokio::time::Instant;
 
-use self::limits::Limits;
-use self::sticky::Sticky;
 pub(crate) use self::sticky::Task;
+use self::{limits::Limits, sticky::Sticky};
 
 /// How long a connection that was idle may take to say that it still is one.
 const PING_LIMIT: Duration = Duration::from_secs(1);
 
 /// A connection that was idle for as long as this is asked whether it still is one before it is used.
-pub(crate) const IDLE_IS_DOUBTFUL: Duration = Duration::from_secs(1);
+const IDLE_IS_DOUBTFUL: Duration = Duration::from_secs(1);
 
 /// Makes a pool that has opened nothing yet.
 type Open<DB> = Box<dyn Fn(Limits) -> Pool<DB> + Send + Sync>;
@@ -60,7 +59,8 @@ impl<DB: Database> Connections<DB> {
 
     /// Connections of which some are open, with the limits that hold before a lease is known.
     pub(crate) fn on(pool: Pool<DB>, open: impl Fn(Limits) -> Pool<DB> + Send + Sync + 'static) -> Self {
-        let current = Current { pool, sticky: Arc::default(), limits: Limits::default(), replaced: 0 };
+        let sticky = Arc::new(Sticky::of(&pool));
+        let current = Current { pool, sticky, limits: Limits::default(), replaced: 0 };
         Self { current: Mutex::new(current), open: Box::new(open) }
     }
 
@@ -98,7 +98,7 @@ impl<DB: Database> Connections<DB> {
 
     fn replace(&self, current: &mut Current<DB>) {
         let old = std::mem::replace(&mut current.pool, (self.open)(current.limits));
-        current.sticky = Arc::default();
+        current.sticky = Arc::new(Sticky::of(&current.pool));
         current.replaced += 1;
         // What is in use ends by itself; nobody waits for it.
         tokio::spawn(async move { old.close().await });
@@ -153,18 +153,19 @@ impl<DB: Database> Connections<DB> {
             let mut conn = self.acquire(task).await?;
             let running = Arc::<AtomicBool>::default();
             conn.dropped = Dropped::ClosesUnlessRunning(Arc::clone(&running));
-            Running { verb: pin!(verb(conn)), running }.await
+            let verb = pin!(verb(conn));
+            Running { verb, running }.await
         };
         self.in_time(until, trying).await
     }
 
     /// Closes what is open.
     pub(crate) async fn close(&self) {
-        let (pool, sticky) = {
+        let pool = {
             let mut current = self.current();
-            (current.pool.clone(), std::mem::take(&mut current.sticky))
+            current.sticky = Arc::new(Sticky::of(&current.pool));
+            current.pool.clone()
         };
-        drop(sticky);
         pool.close().await;
     }
 }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sqlx::Database;
+use sqlx::{Database, Pool};
 
 use super::{Conn, Dropped};
 
@@ -28,7 +28,11 @@ pub(crate) enum Task {
 const KEPT_FOR: Duration = Duration::from_millis(100);
 
 /// The connections of a pool that are kept back, one for each task.
-pub(super) struct Sticky<DB: Database>(Mutex<Kept<DB>>);
+pub(super) struct Sticky<DB: Database> {
+    kept: Mutex<Kept<DB>>,
+    /// No more than half of the pool's: nobody else shall have to wait for them.
+    most: usize,
+}
 
 struct Kept<DB: Database> {
     conns: Vec<(Instant, Conn<DB>)>,
@@ -36,13 +40,13 @@ struct Kept<DB: Database> {
     watched: bool,
 }
 
-impl<DB: Database> Default for Sticky<DB> {
-    fn default() -> Self {
-        Self(Mutex::new(Kept { conns: Vec::new(), watched: false }))
-    }
-}
-
 impl<DB: Database> Sticky<DB> {
+    /// None of this pool's, as yet.
+    pub(super) fn of(pool: &Pool<DB>) -> Self {
+        let most = usize::try_from(pool.options().get_max_connections() / 2).unwrap_or(usize::MAX);
+        Self { kept: Mutex::new(Kept { conns: Vec::new(), watched: false }), most }
+    }
+
     /// The connection that this task has used last.
     pub(super) fn take(&self, task: Task) -> Option<Conn<DB>> {
         let mut kept = self.kept();
@@ -55,7 +59,8 @@ impl<DB: Database> Sticky<DB> {
     /// Keeps a connection that has done its work, unless there is one for this task.
     pub(super) fn keep(self: Arc<Self>, conn: Conn<DB>) {
         let mut kept = self.kept();
-        if conn.task == Task::Seldom || kept.conns.iter().any(|(_, other)| other.task == conn.task) {
+        let has_one = kept.conns.iter().any(|(_, other)| other.task == conn.task);
+        if conn.task == Task::Seldom || has_one || kept.conns.len() >= self.most {
             return;
         }
         kept.conns.push((Instant::now(), conn));
@@ -65,7 +70,7 @@ impl<DB: Database> Sticky<DB> {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept<DB>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -87,7 +92,7 @@ impl<DB: Database> Drop for Sticky<DB> {
     fn drop(&mut self) {
         // A pool takes its connections back in a task. Where nobody runs tasks any more they stay as they are until the process ends.
         if tokio::runtime::Handle::try_current().is_err() {
-            let kept = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let kept = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner);
             kept.conns.drain(..).for_each(std::mem::forget);
         }
     }

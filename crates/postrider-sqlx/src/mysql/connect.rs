@@ -4,7 +4,7 @@ use std::{str::FromStr, time::Duration};
 
 use postrider_core::{ConfigError, Result, StoreError, StoreErrorKind};
 use sqlx::{
-    AssertSqlSafe, ConnectOptions, Executor, MySql, MySqlPool,
+    AssertSqlSafe, ConnectOptions, MySql, MySqlPool,
     mysql::{MySqlConnectOptions, MySqlPoolOptions},
 };
 
@@ -32,7 +32,7 @@ fn session(statement: Duration, lock: Duration) -> String {
     let seconds = |limit: Duration| limit.as_secs().max(1);
     format!(
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
-         SET SESSION autocommit = 1, SESSION completion_type = 0, SESSION sql_safe_updates = 0, SESSION sql_select_limit = DEFAULT, \
+         SET SESSION autocommit = 1, SESSION completion_type = 0, SESSION sql_safe_updates = 0, SESSION sql_select_limit = 18446744073709551615, \
          SESSION sql_mode = 'PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION,STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO', \
          SESSION innodb_lock_wait_timeout = {lock}, SESSION lock_wait_timeout = {lock} \
          /*M!100300 , SESSION idle_transaction_timeout = {idle}, SESSION max_statement_time = {secs:.3} */ \
@@ -97,7 +97,7 @@ pub(super) async fn for_migration(conn: &mut Conn<MySql>) -> sqlx::Result<()> {
          /*!80000 , SESSION wait_timeout = {secs}, SESSION max_execution_time = {millis} */"
     );
     // Safe because nothing but numbers go in.
-    (&mut **conn).execute(AssertSqlSafe(set)).await?;
+    sqlx::raw_sql(AssertSqlSafe(set)).execute(&mut **conn).await?;
     Ok(())
 }
 
@@ -132,7 +132,7 @@ fn sessions(
                 Box::pin(async move {
                     // Safe because nothing but numbers go in.
                     let (statement, lock) = of(limits);
-                    conn.execute(AssertSqlSafe(session(statement, lock))).await?;
+                    sqlx::raw_sql(AssertSqlSafe(session(statement, lock))).execute(conn).await?;
                     Ok(())
                 })
             })

@@ -283,7 +283,7 @@ impl MysqlStore {
     {
         Box::pin(async move {
             let verb = &verb;
-            let attempt = |until| connections.attempt(until, Task::Seldom, verb);
+            let attempt = move |until| connections.attempt(until, Task::Seldom, verb);
             let done = retried(limit, error::may_pass, attempt).await;
             done.map_err(|error| error::of_sqlx(error, format!("cannot {what} in {}", self.0.place)))
         })

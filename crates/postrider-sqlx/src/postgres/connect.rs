@@ -66,7 +66,7 @@ fn like(options: PgPoolOptions, connections: u32, limits: Limits) -> PgPoolOptio
 }
 
 /// How connections of our own are made.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Opening {
     pub(crate) pool: PgPoolOptions,
     pub(crate) options: PgConnectOptions,

@@ -386,7 +386,7 @@ impl PgStore {
         Box::pin(async move {
             let (verb, (connections, task)) = (&verb, self.connections(way));
             let limits = connections.limits();
-            let attempt = |until| {
+            let attempt = move |until| {
                 connections.attempt(until, task, move |conn| async move {
                     verb(self.session(way, limits, conn).await?).await
                 })

@@ -1,6 +1,9 @@
 //! The verbs.
 
-use std::{sync::OnceLock, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target, Timestamp,
@@ -93,7 +96,7 @@ impl Store for ProfileStore {
             let Some(&lease) = leases.iter().find(|lease| lease.lane == LANE) else {
                 return Ok(Renewed::default());
             };
-            let renew = move |_| async move {
+            let renew = move |_: Arc<[Lease]>| async move {
                 run!(self, Use::Keeping, "renew the lease", |tx| lane::renew(shape, tx, lease, ttl))
             };
             let renewed = renewed(self.0.db.limits().lock(), &[lease], renew).await?;

@@ -207,7 +207,7 @@ impl SqliteStore {
     {
         Box::pin(async move {
             let verb = &verb;
-            let attempt = |until| async move {
+            let attempt = move |until| async move {
                 // What SQLite does meanwhile it does to its end, in a thread of its own; then the pool has the connection again.
                 let trying = async { verb(connect::acquire(pool).await?).await };
                 let tried = tokio::time::timeout_at(until, trying).await;
