@@ -233,7 +233,7 @@ async fn a_relay_that_cannot_write_to_its_database_is_not_ready_and_says_why() {
     let (folder, receiver) = (Folder::new(), Receiver::start().await);
     let mut database = folder.database().await;
     let config = config(&folder, &receiver, "").replace("    poll:", "    lease: 2s\n    poll:");
-    let relay = Relay::start(&folder.write("relay.yaml", &config), &[]);
+    let mut relay = Relay::start(&folder.write("relay.yaml", &config), &[]);
     let ready = format!("{}/health/ready", relay.operations());
     eventually("it is ready", async || get(&ready, None).await.0 == 200).await;
     insert(&mut database, "OrderPlaced", "Order:1", "1").await;

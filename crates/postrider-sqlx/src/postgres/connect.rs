@@ -84,6 +84,11 @@ pub(crate) struct Settings {
 }
 
 impl Opening {
+    /// How a connection is opened that is to have the limits of no lease in particular.
+    pub(super) fn session(&self) -> PgConnectOptions {
+        self.options(Limits::default())
+    }
+
     fn options(&self, limits: Limits) -> PgConnectOptions {
         let options = self.options.clone();
         match &self.settings {

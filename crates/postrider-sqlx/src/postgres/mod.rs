@@ -37,10 +37,7 @@ mod write;
 use std::{
     fmt,
     future::Future,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU32, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, atomic::AtomicU32},
     time::Duration,
 };
 
@@ -230,7 +227,7 @@ impl PgStoreBuilder {
             lanes_wanted: self.lanes,
             lanes: AtomicU32::new(self.lanes.unwrap_or(schema::LANES_DEFAULT)),
             looks: Mutex::default(),
-            bell: Arc::new(Bell::new(&shape.prefix, (!pooled).then(|| opening.options.clone()))),
+            bell: Arc::new(Bell::new(&shape.prefix, (!pooled).then(|| opening.session()))),
             lease: lease::Statements::new(&shape),
             claim: statement::Twice::new(&shape, claim::Statements::new),
             settle: statement::Twice::new(&shape, settle::Statements::new),
