@@ -127,6 +127,22 @@ impl FaultyStore {
         })
     }
 
+    async fn settle_late(
+        &self,
+        leases: &[Lease],
+        settlements: &[Settlement],
+        retention: Duration,
+    ) -> Result<Settled> {
+        let settle = move || -> BoxFuture<'_, Result<Settled>> {
+            Box::pin(async move {
+                let settled = self.inner.settle(leases, settlements, retention, self.shared.lease).await?;
+                watch::fence(self.memory(), leases, &settled, &self.shared.history);
+                Ok(settled)
+            })
+        };
+        self.around("settle", settle).await
+    }
+
     fn fault(&self, verb: &'static str, what: &'static str) -> Error {
         self.shared.history.note(Happening::Fault(verb, what));
         StoreError::new(StoreErrorKind::Unreachable, verb, what).into()
@@ -216,15 +232,11 @@ impl Store for FaultyStore {
             }
         };
         note(Happening::Counting);
-        let settled = self.around("settle", move || {
-            Box::pin(async move {
-                let settled = self.inner.settle(leases, settlements, retention, self.shared.lease).await?;
-                watch::fence(self.memory(), leases, &settled, &self.shared.history);
-                Ok(settled)
-            })
-        });
+        let (this, leases, settlements) = (self.clone(), leases.to_vec(), settlements.to_vec());
+        // It is carried out though its caller may have given it up long ago.
+        let settled = tokio::spawn(async move { this.settle_late(&leases, &settlements, retention).await });
         Box::pin(async move {
-            let settled = settled.await;
+            let settled = settled.await.unwrap_or_else(|_| Err(self.fault("settle", "panicked")));
             note(Happening::Counted);
             settled
         })
