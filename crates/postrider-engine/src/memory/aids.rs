@@ -64,6 +64,11 @@ impl MemoryStore {
         tables.lanes_mut().filter_map(lease).collect()
     }
 
+    /// Has a session of somebody else's lock the row of a lane, or let go of it.
+    pub fn lock_lane(&self, lane: Lane, locked: bool) {
+        self.shared.lock().lane_mut(lane).into_iter().for_each(|lane| lane.locked = locked);
+    }
+
     /// Forgets which keys of these lanes wait, as if only the last owner had known.
     pub fn forget_holds(&self, lanes: &[Lane]) {
         let mut tables = self.shared.lock();

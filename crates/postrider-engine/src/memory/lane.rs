@@ -30,6 +30,8 @@ pub(super) struct Held {
 #[derive(Default)]
 pub(super) struct LaneTable {
     pub(super) owner: Option<Owner>,
+    /// A session of somebody else's has locked it: it is neither taken nor renewed.
+    pub(super) locked: bool,
     pub(super) epoch: u64,
     /// None after a release: no token passes then.
     pub(super) nonce: Option<u64>,

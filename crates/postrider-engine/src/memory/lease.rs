@@ -22,6 +22,7 @@ pub(super) fn lease(tables: &mut Tables, request: &LeaseRequest, now: Timestamp)
         match lane.owner.as_ref().filter(|owner| owner.until > now) {
             Some(owner) => next_expiry = Some(next_expiry.map_or(owner.until, |next| next.min(owner.until))),
             None if leased.taken.len() >= request.most => {}
+            None if lane.locked => leased.locked += 1,
             None => {
                 // The first owner has nobody before it, and one that gave the lane back left nothing under way.
                 let suspect_to = if lane.clean || lane.epoch == 0 { 0 } else { lane.sent_to };
@@ -45,7 +46,9 @@ pub(super) fn renew(tables: &mut Tables, leases: &[Lease], now: Timestamp, ttl: 
         let Some(lane) = tables.lane_mut(lease.lane).filter(|lane| lane.is_held_by(lease.token)) else {
             continue;
         };
-        if let Some(owner) = &mut lane.owner {
+        if lane.locked {
+            renewed.locked.push(lease.lane);
+        } else if let Some(owner) = &mut lane.owner {
             *owner = Owner { until: now.plus(ttl), ttl };
             renewed.held.push(lease.lane);
         }

@@ -379,3 +379,31 @@ async fn an_engine_is_ready_as_long_as_its_verbs_succeed_and_says_which_do_not()
         eventually("it is ready again", async || outbox.health().is_ready()).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_that_another_session_has_locked_is_given_up_alone_and_comes_back() {
+    let (log, _guard) = Log::listen();
+    let (site, seen) = (Site::memory(4), Recorder::default());
+    let outbox = site.outbox().otherwise(seen.delivers()).start().await.unwrap();
+    let epochs =
+        || -> Vec<u64> { site.memory_store().leases().iter().map(|lease| lease.token.epoch).collect() };
+    site.memory_store().lock_lane(2, true);
+    for _ in 0..10 {
+        crate::parts::pass(secs(10)).await;
+        // The lanes of these keys are all four, but for the one that waits.
+        let ids = site.write_all(&outbox, (0..16).map(|n| keyed(&format!("k{n}"), n))).await;
+        eventually("what is not in that lane is delivered", async || {
+            let rows = site.memory_store().rows();
+            rows.iter().all(|row| row.lane == 2) && rows.len() < ids.len() * 10
+        })
+        .await;
+    }
+    assert_eq!(epochs(), [1, 1, 1, 1], "no other lane was lost, and this one cannot be taken");
+    assert_eq!(log.count(Level::WARN, "lane given up"), 1);
+    let told = log.count(Level::WARN, "another session has locked their rows");
+    assert!((1..=3).contains(&told), "told {told} times in 100 s");
+    assert!(outbox.health().is_ready(), "{:?}", outbox.health());
+    site.memory_store().lock_lane(2, false);
+    site.until_all_done(160).await;
+    assert_eq!(epochs(), [1, 1, 2, 1]);
+}
