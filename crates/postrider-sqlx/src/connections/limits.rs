@@ -5,8 +5,8 @@ use std::time::Duration;
 /// The lease that is taken for granted before anybody has asked for one.
 const LEASE_DEFAULT: Duration = Duration::from_secs(15);
 
-/// The shortest time that a database on a busy host is given; leases that are a third of it are for tests.
-const SHARE_MIN: Duration = Duration::from_millis(500);
+/// The shortest time that a database on a busy host is given; leases that are not three times as long are for tests.
+const SHARE_MIN: Duration = Duration::from_secs(1);
 
 /// How long a verb of operators may take, and one that deletes: they read or write as much as there is, and hold no lane. Locks are waited for as
 /// briefly as elsewhere.
@@ -60,6 +60,6 @@ mod tests {
         assert!(limits.verb() < Duration::from_secs(5));
         assert!(limits.lock() < limits.statement() && limits.statement() < limits.verb());
         assert_eq!(limits, Limits::default());
-        assert_eq!(Limits::of_lease(Duration::from_millis(100)).verb(), Duration::from_millis(450));
+        assert_eq!(Limits::of_lease(Duration::from_millis(100)).verb(), Duration::from_millis(900));
     }
 }
