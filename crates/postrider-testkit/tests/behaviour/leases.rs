@@ -369,9 +369,9 @@ async fn an_engine_is_ready_as_long_as_its_verbs_succeed_and_says_which_do_not()
     ] {
         door.fail(true);
         site.write(&outbox, plain("A")).await;
-        crate::parts::pass(secs(12)).await;
+        crate::parts::pass(secs(8)).await;
         assert!(outbox.health().is_ready(), "within a lease: {:?}", outbox.health());
-        crate::parts::pass(secs(12)).await;
+        crate::parts::pass(secs(16)).await;
         let health = outbox.health();
         assert!(health.reasons.iter().any(|told| told.contains(reason)), "{reason}: {health:?}");
         assert!(health.reasons.iter().all(|told| told.contains("the line is cut")), "{health:?}");

@@ -31,18 +31,18 @@ async fn a_lane_is_not_taken_from_under_a_settle() {
     let database = Database::new().await;
     let store = database.migrated().await;
     write(&store, &[event("a")]).await;
-    let leases = lease(&store, Duration::from_secs(60)).await;
+    let leases = lease(&store, Duration::from_secs(30)).await;
     execute(&store, "UPDATE postrider_lane SET leased_until = '2000-01-01'").await;
 
     let mut conn = store.0.verbs.pool().acquire().await.unwrap();
     let mut settle = conn.begin().await.unwrap();
     assert!(fence(&store.0.lease, &mut settle, &leases).await.unwrap().lost.is_empty());
-    assert!(lease(&store, Duration::from_secs(60)).await.is_empty());
+    assert!(lease(&store, Duration::from_secs(30)).await.is_empty());
     let renewed = store.renew(&leases, Duration::from_secs(3)).await.unwrap();
     assert_eq!((renewed.held.len(), renewed.locked.len()), (0, leases.len()), "locked, and not lost");
     sqlx::query("DELETE FROM postrider_event").execute(&mut *settle).await.unwrap();
     settle.commit().await.unwrap();
-    assert_eq!(lease(&store, Duration::from_secs(60)).await.len(), leases.len());
+    assert_eq!(lease(&store, Duration::from_secs(30)).await.len(), leases.len());
 
     let mut conn = store.0.verbs.pool().acquire().await.unwrap();
     let mut late = conn.begin().await.unwrap();
