@@ -12,7 +12,7 @@ use postrider_core::{
     tx::{LaneHints, OnDuplicate},
 };
 
-use crate::{Engine, settings::check_payload_max, trace};
+use crate::{Engine, settings::check_payload_max, shield::Shielded, trace};
 
 /// The writing half of an outbox. It needs no engine: what it writes is delivered by whoever owns the lanes.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ impl Writer {
     /// Who is told what is written.
     #[must_use]
     pub fn with_metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
-        self.metrics = metrics;
+        self.metrics = Arc::new(Shielded::new(metrics));
         self
     }
 
