@@ -12,7 +12,7 @@ use postrider::{
     BoxFuture, EventId, Metrics, Result, Store, Target,
     store::{
         Change, Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
     },
 };
 
@@ -99,7 +99,7 @@ impl Store for Recording {
         migrate() -> ();
         join(instance: &'a str, ttl: Duration) -> u32;
         leave(instance: &'a str) -> ();
-        renew(leases: &'a [Lease], ttl: Duration) -> Vec<Lane>;
+        renew(leases: &'a [Lease], ttl: Duration) -> Renewed;
         mark_sent(marks: &'a [(Lease, Seq)]) -> Vec<Lane>;
         release(lanes: &'a [(Lease, Seq)]) -> ();
         claim(claim: &'a Claim) -> Claimed;
