@@ -270,7 +270,7 @@ mod hostile {
             ("statement_timeout", "'20ms'"),
             ("lock_timeout", "'1ms'"),
             ("idle_in_transaction_session_timeout", "'20ms'"),
-            ("idle_session_timeout", "'100ms'"),
+            ("idle_session_timeout", "'2s'"),
             ("TimeZone", "'Asia/Kathmandu'"),
             ("DateStyle", "'German, DMY'"),
             ("IntervalStyle", "'sql_standard'"),

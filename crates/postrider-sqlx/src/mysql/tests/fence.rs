@@ -6,7 +6,7 @@ use postrider_core::{
 };
 use sqlx::Connection;
 
-use super::{super::lease::fence, Database, event, execute, lease, number, write};
+use super::{super::lease::fence, Database, event, execute, lease, write};
 use crate::MysqlStore;
 
 pub(super) fn dead() -> Change {
