@@ -10,6 +10,11 @@ pub(crate) fn is_transient(error: &sqlx::Error) -> bool {
     matches!(kind(error), StoreErrorKind::Busy | StoreErrorKind::Unreachable)
 }
 
+/// Whether the server is there and will not do it.
+pub(super) fn is_refusal(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some() && !is_transient(error)
+}
+
 /// Whether it says that a table or a column is missing.
 pub(super) fn is_no_match(error: &sqlx::Error) -> bool {
     matches!(state(error).as_deref(), Some("42P01" | "42703"))

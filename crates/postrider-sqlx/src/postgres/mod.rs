@@ -39,7 +39,7 @@ use std::{
     fmt,
     future::Future,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -87,6 +87,8 @@ struct Inner {
     /// The last lease that was asked for.
     lease_ms: AtomicU64,
     looks: Mutex<claim::trail::Looks>,
+    /// Whether the server says where its log ends, once it was asked.
+    reads_log: OnceLock<bool>,
     bell: Arc<Bell>,
     lease: lease::Statements,
     claim: statement::Twice<claim::Statements>,
@@ -197,6 +199,7 @@ impl PgStoreBuilder {
             lanes: AtomicU32::new(self.lanes.unwrap_or(schema::LANES_DEFAULT)),
             lease_ms: AtomicU64::new(0),
             looks: Mutex::default(),
+            reads_log: OnceLock::new(),
             bell: Arc::new(Bell::new(&shape.prefix, (!pooled).then_some(options))),
             lease: lease::Statements::new(&shape),
             claim: statement::Twice::new(&shape, claim::Statements::new),
