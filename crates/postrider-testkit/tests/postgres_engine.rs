@@ -115,6 +115,43 @@ async fn a_key_that_is_paused_waits_on_two_instances_and_comes_in_order_when_it_
     run(&server, format!("DROP DATABASE {name} WITH (FORCE)")).await
 }
 
+/// An event of a paused key that commits late, when thousands of others have been delivered, keeps none of the next ones back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_event_that_commits_late_keeps_nothing_back() -> Result<(), Failure> {
+    const PASSED: usize = 6000;
+    let name = format!("late_{}", std::process::id());
+    let server = server()?;
+    run(&server, format!("CREATE DATABASE {name}")).await?;
+    let (base, _) = server.rsplit_once('/').ok_or("a name has a database")?;
+    let url = format!("{base}/{name}");
+    let delivered = Delivered::default();
+    let (store, outbox) = instance(&url, &delivered).await?;
+    let paused = Subject::key("paused");
+    assert!(outbox.pause(&paused, "").await?.new);
+    let insert = |keys: &str, count: usize| {
+        format!(
+            "INSERT INTO postrider_event (event_type, ordering_key, payload)
+             SELECT 'Tested', {keys}, '{{}}' FROM generate_series(1, {count}) AS i"
+        )
+    };
+    let mut conn = PgConnection::connect(&url).await?;
+    let mut late = conn.begin().await?;
+    sqlx::raw_sql(AssertSqlSafe(insert("'paused'", 1))).execute(&mut *late).await?;
+    run(&url, insert("'key ' || i % 400", PASSED)).await?;
+    outbox.wake();
+    until_delivered(&delivered, PASSED).await;
+    late.commit().await?;
+    run(&url, insert("'key ' || i % 400", PASSED)).await?;
+    outbox.wake();
+    until_delivered(&delivered, PASSED * 2).await;
+    assert!(!delivered.lock().unwrap().contains_key("paused"));
+    assert!(outbox.resume(&paused).await?.is_some());
+    until_delivered(&delivered, PASSED * 2 + 1).await;
+    assert!(outbox.shutdown().await.released);
+    store.close().await;
+    run(&server, format!("DROP DATABASE {name} WITH (FORCE)")).await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_instances_deliver_every_key_in_order_and_wake_each_other() -> Result<(), Failure> {
     let name = format!("engine_{}", std::process::id());

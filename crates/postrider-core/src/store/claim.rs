@@ -39,11 +39,16 @@ impl Position {
         let met = if self.met == Seq::MAX { 0 } else { self.met };
         self.seq.max(met).max(self.trail.front)
     }
+
+    /// Whether a claim that began at `was` and ended here got on, so that the next one meets something else.
+    pub fn got_on_from(&self, was: &Self) -> bool {
+        was.front() < self.front() || was.trail.rescan != self.trail.rescan
+    }
 }
 
 /// How a store that cannot know what may still commit goes forward without reading again and again what it has met.
 ///
-/// The forward read goes on from the `front`. What commits behind it is found by a look from one of two marks: a `near` one,
+/// The forward read goes on from the `front`. What commits behind it is found by a scan from one of two marks: a `near` one,
 /// which is behind only by what was open a moment ago, and [`Position::seq`] itself, far behind, which is certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Trail {
@@ -51,18 +56,20 @@ pub struct Trail {
     pub front: Seq,
     /// Up to here all is met, unless a transaction was slow between taking its number and saying that it is there.
     pub near: Seq,
-    /// Where the near mark goes once nothing that was open at a certain time is open any more...
+    /// Where the near mark goes once nothing is open any more that was open when a certain claim ended...
     pub near_next: Seq,
-    /// ...which is this time.
-    pub near_at: Timestamp,
+    /// ...which has this number among the store's claims.
+    pub near_claim: u64,
     /// The same for [`Position::seq`].
     pub far_next: Seq,
     /// The same for [`Position::seq`].
-    pub far_at: Timestamp,
-    /// The store's own number for the last look from the near mark: what that could see was met.
+    pub far_claim: u64,
+    /// The store's own number for the last scan from the near mark: what that could see was met.
     pub near_sight: u64,
-    /// The same for the last look from [`Position::seq`].
+    /// The same for the last scan from [`Position::seq`].
     pub far_sight: u64,
+    /// The scan that is under way.
+    pub rescan: Rescan,
 }
 
 impl Trail {
@@ -71,12 +78,36 @@ impl Trail {
         front: 0,
         near: 0,
         near_next: 0,
-        near_at: Timestamp::EPOCH,
+        near_claim: 0,
         far_next: 0,
-        far_at: Timestamp::EPOCH,
+        far_claim: 0,
         near_sight: 0,
         far_sight: 0,
+        rescan: Rescan::NONE,
     };
+}
+
+/// A scan behind the front that takes several claims. It goes on where the last of them ended, whatever that skipped on the way, so that it
+/// meets nothing twice and comes to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rescan {
+    /// How far it has come.
+    pub reached: Seq,
+    /// The store's own number for the claim that it began with; none is under way if it is 0. When it has come to the front, everything is met
+    /// that this claim could see. What commits behind it meanwhile is left to the next scan.
+    pub began: u64,
+    /// Whether it began at [`Position::seq`], and not at the near mark.
+    pub is_far: bool,
+}
+
+impl Rescan {
+    /// No scan is under way.
+    pub const NONE: Self = Self { reached: 0, began: 0, is_far: false };
+
+    /// Whether one is.
+    pub fn is_under_way(&self) -> bool {
+        self.began > 0
+    }
 }
 
 /// One lane of a claim.

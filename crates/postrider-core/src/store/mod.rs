@@ -16,7 +16,9 @@ mod operate;
 mod pause;
 mod settle;
 
-pub use claim::{Admission, Claim, Claimed, ClaimedEvent, Glance, LaneClaim, Position, Trail, Undecodable};
+pub use claim::{
+    Admission, Claim, Claimed, ClaimedEvent, Glance, LaneClaim, Position, Rescan, Trail, Undecodable,
+};
 pub use features::{Defaults, Features, Keeps};
 pub use lane::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Renewed, Taken, Token};
 pub use list::{Bookmark, ListFrom, ListedEvent, Listing, Shelf, TypeCount};

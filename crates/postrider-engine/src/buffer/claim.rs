@@ -177,8 +177,8 @@ impl Buffer {
     /// Looks at all waiting events of a lane again, those included that were passed over.
     pub(super) fn wait_from_start(&mut self, lane: Lane) {
         if let Some(owned) = self.lanes.get_mut(&lane) {
-            let Position { seq, met, .. } = owned.position;
-            owned.position = Position { seq, met, ..Position::START };
+            let Position { due_at, due_seq, .. } = Position::START;
+            owned.position = Position { due_at, due_seq, ..owned.position };
         }
     }
 

@@ -85,7 +85,7 @@ impl Plan {
             reached.is_some_and(|(number, reached)| {
                 // What had to be left is where a walk over a backlog begins again.
                 let left = self.backlog.is_some() && self.refused(*number).is_some();
-                lane.from.front() < reached.front() && !left
+                reached.got_on_from(&lane.from) && !left
             })
         })
     }

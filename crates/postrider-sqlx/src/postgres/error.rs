@@ -16,6 +16,11 @@ pub(crate) fn may_pass(error: &sqlx::Error) -> bool {
     is_transient(error) && !waited && !matches!(error, sqlx::Error::PoolTimedOut)
 }
 
+/// Whether the server is there and will not do it.
+pub(super) fn is_refusal(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some() && !is_transient(error)
+}
+
 /// Whether it says that a table or a column is missing.
 pub(super) fn is_no_match(error: &sqlx::Error) -> bool {
     matches!(state(error).as_deref(), Some("42P01" | "42703"))

@@ -37,7 +37,7 @@ mod write;
 use std::{
     fmt,
     future::Future,
-    sync::{Arc, Mutex, atomic::AtomicU32},
+    sync::{Arc, Mutex, OnceLock, atomic::AtomicU32},
     time::Duration,
 };
 
@@ -91,6 +91,8 @@ struct Inner {
     lanes_wanted: Option<u32>,
     lanes: AtomicU32,
     looks: Mutex<claim::trail::Looks>,
+    /// Whether the server says where its log ends, once it was asked.
+    reads_log: OnceLock<bool>,
     bell: Arc<Bell>,
     lease: lease::Statements,
     claim: statement::Twice<claim::Statements>,
@@ -228,6 +230,7 @@ impl PgStoreBuilder {
             lanes: AtomicU32::new(self.lanes.unwrap_or(schema::LANES_DEFAULT)),
             looks: Mutex::default(),
             bell: Arc::new(Bell::new(&shape.prefix, (!pooled).then(|| opening.session()))),
+            reads_log: OnceLock::new(),
             lease: lease::Statements::new(&shape),
             claim: statement::Twice::new(&shape, claim::Statements::new),
             settle: statement::Twice::new(&shape, settle::Statements::new),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use postrider_core::{
-    BoxFuture, EventId, Result, Store, Target,
+    BoxFuture, EventId, Result, Store, StoreError, StoreErrorKind, Target,
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
@@ -232,10 +232,10 @@ impl PgStore {
     async fn claim_all(&self, claim: &Claim) -> Result<Claimed> {
         let Inner { claim: sql, lease, lanes, .. } = &*self.0;
         let sql = sql.of(self.looks().is_flood());
-        let lanes = lanes.load(Relaxed);
+        let scale = claim::Scale { lanes: lanes.load(Relaxed), reads_log: self.reads_log().await? };
         let look_from = |begun| {
             self.run_in(Way::Plain(Task::Claim), "claim events", move |mut session| async move {
-                let look = claim::look(sql, &mut session, claim, begun, lanes).await?;
+                let look = claim::look(sql, &mut session, claim, begun, scale).await?;
                 session.commit().await?;
                 Ok(look)
             })
@@ -246,6 +246,10 @@ impl PgStore {
         if let Some(behind) = behind {
             look = look_from(&behind).await?;
             begun = behind;
+        }
+        if let Some(went_back) = claim::notice(&mut self.looks(), &begun, &look) {
+            let what = format!("cannot claim events in {}", self.0.place);
+            return Err(StoreError::new(StoreErrorKind::WentBack, what, went_back).into());
         }
         let claim::Chosen { mut claimed, unread, findings } =
             claim::choose(&mut self.looks(), claim, &begun, look);
@@ -274,11 +278,47 @@ impl PgStore {
             claimed.again.extend(written.missed);
             claimed.lost.extend(written.lost);
         }
+        self.draw_horizon(&claimed).await;
         let lost = &claimed.lost;
         claimed.events.retain(|event| !lost.contains(&event.lane));
         claimed.positions.retain(|(lane, _)| !lost.contains(lane));
         claimed.again.retain(|(lane, _)| !lost.contains(lane));
         Ok(claimed)
+    }
+
+    /// Draws a transaction id now and then, by which later claims know that what is open now is over. A claim is none the worse without.
+    async fn draw_horizon(&self, claimed: &Claimed) {
+        let after = self.looks().wants_horizon(&claimed.positions);
+        let Some(after) = after else { return };
+        let sql = self.0.claim.of(false);
+        let draw = async {
+            let mut session = self.session(Way::Plain(Task::Other)).await?;
+            let xid = claim::draw(sql, &mut session).await?;
+            session.commit().await?;
+            Ok::<i64, sqlx::Error>(xid)
+        };
+        match draw.await {
+            Ok(xid) => self.looks().drew_horizon(xid, after),
+            Err(error) => tracing::debug!(%error, "no transaction id was drawn"),
+        }
+    }
+
+    /// Whether the server says where its log ends. Some that are hosted refuse to.
+    async fn reads_log(&self) -> Result<bool> {
+        if let Some(reads) = self.0.reads_log.get() {
+            return Ok(*reads);
+        }
+        let sql = self.0.claim.of(false);
+        let asked = self.run("read the position of the log", move |mut session| async move {
+            match claim::probe(sql, &mut session).await {
+                Err(error) if error::is_refusal(&error) => return Ok(false),
+                asked => asked?,
+            }
+            session.commit().await?;
+            Ok(true)
+        });
+        let reads = asked.await?;
+        Ok(*self.0.reads_log.get_or_init(|| reads))
     }
 
     fn looks(&self) -> std::sync::MutexGuard<'_, claim::trail::Looks> {

@@ -2,20 +2,25 @@
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "clippy takes functions beside the tests for no tests"
+    dead_code,
+    reason = "clippy takes functions beside the tests for no tests, and no test file needs all of them"
 )]
 
 use std::{
     collections::BTreeMap,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
 use postrider_core::{
-    Event, OwnedTx, Store, TxSource,
+    Error, Event, OwnedTx, Store, TxSource,
     rng::Rng,
     store::{
-        Change, Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Lease, LeaseRequest, Position, Seq, Settlement,
+        Admission, Change, Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Lease, LeaseRequest, Position, Seq,
+        Settlement,
     },
     tx::OnDuplicate,
 };
@@ -127,6 +132,7 @@ pub(crate) struct Owner {
     leases: Vec<Lease>,
     positions: BTreeMap<Lane, Position>,
     again: Vec<(Lane, Seq)>,
+    admission: Option<Arc<dyn Admission>>,
 }
 
 impl Owner {
@@ -138,7 +144,12 @@ impl Owner {
             most: usize::MAX,
         };
         let leases = store.lease(&request).await.unwrap().leases();
-        Self { leases, positions: BTreeMap::new(), again: Vec::new() }
+        Self { leases, positions: BTreeMap::new(), again: Vec::new(), admission: None }
+    }
+
+    /// Has its claims ask which rows are wanted.
+    pub(crate) fn admit(&mut self, admission: Arc<dyn Admission>) {
+        self.admission = Some(admission);
     }
 
     pub(crate) fn leases(&self) -> &[Lease] {
@@ -163,15 +174,30 @@ impl Owner {
     }
 
     pub(crate) async fn claim(&mut self, store: &PgStore) -> Claimed {
+        self.try_claim(store).await.unwrap()
+    }
+
+    /// Claims what is due and settles it as delivered. Says how many events that were.
+    pub(crate) async fn deliver(&mut self, store: &PgStore) -> usize {
+        let events = self.claim(store).await.events;
+        let done: Vec<_> = events.iter().map(|event| settlement(event, Change::Done)).collect();
+        if !done.is_empty() {
+            store.settle(&self.leases, &done, Duration::ZERO).await.unwrap();
+        }
+        events.len()
+    }
+
+    pub(crate) async fn try_claim(&mut self, store: &PgStore) -> Result<Claimed, Error> {
         let again = std::mem::take(&mut self.again);
         let lane = |lease: &Lease| LaneClaim {
             again: again.iter().filter(|(lane, _)| *lane == lease.lane).map(|(_, seq)| *seq).collect(),
             ..LaneClaim::after(*lease, self.positions.get(&lease.lane).copied().unwrap_or(Position::START))
         };
-        let claim = Claim::new(self.leases.iter().map(lane).collect(), 500);
-        let claimed = store.claim(&claim).await.unwrap();
+        let admission = self.admission.clone();
+        let claim = Claim { admission, ..Claim::new(self.leases.iter().map(lane).collect(), 500) };
+        let claimed = store.claim(&claim).await?;
         self.positions.extend(claimed.positions.iter().copied());
         self.again.extend(claimed.again.iter().copied());
-        claimed
+        Ok(claimed)
     }
 }

@@ -13,7 +13,7 @@ use super::{
 pub(super) const LATE_MAX: Duration = Duration::from_secs(60);
 
 /// Keys that together fall into every lane of an outbox, or nearly.
-const OTHERS: usize = 400;
+pub(super) const OTHERS: usize = 400;
 
 /// Event and business row are seen together after the commit, and neither from outside before it. S3-1.1, S3-4.1a
 pub async fn a_committed_event_and_its_business_row_are_seen_together<H: StoreHarness>() -> Checked {

@@ -55,6 +55,14 @@ macro_rules! delivery_conformance {
                 a_claim_with_a_foreign_token_loses_the_lane
                 an_empty_store_has_nothing_due
             }
+            late {
+                an_unwanted_event_that_commits_late_keeps_nothing_back
+                thousands_of_unwanted_events_that_commit_late_keep_nothing_back
+                what_committed_late_comes_first_behind_thousands_that_are_not_wanted
+                thousands_that_commit_late_all_come_and_so_does_what_is_new
+                what_committed_late_comes_first_though_its_transaction_began_last
+                two_events_of_a_transaction_that_commits_amid_a_scan_come_in_order
+            }
             admitting {
                 what_is_not_wanted_is_passed_over_and_not_met_again
                 a_look_from_an_earlier_position_finds_what_was_passed_over

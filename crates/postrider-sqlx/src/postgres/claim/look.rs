@@ -14,7 +14,9 @@ use super::{
         row::{self, column},
         statement::{Shape, Statement, integer, natural, optional_time, time},
     },
-    trail::{Behind, Sight},
+    history,
+    sight::Sight,
+    trail::Behind,
 };
 
 /// Most keys that come back in one claim, and most events of each.
@@ -24,21 +26,47 @@ pub(super) const RETURNING_OF_A_KEY_MAX: usize = 16;
 /// Fewest waiting rows that are looked at in a lane. Few are enough: no lane has to fill a claim alone, and the next claim goes on.
 const WAITING_OF_A_LANE_MIN: usize = 16;
 
-/// Whether a row behind the forward read is one that the last look, of this snapshot, could not see: by the transaction that wrote the row as it is
+/// Whether a row behind the forward read is one that the last scan, of this snapshot, could not see: by the transaction that wrote the row as it is
 /// now, or by that which inserted it. They differ behind a savepoint, and a snapshot knows only outermost ones: to it any other is over. Transactions are
-/// numbered with 32 bits in a row's own column and with 64 in a snapshot; none in a row is later than the end of the present one.
+/// numbered with 32 bits in a row's own column and with 64 in a snapshot; none in a row is later than the end of the present one. A visible row that says
+/// otherwise was restored from another server, whose numbers mean nothing here, and its own column says what there is to say.
 pub(super) fn late(snapshot: &str, wrote: &str) -> String {
     format!(
         "(SELECT {snapshot}::pg_snapshot IS NULL
              OR (NOT pg_visible_in_snapshot(x.id::text::xid8, {snapshot}::pg_snapshot)
-                 OR NOT pg_visible_in_snapshot(e.written_in, {snapshot}::pg_snapshot)) AND x.id <> ALL ({wrote}::bigint[])
-         FROM (SELECT clock.xmax - ((clock.xmax - e.xmin::text::bigint) & 4294967295) AS id FROM clock) AS x)"
+                 OR e.written_in < x.ended_before AND NOT pg_visible_in_snapshot(e.written_in, {snapshot}::pg_snapshot))
+                AND x.id <> ALL ({wrote}::bigint[])
+         FROM {NUMBERED})"
     )
 }
 
+/// Whether both could be seen in this snapshot, if there is one.
+fn seen_in(snapshot: &str) -> String {
+    format!(
+        "({snapshot}::pg_snapshot IS NULL
+          OR (SELECT pg_visible_in_snapshot(x.id::text::xid8, {snapshot}::pg_snapshot)
+                 AND (e.written_in >= x.ended_before OR pg_visible_in_snapshot(e.written_in, {snapshot}::pg_snapshot))
+              FROM {NUMBERED}))"
+    )
+}
+
+/// Whether a row was inserted by a transaction that this snapshot, if there is one, could not see.
+pub(super) fn unscanned(snapshot: &str) -> String {
+    format!(
+        "CASE WHEN {snapshot}::pg_snapshot IS NULL THEN NULL
+              WHEN e.written_in < (SELECT clock.ended_before FROM clock)
+              THEN NOT pg_visible_in_snapshot(e.written_in, {snapshot}::pg_snapshot)
+              ELSE (SELECT NOT pg_visible_in_snapshot(x.id::text::xid8, {snapshot}::pg_snapshot) FROM {NUMBERED}) END"
+    )
+}
+
+/// The transaction of a row's own column, with 64 bits.
+const NUMBERED: &str = "(SELECT clock.xmax - ((clock.xmax - e.xmin::text::bigint) & 4294967295) AS id, clock.ended_before FROM clock) AS x";
+
 pub(in super::super) fn statement(shape: &Shape) -> Statement {
-    let sql = row::spell(include_str!("claim.sql"))
-        .replace("{late}", &late("$15", "$16"))
+    let sql = history::spell(&row::spell(include_str!("claim.sql")), "$19")
+        .replace("{late}", &format!("{} AND {}", late("$15", "$16"), seen_in("$20")))
+        .replace("{unscanned}", &unscanned("$20"))
         .replace("{not_in_flight}", "e.seq NOT IN (SELECT unnest($8::bigint[]))")
         .replace("{keys}", &RETURNING_KEYS_MAX.to_string())
         .replace("{of_a_key}", &RETURNING_OF_A_KEY_MAX.to_string());
@@ -52,6 +80,8 @@ pub(super) struct Seen {
     pub(super) seq: Seq,
     pub(super) state: State,
     pub(super) available_at: Timestamp,
+    /// Whether it was inserted by a transaction that the last scan behind the forward read could not see.
+    pub(super) unscanned: bool,
     /// Whether it waits, so that its time is a place too.
     pub(super) waits: bool,
     pub(super) weight: usize,
@@ -105,7 +135,9 @@ impl Freed {
 /// What a lane says for itself.
 #[derive(Debug, Default)]
 pub(super) struct LaneSeen {
-    /// Whether it has a fresh row at all.
+    /// Where its forward read stood.
+    pub(super) front: Seq,
+    /// Whether it has a fresh row beyond that.
     pub(super) any: bool,
     /// Whether it has fresh rows over the ceiling.
     pub(super) beyond: bool,
@@ -119,10 +151,10 @@ pub(in super::super) struct Look {
     pub(super) lanes: BTreeMap<Lane, LaneSeen>,
     /// Up to where all lanes were read.
     pub(super) ceiling: Option<Seq>,
+    /// Up to where they were scanned behind their forward reads, if that is not all.
+    pub(super) scan_ceiling: Option<Seq>,
     pub(super) again: Vec<Seen>,
     pub(super) fresh: Vec<Seen>,
-    /// When the last of them was inserted.
-    pub(super) inserted_at: Timestamp,
     pub(super) waiting: Vec<Seen>,
     pub(super) returning: Vec<Freed>,
     /// Fresh rows that were read whole.
@@ -130,11 +162,22 @@ pub(in super::super) struct Look {
     pub(super) limits: Limits,
 }
 
+/// What a look has to know of the database.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Scale {
+    /// How many lanes there are in all.
+    pub(in super::super) lanes: u32,
+    /// Whether the position of the log may be asked for.
+    pub(in super::super) reads_log: bool,
+}
+
 /// How much a look may see.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Limits {
     pub(super) fresh: usize,
     pub(super) fresh_of_a_lane: usize,
+    /// Of these, rows behind the forward read. Few are enough: no lane has to fill a claim alone, and a scan goes on.
+    pub(super) late_of_a_lane: usize,
     pub(super) waiting_of_a_lane: usize,
     /// How far over the first row to look.
     pub(super) width: u64,
@@ -153,12 +196,18 @@ impl Limits {
         let width = fresh.saturating_mul(lanes_in_all as usize) / lanes;
         let width = u64::try_from(width).unwrap_or(u64::MAX).clamp(1, 1 << 40) - 1;
         let waiting_of_a_lane = waiting.min(fresh.saturating_add(1));
-        Self { fresh, fresh_of_a_lane: fresh, waiting_of_a_lane, width }
+        let late_of_a_lane = waiting.min(fresh);
+        Self { fresh, fresh_of_a_lane: fresh, late_of_a_lane, waiting_of_a_lane, width }
     }
 
     /// Without a ceiling: no lane has to fill a claim alone.
     pub(super) fn few_of_a_lane(self) -> Self {
-        Self { fresh_of_a_lane: self.waiting_of_a_lane.min(self.fresh), width: u64::MAX, ..self }
+        Self { fresh_of_a_lane: self.late_of_a_lane, width: u64::MAX, ..self }
+    }
+
+    /// Where one limit holds for what lies before the forward read and behind it.
+    pub(super) fn together(self) -> Self {
+        Self { late_of_a_lane: self.fresh_of_a_lane, ..self }
     }
 
     /// Where only a part of the numbers stands for rows that can be seen.
@@ -167,18 +216,25 @@ impl Limits {
     }
 
     /// The largest event that is read together with the look: all that the look can see must fit.
-    pub(super) fn read_at_once(self, claim: &Claim) -> Option<i64> {
+    pub(super) fn read_at_once(self, claim: &Claim, late: usize) -> Option<i64> {
         let rows = integer(self.width.saturating_add(1))
-            .min(integer(self.fresh_of_a_lane.saturating_mul(claim.lanes.len())));
+            .min(integer(self.fresh_of_a_lane.saturating_mul(claim.lanes.len())))
+            .saturating_add(integer(late));
         claim.admission.is_none().then(|| integer(claim.bytes) / rows.max(1))
     }
 }
 
-/// Where a lane is read from, and what is known of what lies behind its forward read.
+/// Where a lane is read from: its forward read from the front, and what lies behind that from there.
 pub(super) struct Cursor<'a> {
     pub(super) lane: &'a LaneClaim,
-    pub(super) begins: Seq,
+    pub(super) scans_from: Seq,
     pub(super) front: Seq,
+}
+
+/// The first place that is scanned behind a forward read; 0 if there is none.
+pub(super) fn first_behind(cursors: &[Cursor<'_>]) -> Seq {
+    let behind = cursors.iter().filter(|cursor| cursor.scans_from < cursor.front);
+    behind.map(|cursor| cursor.scans_from).min().unwrap_or_default()
 }
 
 /// Looks at all lanes of a claim.
@@ -187,17 +243,18 @@ pub(super) async fn look(
     conn: &mut PgConnection,
     claim: &Claim,
     cursors: &[Cursor<'_>],
-    behind: Option<&Behind>,
-    lanes_in_all: u32,
+    (behind, bound): (Option<&Behind>, Option<&str>),
+    scale: Scale,
 ) -> sqlx::Result<Look> {
-    let limits = Limits::of(claim, lanes_in_all);
+    let limits = Limits::of(claim, scale.lanes);
+    let scanned = cursors.iter().filter(|cursor| cursor.scans_from < cursor.front).count();
     let lanes = || cursors.iter().map(|cursor| cursor.lane);
     let at_start = |lane: &LaneClaim| (lane.from.due_at, lane.from.due_seq) == (Timestamp::EPOCH, 0);
     let due_at = lanes().map(|lane| (!at_start(lane)).then(|| lane.from.due_at.as_micros()));
     let in_flight: Vec<i64> = claim.in_flight.iter().map(|seq| integer(*seq)).collect();
     let again: Vec<i64> = lanes().flat_map(|lane| &lane.again).map(|seq| integer(*seq)).collect();
     let rows = with_tokens(sql, lanes().map(|lane| lane.lease))
-        .bind(cursors.iter().map(|cursor| integer(cursor.begins)).collect::<Vec<_>>())
+        .bind(cursors.iter().map(|cursor| integer(cursor.scans_from)).collect::<Vec<_>>())
         .bind(lanes().map(|lane| integer(lane.to)).collect::<Vec<_>>())
         .bind(due_at.collect::<Vec<_>>())
         .bind(lanes().map(|lane| integer(lane.from.due_seq)).collect::<Vec<_>>())
@@ -206,10 +263,14 @@ pub(super) async fn look(
         .bind(integer(limits.fresh))
         .bind(integer(limits.width))
         .bind(integer(limits.waiting_of_a_lane))
-        .bind(limits.read_at_once(claim))
+        .bind(limits.read_at_once(claim, limits.late_of_a_lane.saturating_mul(scanned)))
         .bind(cursors.iter().map(|cursor| integer(cursor.front)).collect::<Vec<_>>())
         .bind(behind.map(|behind| behind.snapshot.as_str()))
         .bind(behind.map(|behind| behind.wrote.as_slice()))
+        .bind(integer(limits.late_of_a_lane))
+        .bind(integer(first_behind(cursors)))
+        .bind(scale.reads_log)
+        .bind(bound)
         .fetch_all(conn)
         .await?;
     let mut look = Look { limits, ..Look::default() };
@@ -220,6 +281,11 @@ pub(super) async fn look(
     }
     for row in &rows {
         look.take(row, claim)?;
+    }
+    for cursor in cursors {
+        if let Some(lane) = look.lanes.get_mut(&cursor.lane.lease.lane) {
+            lane.front = cursor.front;
+        }
     }
     look.again.sort_unstable_by_key(|seen| seen.seq);
     look.fresh.sort_unstable_by_key(|seen| seen.seq);
@@ -236,22 +302,50 @@ impl Look {
     /// Leaves as many fresh rows as a look may see, and none that lies over one of a lane that had more. Says whether there
     /// were as many.
     pub(super) fn cut_fresh(&mut self) -> bool {
-        let mut counts: BTreeMap<Lane, (usize, Seq)> = BTreeMap::new();
-        for seen in &self.fresh {
-            let (count, last) = counts.entry(seen.lane).or_default();
-            (*count, *last) = (*count + 1, seen.seq);
+        /// How many rows a lane has, and the last of them.
+        #[derive(Default)]
+        struct Count {
+            all: (usize, Seq),
+            late: (usize, Seq),
         }
-        let full = counts
-            .values()
-            .filter(|(count, _)| *count >= self.limits.fresh_of_a_lane)
-            .map(|(_, last)| *last)
-            .min();
+        let lanes = self.lanes.iter().map(|(lane, seen)| (*lane, (seen.front, Count::default())));
+        let mut counts: BTreeMap<Lane, (Seq, Count)> = lanes.collect();
+        for seen in &self.fresh {
+            let Some((front, count)) = counts.get_mut(&seen.lane) else { continue };
+            count.all = (count.all.0 + 1, seen.seq);
+            if seen.seq <= *front {
+                count.late = count.all;
+            }
+        }
+        let Limits { fresh_of_a_lane, late_of_a_lane, .. } = self.limits;
+        let full = counts.values().flat_map(|(_, count)| {
+            let all = (count.all.0 >= fresh_of_a_lane).then_some(count.all.1);
+            all.into_iter().chain((count.late.0 >= late_of_a_lane).then_some(count.late.1))
+        });
+        let full = full.min();
         if let Some(last) = full {
             self.fresh.retain(|seen| seen.seq <= last);
         }
         let over = self.fresh.len() > self.limits.fresh;
         self.fresh.truncate(self.limits.fresh);
         over || full.is_some()
+    }
+
+    /// Whether a forward read has met what the last scan behind it could not see.
+    pub(super) fn is_unscanned(&self) -> bool {
+        self.fresh.iter().any(|seen| seen.unscanned && self.is_forward(seen))
+    }
+
+    fn is_forward(&self, seen: &Seen) -> bool {
+        self.lanes.get(&seen.lane).is_none_or(|lane| seen.seq > lane.front)
+    }
+
+    /// Leaves out what the forward reads have met from the first such row on. Says which one that is.
+    pub(super) fn hold_back(&mut self) -> Option<Seq> {
+        let first = self.fresh.iter().find(|seen| seen.unscanned && self.is_forward(seen))?.seq;
+        let fresh = std::mem::take(&mut self.fresh);
+        self.fresh = fresh.into_iter().filter(|seen| seen.seq < first || !self.is_forward(seen)).collect();
+        Some(first)
     }
 
     /// For a claim that reads up to a place: what was unparked of a key that comes back is due, unless something is parked before it that the
@@ -274,6 +368,7 @@ impl Look {
             0 => {}
             1 => {
                 let seen = LaneSeen {
+                    front: 0,
                     any: row.try_get::<Option<i64>, _>(column::SEQ)?.is_some(),
                     beyond: row.try_get::<Option<i64>, _>(column::HEAD)?.is_some(),
                     next_due: optional_time(row, column::AVAILABLE_AT)?,
@@ -289,7 +384,6 @@ impl Look {
                         if row.try_get(column::READ)? {
                             self.read.insert(seen.seq, row::claimed(row, seen.held)?);
                         }
-                        self.inserted_at = self.inserted_at.max(time(row, column::CREATED_AT)?);
                         self.fresh.push(seen);
                     }
                     _ => self.waiting.push(seen),
@@ -312,9 +406,10 @@ impl Look {
                 row::weight(row)?
             }
         };
-        self.inserted_at = self.inserted_at.max(created_at);
-        let held = head.is_some();
-        self.fresh.push(Seen { lane, seq, state, available_at, waits: false, weight, held, words: None });
+        let (held, unscanned) = (head.is_some(), flag(row, column::COMING_BACK)?);
+        let seen =
+            Seen { lane, seq, state, available_at, unscanned, waits: false, weight, held, words: None };
+        self.fresh.push(seen);
         Ok(())
     }
 
@@ -392,5 +487,10 @@ fn seen(
     };
     let weight = natural(row.try_get(column::WEIGHT)?);
     let waits = row.try_get::<Option<i16>, _>(column::STATUS)? == Some(2);
-    Ok(Seen { lane: lane(row)?, seq, state, available_at, waits, weight, held, words })
+    let (lane, unscanned) = (lane(row)?, flag(row, column::UNSCANNED)?);
+    Ok(Seen { lane, seq, state, available_at, unscanned, waits, weight, held, words })
+}
+
+fn flag(row: &PgRow, place: usize) -> sqlx::Result<bool> {
+    Ok(row.try_get_unchecked::<Option<bool>, _>(place)?.unwrap_or(false))
 }

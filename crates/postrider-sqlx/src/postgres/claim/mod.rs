@@ -5,8 +5,11 @@
 //! are wanted, are read by a second one when it is known which of them come. The writing is a transaction of its own, under the lanes'
 //! tokens, and asks again whether its reasons still hold.
 
+mod history;
+mod horizons;
 mod look;
 mod quick;
+mod sight;
 mod stream;
 pub(super) mod trail;
 mod write;
@@ -18,16 +21,16 @@ use std::{
 
 use postrider_core::{
     Timestamp,
-    store::{Claim, Claimed, ClaimedEvent, Lane, Position, Seq},
+    store::{Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Position, Seq, Trail},
 };
 use sqlx::{PgConnection, Row};
 
-pub(super) use self::write::Findings;
+pub(super) use self::{history::WentBack, look::Scale, write::Findings};
 use self::{
     look::{Cursor, Freed, Look, RETURNING_KEYS_MAX, RETURNING_OF_A_KEY_MAX, Seen, State},
     quick::Reach,
     stream::Stream,
-    trail::{Behind, From, Looks},
+    trail::{Begun, Looks, Met},
 };
 use super::{
     row,
@@ -42,6 +45,10 @@ pub(super) struct Statements {
     pub(super) look: Statement,
     pub(super) read: Statement,
     pub(super) write: write::Statements,
+    /// Draws a transaction id.
+    pub(super) horizon: Statement,
+    /// Fails where the position of the log may not be asked for.
+    pub(super) probe: Statement,
 }
 
 impl Statements {
@@ -56,6 +63,8 @@ impl Statements {
             look: look::statement(shape),
             read: Statement::new(&row::spell(read), shape),
             write: write::Statements::new(shape),
+            horizon: Statement::new(write::WHOAMI, shape),
+            probe: Statement::new(history::PROBE, shape),
         }
     }
 }
@@ -68,33 +77,19 @@ pub(super) struct Chosen {
     pub(super) findings: Vec<Findings>,
 }
 
-/// Where a claim begins, as the store's memory of earlier ones has it.
-pub(super) struct Begun {
-    from: From,
-    behind: Option<Behind>,
-    /// Where the last claim ended and how wide to look, if this one goes on there.
-    goes_on: Option<(Seq, u64)>,
-    started: Instant,
-}
-
 /// Decides where a claim reads from.
 pub(super) fn begin(looks: &Looks, claim: &Claim) -> Begun {
-    let positions = || claim.lanes.iter().map(|lane| &lane.from);
-    let started = Instant::now();
-    let from = looks.begin(positions(), started);
-    let behind = if from == From::Front { None } else { looks.behind(positions(), from) };
-    Begun { from, behind, goes_on: looks.goes_on(claim.lanes.iter()), started }
+    looks.begin(claim.lanes.iter(), Instant::now())
 }
 
-/// Where it begins instead, if what was seen demands a look behind the front that was not made.
+/// Where it begins instead, if what was seen demands a scan behind the front that was not made.
 pub(super) fn begin_behind(looks: &Looks, claim: &Claim, begun: &Begun, look: &Look) -> Option<Begun> {
-    let positions = || claim.lanes.iter().map(|lane| &lane.from);
-    let must_look = begun.from == From::Front && looks.must_look(positions(), look.inserted_at);
-    (must_look && !look.fresh.is_empty()).then(|| Begun {
-        from: From::Near,
-        behind: looks.behind(positions(), From::Near),
-        ..*begun
-    })
+    if look.is_unscanned() { looks.begin_behind(claim.lanes.iter(), begun) } else { None }
+}
+
+/// Whether the database has gone back in time. If it has, nothing that was seen counts, and all that was remembered is forgotten.
+pub(super) fn notice(looks: &mut Looks, begun: &Begun, look: &Look) -> Option<WentBack> {
+    looks.notice(begun, &look.sight)
 }
 
 /// Looks at all lanes at once: the cheap way if this may be a usual claim and turns out to be one.
@@ -103,37 +98,21 @@ pub(super) async fn look(
     conn: &mut PgConnection,
     claim: &Claim,
     begun: &Begun,
-    lanes_in_all: u32,
+    scale: Scale,
 ) -> sqlx::Result<Look> {
-    let cursor = |lane| {
-        let LaneCursor { begins, front } = LaneCursor::of(lane, begun.from);
-        Cursor { lane, begins, front }
-    };
-    let cursors: Vec<Cursor<'_>> = claim.lanes.iter().map(cursor).collect();
-    let behind = begun.behind.as_ref();
-    if let Some(reach) = Reach::of(claim, begun.from, behind, begun.goes_on, lanes_in_all)
-        && let Some(look) = quick::look(&sql.quick, conn, claim, &cursors, behind, reach).await?
+    let lanes = claim.lanes.iter();
+    let cursors = lanes.map(|lane| {
+        let (scans_from, front) = (begun.scans_from(&lane.from), trail::front(&lane.from));
+        Cursor { lane, scans_from, front }
+    });
+    let cursors: Vec<Cursor<'_>> = cursors.collect();
+    let behind = (begun.behind.as_ref(), begun.bound.as_deref());
+    if let Some(reach) = Reach::of(claim, begun, scale.lanes)
+        && let Some(look) = quick::look(&sql.quick, conn, claim, &cursors, behind, (reach, scale)).await?
     {
         return Ok(look);
     }
-    look::look(&sql.look, conn, claim, &cursors, behind, lanes_in_all).await
-}
-
-struct LaneCursor {
-    begins: Seq,
-    front: Seq,
-}
-
-impl LaneCursor {
-    fn of(lane: &postrider_core::store::LaneClaim, from: From) -> Self {
-        let front = trail::front(&lane.from);
-        let begins = match from {
-            From::Front => front,
-            From::Near => trail::near(&lane.from),
-            From::Far => trail::far(&lane.from),
-        };
-        Self { begins, front }
-    }
+    look::look(&sql.look, conn, claim, &cursors, behind, scale).await
 }
 
 /// Chooses from what was seen, fairly, and says where each lane stands now.
@@ -148,6 +127,7 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
     let already: HashSet<Seq> = look.again.iter().map(|seen| seen.seq).collect();
     look.fresh.retain(|seen| !already.contains(&seen.seq));
     let fresh_seen = look.fresh.len();
+    let held_back = if begun.under_way { look.hold_back() } else { None };
     let fresh_full = look.cut_fresh();
     let waiting_full = full_lanes(&look);
     look.waiting.retain(|seen| !already.contains(&seen.seq));
@@ -189,7 +169,7 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
     // What is parked behind a key that is free already is due as soon as it is parked.
     more |= parks_behind_freed || streams.iter().any(|stream| !stream.is_done()) || !returning.is_done();
     let beyond = look.lanes.values().any(|lane| lane.beyond);
-    more |= fresh_full || beyond || !waiting_full.is_empty();
+    more |= fresh_full || held_back.is_some() || beyond || !waiting_full.is_empty();
     claimed.more = more;
 
     let until = streams.iter().flat_map(|stream| stream.met()).filter(|seen| seen.state == State::Delayed);
@@ -197,11 +177,15 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
         until.map(|seen| seen.available_at).chain(look.lanes.values().filter_map(|lane| lane.next_due));
     claimed.next_due = until.min().map(|due| due.since(look.sight.now));
 
-    let saw = looks.saw(&look.sight, begun.from, begun.started, more);
-    let ends = Ends { fresh: &fresh, waiting: &waiting, fresh_full, waiting_full };
-    claimed.positions = ends.positions(claim, begun.from, &look, saw);
-    let reached = if ends.is_cut() || beyond { ends.reached(&look) } else { Seq::MAX };
+    let number = looks.saw(&look.sight, begun, more);
+    let ends = Ends { fresh: &fresh, waiting: &waiting, fresh_full, held_back, waiting_full };
+    claimed.positions = ends.positions(claim, &look, |was, met| looks.next(was, met, begun, number));
+    let reached = if beyond { ends.reached(&look) } else { ends.reached_of_seen() };
     looks.ended(&claimed.positions, reached, (fresh_seen, look.limits.fresh));
+    let held = claim.lanes.iter().filter(|lane| look.lanes.contains_key(&lane.lease.lane));
+    looks.learn(held.map(|lane| &lane.from).zip(claimed.positions.iter().map(|(_, position)| position)));
+    looks.take_turns(begun, &claimed.positions, fresh.met().next().is_some());
+    claimed.more |= claimed.positions.iter().any(|(_, position)| position.trail.rescan.is_under_way());
 
     let mut unread = BTreeMap::new();
     for seen in streams.iter().flat_map(|stream| stream.taken()).chain(returning.taken()) {
@@ -262,34 +246,45 @@ struct Ends<'a> {
     waiting: &'a Stream,
     /// Whether there were as many fresh rows as a look may see.
     fresh_full: bool,
+    /// The first row of the forward reads that has to wait.
+    held_back: Option<Seq>,
     /// The lanes that had as many waiting rows as a look may see.
     waiting_full: HashSet<Lane>,
 }
 
 impl Ends<'_> {
-    /// Whether fresh rows that were seen, or stood behind those, were not met.
-    fn is_cut(&self) -> bool {
-        self.fresh_full || !self.fresh.is_done()
+    /// Up to where the fresh rows that were seen were met; [`Seq::MAX`] if all were.
+    fn met_to(&self) -> Seq {
+        match self.fresh.met().last() {
+            _ if !self.fresh_full && self.fresh.is_done() => Seq::MAX,
+            Some(last) => last.seq,
+            None => 0,
+        }
+    }
+
+    /// Up to where those were met that were not held back.
+    fn reached_of_seen(&self) -> Seq {
+        self.held_back.map_or(Seq::MAX, |first| first - 1).min(self.met_to())
     }
 
     /// Up to where the fresh rows of all lanes were met.
     fn reached(&self, look: &Look) -> Seq {
-        match (self.fresh.met().last(), look.ceiling) {
-            (Some(last), _) if self.is_cut() => last.seq,
-            (None, _) if self.is_cut() => 0,
-            (_, Some(ceiling)) => ceiling,
-            (_, None) => Seq::MAX,
-        }
+        self.reached_of_seen().min(look.ceiling.unwrap_or(Seq::MAX))
     }
 
+    /// Up to where all that was scanned behind the forward reads was met.
+    fn scanned_to(&self, look: &Look) -> Seq {
+        self.met_to().min(look.scan_ceiling.unwrap_or(Seq::MAX))
+    }
+
+    /// Where each lane stands now, with the marks as `next` moves them.
     fn positions(
         &self,
         claim: &Claim,
-        from: From,
         look: &Look,
-        seen: (u64, Timestamp),
+        next: impl Fn(&Position, Met) -> (Seq, Trail),
     ) -> Vec<(Lane, Position)> {
-        let (cut, reached) = (self.is_cut(), self.reached(look));
+        let (cut, scanned_to) = (self.reached_of_seen() < Seq::MAX, self.scanned_to(look));
         let last_of =
             |rows: &Stream| rows.met().map(|seen| (seen.lane, (seen.available_at, seen.seq))).collect();
         let last_fresh: BTreeMap<Lane, (Timestamp, Seq)> = last_of(self.fresh);
@@ -297,14 +292,21 @@ impl Ends<'_> {
         // Back to the start only when all lanes are through: a lane that went back alone would return its rows, which the
         // engine has, over and over in front of the longer ones.
         let round = self.waiting.is_done() && self.waiting_full.is_empty() && claim.admission.is_none();
-        let position = |lane: &postrider_core::store::LaneClaim| {
+        let fronts = claim.lanes.iter().map(|lane| trail::front(&lane.from));
+        let furthest = fronts.chain(last_fresh.values().map(|(_, seq)| *seq)).max().unwrap_or_default();
+        let position = |lane: &LaneClaim| {
             let number = lane.lease.lane;
             let of_lane = look.lanes.get(&number)?;
             let was = &lane.from;
-            let front = last_fresh.get(&number).map_or(0, |(_, seq)| *seq);
-            let ended = !of_lane.any || (!cut && !of_lane.beyond);
-            let looked = ended || reached >= trail::front(was);
-            let (seq, trail) = Looks::next(was, (front, looked, from), look.sight.now, seen);
+            let scanned = scanned_to >= trail::front(was);
+            let ended = scanned && (!of_lane.any || (!cut && !of_lane.beyond));
+            // A lane that has nothing goes along with the others: what was delivered of it is passed once.
+            let front = match last_fresh.get(&number) {
+                Some((_, seq)) => *seq,
+                None if ended && trail::front(was) == 0 && lane.to == Seq::MAX => furthest,
+                None => 0,
+            };
+            let (seq, trail) = next(was, Met { front, scanned_to });
             let met = if ended { lane.to } else { trail.front };
             let (due_at, due_seq) = match last_waiting.get(&number) {
                 _ if round => (Position::START.due_at, Position::START.due_seq),
@@ -330,6 +332,16 @@ pub(super) async fn read(
         events.push(row::claimed(&row, held)?);
     }
     Ok(events)
+}
+
+/// Draws a transaction id: larger than that of every transaction that has one by now.
+pub(super) async fn draw(sql: &Statements, conn: &mut PgConnection) -> sqlx::Result<i64> {
+    sql.horizon.query().fetch_one(conn).await?.try_get(0)
+}
+
+/// Asks for the position of the log.
+pub(super) async fn probe(sql: &Statements, conn: &mut PgConnection) -> sqlx::Result<()> {
+    sql.probe.query().execute(conn).await.map(|_| ())
 }
 
 /// Writes what was found; see [`write::write`].

@@ -16,14 +16,17 @@ use super::{
         row::{self, column},
         statement::{Shape, Statement, integer, natural, optional_time, small},
     },
-    look::{Cursor, LaneSeen, Limits, Look, late},
-    trail::{self, Behind, From, Sight},
+    history,
+    look::{Cursor, LaneSeen, Limits, Look, Scale, first_behind, late, unscanned},
+    sight::Sight,
+    trail::{self, Begun, Behind, From},
 };
 
 pub(super) fn statement(shape: &Shape) -> Statement {
-    let sql = row::spell(include_str!("quick.sql"))
+    let sql = history::spell(&row::spell(include_str!("quick.sql")), "$16")
         .replace("{small}", &row::spell_small("$9"))
         .replace("{late}", &late("$10", "$11"))
+        .replace("{unscanned}", &unscanned("$17"))
         .replace("{not_in_flight}", &not_among("$8"))
         .replace("{not_in_flight_beyond}", &not_among("$13"));
     Statement::new(&sql, shape)
@@ -51,26 +54,23 @@ pub(super) struct Reach {
 const OURS_ARE_ONE_OF: u64 = 4;
 
 impl Reach {
-    /// How far to look, if this may be a usual claim. `goes_on` says where the last one ended, and how wide to look.
-    pub(super) fn of(
-        claim: &Claim,
-        from: From,
-        behind: Option<&Behind>,
-        goes_on: Option<(Seq, u64)>,
-        lanes_in_all: u32,
-    ) -> Option<Self> {
-        let (reached, wide) = goes_on?;
-        // Without knowing what the last look behind the front saw, all that is in flight would come.
-        let known = from == From::Front || behind.is_some();
+    /// How far to look, if this may be a usual claim.
+    pub(super) fn of(claim: &Claim, begun: &Begun, lanes_in_all: u32) -> Option<Self> {
+        let (from, (reached, wide)) = (begun.from, begun.goes_on?);
+        // Without knowing what the last scan behind the front saw, all that is in flight would come. A scan of several claims is unusual.
+        let known = from == From::Front || begun.behind.is_some() && !begun.under_way;
         let usual = |lane: &postrider_core::store::LaneClaim| lane.again.is_empty() && lane.to == Seq::MAX;
         if !known || claim.admission.is_some() || claim.limit == 0 || !claim.lanes.iter().all(usual) {
             return None;
         }
         let limits = Limits::of(claim, lanes_in_all);
         Some(match reached {
-            Seq::MAX => Self { ceiling: None, untouched: None, sought: true, limits: limits.few_of_a_lane() },
+            Seq::MAX => {
+                let limits = limits.few_of_a_lane().together();
+                Self { ceiling: None, untouched: None, sought: true, limits }
+            }
             reached => {
-                let limits = limits.times_as_wide(wide);
+                let limits = limits.times_as_wide(wide).together();
                 // A claim that looked behind the front and was cut short there has reached less than others before it.
                 let untouched =
                     claim.lanes.iter().map(|lane| trail::front(&lane.from)).fold(reached, Seq::max);
@@ -95,34 +95,34 @@ pub(super) async fn look(
     conn: &mut PgConnection,
     claim: &Claim,
     cursors: &[Cursor<'_>],
-    behind: Option<&Behind>,
-    reach: Reach,
+    (behind, bound): (Option<&Behind>, Option<&str>),
+    (reach, scale): (Reach, Scale),
 ) -> sqlx::Result<Option<Look>> {
     let Reach { ceiling, untouched, sought, limits } = reach;
     let ends = ceiling.unwrap_or(Seq::MAX);
     let untouched = untouched.unwrap_or(ends).min(ends);
     // Where nothing is read, what is in flight need not be said: below all cursors, and behind the untouched if no lane is sought there. What
     // was claimed does not lie beyond.
-    let lowest = cursors.iter().map(|cursor| cursor.begins).min().filter(|_| sought).unwrap_or(untouched);
+    let lowest = cursors.iter().map(|cursor| cursor.scans_from).min().filter(|_| sought).unwrap_or(untouched);
     let numbers = |seqs: &[Seq]| seqs.iter().map(|seq| integer(*seq)).collect::<Vec<i64>>();
     let (behind_cursors, beyond) =
         claim.in_flight.split_at(claim.in_flight.partition_point(|seq| *seq <= untouched));
     let below = behind_cursors.partition_point(|seq| *seq <= lowest);
-    let behind_front = cursors.iter().filter(|cursor| cursor.begins < cursor.front);
-    let first_behind = behind_front.map(|cursor| cursor.begins).min().unwrap_or_default();
     let mut rows = with_tokens(sql, cursors.iter().map(|cursor| cursor.lane.lease))
-        .bind(cursors.iter().map(|cursor| integer(cursor.begins)).collect::<Vec<_>>())
+        .bind(cursors.iter().map(|cursor| integer(cursor.scans_from)).collect::<Vec<_>>())
         .bind(cursors.iter().map(|cursor| integer(cursor.front)).collect::<Vec<_>>())
         .bind(integer(ends))
         .bind(integer(limits.fresh_of_a_lane))
         .bind(numbers(behind_cursors.get(below..).unwrap_or_default()))
-        .bind(small(row::read_at_once_bytes(limits.read_at_once(claim))))
+        .bind(small(row::read_at_once_bytes(limits.read_at_once(claim, 0))))
         .bind(behind.map(|behind| behind.snapshot.as_str()))
         .bind(behind.map(|behind| behind.wrote.as_slice()))
         .bind(integer(untouched))
         .bind(numbers(beyond))
         .bind(sought)
-        .bind(integer(first_behind))
+        .bind(integer(first_behind(cursors)))
+        .bind(scale.reads_log)
+        .bind(bound)
         .fetch(conn);
     let Some(gate) = rows.try_next().await? else { return Ok(None) };
 
@@ -134,11 +134,12 @@ pub(super) async fn look(
     if !all_held || comes_back || next_due.is_some_and(|due| due <= sight.now) {
         return Ok(None);
     }
-    let mut look = Look { sight, limits, ceiling, ..Look::default() };
+    let mut look = Look { sight, limits, ceiling, scan_ceiling: ceiling, ..Look::default() };
     look.fresh.reserve(limits.fresh);
     look.read.reserve(limits.fresh);
     for cursor in cursors {
-        look.lanes.insert(cursor.lane.lease.lane, LaneSeen { any: true, beyond, next_due });
+        let seen = LaneSeen { front: cursor.front, any: true, beyond, next_due };
+        look.lanes.insert(cursor.lane.lease.lane, seen);
     }
     // Each row is taken apart while the next ones are on their way.
     while let Some(row) = rows.try_next().await? {

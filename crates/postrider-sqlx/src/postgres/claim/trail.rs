@@ -1,77 +1,54 @@
-//! Late commits: what may still appear behind the forward read, and when to look for it.
+//! Late commits: what may still appear behind the forward read, and when to scan for it.
 //!
 //! A transaction takes the numbers of its events when it inserts them and shows them when it commits. So behind the last row that
-//! a lane's forward read has met others may appear. They are found by a look from a mark behind it, which the forward read then goes
+//! a lane's forward read has met others may appear. They are found by a scan from a mark behind it, which the forward read then goes
 //! on from: from a *near* mark in nearly every claim, from a *far* one now and then.
 //!
-//! A mark moves up to where the forward read stood once every transaction that had a number of its own at a later time is over,
-//! and a look has been made since. The far mark demands that this time lies a minute later, because a statement takes the numbers of
-//! its events before its transaction gets one. Below the far mark nothing can appear any more. Both cost little: a look returns only
-//! what the look before it could not see.
+//! A mark moves up to where the forward read stood once every transaction that had a number of its own at a later time is over
+//! (`horizons`), and a scan has been made since. The far mark demands that this time lies a minute later, because a statement may take the
+//! numbers of its events before its transaction gets one. Below the far mark nothing can appear any more. Both cost little: a scan returns only
+//! what the scan before it could not see.
+//!
+//! A scan that meets more than a claim can take goes on in the next ones from where it ended, whatever it skipped, and is over when it has come
+//! to the front. It meets what its first claim could see, and leaves the rest to the next scan. Between its steps the forward reads have their
+//! turn. They leave what the last scan that is over could not see: an event of the same key that comes first may still lie behind the front,
+//! because its transaction has committed since, or is the same.
 
 use std::{
     collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
 
-use postrider_core::{
-    Timestamp,
-    store::{Lane, LaneClaim, Position, Seq, Trail},
+use postrider_core::store::{Lane, LaneClaim, Position, Rescan, Seq, Trail};
+
+use super::{
+    history::{Place, WentBack},
+    horizons::{Horizons, Over},
+    sight::Sight,
 };
-use sqlx::{Row, postgres::PgRow};
 
-use super::super::{row::column, statement::time};
-
-/// How long a statement may take from the numbers of its events to that of its transaction.
-const GRACE: Duration = Duration::from_secs(60);
-/// How often to look from the far mark.
+/// How often to scan from the far mark.
 const FAR_EVERY: Duration = Duration::from_secs(10);
-/// How often to look from the near mark while claims come back full, and latency is the backlog's.
+/// How often to scan from the near mark while claims come back full, and latency is the backlog's.
 const NEAR_EVERY: Duration = Duration::from_millis(50);
-/// A look may take this part of the time, if it takes long at all.
+/// A scan may take this part of the time, if it takes long at all.
 const LOOKS_ARE_ONE_OF: u32 = 10;
 const LONG: Duration = Duration::from_millis(100);
-/// So many numbers are looked through in no time.
+/// So many numbers are scanned in no time.
 const NARROW: Seq = 10_000;
-/// How many sights of near and of far looks are remembered, and how far apart those are that marks move by.
+/// How many sights of near and of far scans are remembered.
 const NEAR_SIGHTS_MAX: usize = 64;
 const FAR_SIGHTS_MAX: usize = 4;
 const WROTE_MAX: usize = 64;
 /// How many times as wide as usual a look gets: half of the rows, or all but one in eight, may be parked or somebody else's.
 const WIDE_MAX: u64 = 8;
-const HORIZONS_MAX: usize = 256;
-const HORIZON_EVERY: Duration = Duration::from_millis(500);
 
-/// What a claim knows of the moment that it read at.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Sight {
-    /// The database's clock.
-    pub(super) now: Timestamp,
-    /// A time that is not later than the snapshot.
-    at: Timestamp,
-    /// Every transaction with a smaller number is over.
-    xmin: i64,
-    /// No transaction has a number as large.
-    xmax: i64,
-    pub(super) snapshot: String,
-}
-
-impl Sight {
-    pub(super) fn of(row: &PgRow) -> sqlx::Result<Self> {
-        Ok(Self {
-            now: time(row, column::CREATED_AT)?,
-            at: time(row, column::AVAILABLE_AT)?,
-            xmin: row.try_get(column::SEQ)?,
-            xmax: row.try_get(column::HEAD)?,
-            snapshot: row.try_get(column::KEY)?,
-        })
-    }
-}
-
-/// What a look behind the forward read may leave out.
+/// What a scan behind the forward read may leave out.
 #[derive(Debug, Clone)]
 pub(super) struct Behind {
-    /// What the last look could see.
+    /// The number of the last scan...
+    sight: u64,
+    /// ...and what it could see.
     pub(super) snapshot: String,
     /// What claims have changed since then.
     pub(super) wrote: Vec<i64>,
@@ -88,20 +65,107 @@ pub(super) enum From {
     Far,
 }
 
-/// What a store remembers of its claims. None of it decides what is met, only when to look and what to leave out of it.
+/// Where a claim begins, as the store's memory of earlier ones has it.
+#[derive(Debug)]
+pub(in super::super) struct Begun {
+    pub(super) from: From,
+    /// Whether a scan is under way, which lanes that have come to their front take no more part in.
+    pub(super) under_way: bool,
+    pub(super) behind: Option<Behind>,
+    /// Where the last claim ended and how wide to look, if this one goes on there.
+    pub(super) goes_on: Option<(Seq, u64)>,
+    /// The snapshot of the last scan that is over, or of the first claim of one that is under way. A forward read that goes beyond it has to
+    /// wait for another scan. None if nothing lies behind, or all of it is read by this claim.
+    pub(super) bound: Option<String>,
+    /// Where the marks of any lane stood before.
+    safe: Safe,
+    /// Where the database stood before.
+    known: Place,
+    started: Instant,
+}
+
+impl Begun {
+    /// Whether a scan begins with it.
+    fn begins_scan(&self) -> bool {
+        self.from != From::Front && !self.under_way
+    }
+
+    /// From where this claim scans a lane behind its front; from there if it does not.
+    pub(super) fn scans_from(&self, position: &Position) -> Seq {
+        let rescan = position.trail.rescan;
+        match self.from {
+            From::Front => front(position),
+            _ if self.under_way && rescan.is_under_way() => rescan.reached.min(front(position)),
+            _ if self.under_way => front(position),
+            From::Near => near(position),
+            From::Far => far(position),
+        }
+    }
+
+    /// The scan that a lane takes part in: the one that is under way, or one that begins with the claim of this number.
+    fn scan_of(&self, position: &Position, number: u64) -> Option<Rescan> {
+        let reached = self.scans_from(position);
+        let rescan = position.trail.rescan;
+        match self.from {
+            From::Front => None,
+            _ if self.under_way && rescan.is_under_way() => Some(Rescan { reached, ..rescan }),
+            _ if reached >= front(position) => None,
+            from => Some(Rescan { reached, began: number, is_far: from == From::Far }),
+        }
+    }
+}
+
+/// What a claim has met of a lane.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Met {
+    /// The last row of its forward read; 0 if there was none.
+    pub(super) front: Seq,
+    /// Up to where all that it scans behind the front was met.
+    pub(super) scanned_to: Seq,
+}
+
+/// What had ended when somebody set out to draw a transaction id.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct After {
+    claim: u64,
+    at: Instant,
+}
+
+/// How far marks have come in any lane. They tell which transactions are over, so what one lane has learned holds for all: one that is read from the
+/// start has nothing to wait for below them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Safe {
+    near: Seq,
+    far: Seq,
+}
+
+/// A claim among the others.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Numbered {
+    number: u64,
+    over: Over,
+}
+
+#[derive(Debug, Clone)]
+struct Remembered {
+    number: u64,
+    sight: Sight,
+    over: Over,
+}
+
+/// What a store remembers of its claims. None of it decides what is met, only when to scan and what to leave out of it.
 #[derive(Debug, Default)]
 pub(in super::super) struct Looks {
-    /// Apart from one another, so that many claims between two looks do not make the first of these forgotten.
-    front: VecDeque<(u64, Sight)>,
-    near: VecDeque<(u64, Sight)>,
-    far: VecDeque<(u64, Sight)>,
-    last_sight: u64,
+    /// Apart from one another, so that many claims between two scans do not make the first of these forgotten.
+    front: VecDeque<Remembered>,
+    near: VecDeque<Remembered>,
+    far: VecDeque<Remembered>,
+    /// What the scan that is under way leaves out.
+    left_out: Option<Remembered>,
+    last_number: u64,
     /// The transactions in which claims wrote: what they changed they have met.
     wrote: VecDeque<i64>,
-    /// At these times no transaction had a number as large.
-    horizons: VecDeque<(Timestamp, i64)>,
-    /// The last of these times whose transactions were all seen to be over.
-    passed: (Timestamp, i64),
+    horizons: Horizons,
     last_near: Option<(Instant, Duration)>,
     last_far: Option<(Instant, Duration)>,
     /// Whether the last claim left something.
@@ -110,6 +174,13 @@ pub(in super::super) struct Looks {
     ended: Ended,
     /// How many times as wide as usual the next look is, because much of what lies there is not to be seen.
     wide: u64,
+    /// Whether the forward reads have the next turn, because the last was that of a scan which is not over.
+    forward_turn: bool,
+    /// Whether they had nothing to do in their last turn, and wait for the end of the scan.
+    forward_waits: bool,
+    safe: Safe,
+    /// Where the database stood.
+    place: Place,
 }
 
 /// Where a claim ended: a claim that goes on from there knows how far to look without asking where the rows are.
@@ -127,13 +198,54 @@ impl Looks {
         self.full
     }
 
-    /// Where the next claim of these lanes reads from.
+    /// Where the next claim of these lanes begins.
     pub(super) fn begin<'a>(
         &self,
-        positions: impl Iterator<Item = &'a Position> + Clone,
+        lanes: impl Iterator<Item = &'a LaneClaim> + Clone,
         now: Instant,
-    ) -> From {
-        // A narrow look that took long was held up by something else.
+    ) -> Begun {
+        let positions = lanes.clone().map(|lane| &lane.from);
+        let rescans = positions.clone().map(|position| position.trail.rescan);
+        let rescan = rescans.filter(Rescan::is_under_way).min_by_key(|rescan| rescan.began);
+        // One whose beginning is forgotten begins anew.
+        let rescan = rescan.and_then(|rescan| Some((rescan.is_far, self.find(rescan.began)?)));
+        let from = match rescan {
+            Some(_) if self.forward_turn && !self.forward_waits => From::Front,
+            Some((true, _)) => From::Far,
+            Some((false, _)) => From::Near,
+            None => self.starts_from(positions.clone(), now),
+        };
+        let bound = match (from, rescan) {
+            (From::Front, _) => self.scanned(positions.clone()),
+            (_, Some((_, first))) => Some(first.sight.snapshot.clone()),
+            (_, None) => None,
+        };
+        let under_way = rescan.is_some();
+        let (goes_on, safe, known) = (self.goes_on(lanes), self.safe, self.place);
+        let mut begun = Begun { from, under_way, behind: None, goes_on, bound, safe, known, started: now };
+        if from != From::Front {
+            begun.behind = self.behind(positions, &begun);
+        }
+        begun
+    }
+
+    /// The same claim with a scan behind the front, because it has met what the last scan could not see. Most rows of a backlog were seen.
+    pub(super) fn begin_behind<'a>(
+        &self,
+        lanes: impl Iterator<Item = &'a LaneClaim> + Clone,
+        begun: &Begun,
+    ) -> Option<Begun> {
+        if begun.from != From::Front || begun.under_way {
+            return None;
+        }
+        let (from, goes_on) = (From::Near, begun.goes_on);
+        let mut behind = Begun { from, behind: None, goes_on, bound: None, ..*begun };
+        behind.behind = self.behind(lanes.map(|lane| &lane.from), &behind);
+        Some(behind)
+    }
+
+    fn starts_from<'a>(&self, positions: impl Iterator<Item = &'a Position> + Clone, now: Instant) -> From {
+        // A narrow scan that took long was held up by something else.
         let wide = positions.clone().any(|position| front(position) - near(position) > NARROW);
         let rested = |last: Option<(Instant, Duration)>, pause: Duration| {
             last.is_none_or(|(at, took)| {
@@ -157,7 +269,7 @@ impl Looks {
 
     /// Up to where the last claim has read all of these lanes, and how many times as wide as usual to look, if they go on where it
     /// ended.
-    pub(super) fn goes_on<'a>(&self, mut lanes: impl Iterator<Item = &'a LaneClaim>) -> Option<(Seq, u64)> {
+    fn goes_on<'a>(&self, mut lanes: impl Iterator<Item = &'a LaneClaim>) -> Option<(Seq, u64)> {
         let known = |lane: &LaneClaim| self.ended.fronts.get(&lane.lease.lane) == Some(&front(&lane.from));
         lanes.all(known).then_some((self.ended.reached, self.wide.max(1)))
     }
@@ -169,7 +281,12 @@ impl Looks {
         reached: Seq,
         (met, most): (usize, usize),
     ) {
-        let fronts = positions.iter().map(|(lane, position)| (*lane, front(position))).collect();
+        let fronts: BTreeMap<Lane, Seq> =
+            positions.iter().map(|(lane, position)| (*lane, front(position))).collect();
+        // One that was cut short behind the front has read nothing beyond it, and forgets nothing of what others have.
+        if reached < self.ended.reached && fronts == self.ended.fronts {
+            return;
+        }
         self.ended = Ended { fronts, reached };
         self.wide = match self.wide.max(1) {
             _ if reached == Seq::MAX => 1,
@@ -179,125 +296,143 @@ impl Looks {
         };
     }
 
-    /// What the last look from there saw, if all lanes have it in common and it is still known.
-    pub(super) fn behind<'a>(
-        &self,
-        positions: impl Iterator<Item = &'a Position>,
-        from: From,
-    ) -> Option<Behind> {
-        let sight = self.last_from(positions, from)?;
-        Some(Behind { snapshot: sight.snapshot.clone(), wrote: self.wrote.iter().copied().collect() })
-    }
-
-    fn last_from<'a>(&self, positions: impl Iterator<Item = &'a Position>, from: From) -> Option<&Sight> {
-        let sight = |position: &Position| {
-            if from == From::Far { position.trail.far_sight } else { position.trail.near_sight }
+    /// What the last scan saw, if it is still known: of the lanes that are scanned, the one whose last scan was the first.
+    fn behind<'a>(&self, positions: impl Iterator<Item = &'a Position>, begun: &Begun) -> Option<Behind> {
+        let sight_of = |position: &Position| {
+            let scan = begun.scan_of(position, self.last_number)?;
+            let sight = if scan.is_far { position.trail.far_sight } else { position.trail.near_sight };
+            (scan.reached < front(position)).then_some(sight)
         };
-        let oldest = positions.filter(|position| front(position) > 0).map(sight).min()?;
-        self.front
-            .iter()
-            .chain(&self.near)
-            .chain(&self.far)
-            .find(|(number, _)| *number == oldest)
-            .map(|(_, sight)| sight)
+        let last = self.find(positions.filter_map(sight_of).min()?)?;
+        let wrote = self.wrote.iter().copied().collect();
+        Some(Behind { sight: last.number, snapshot: last.sight.snapshot.clone(), wrote })
     }
 
-    /// Whether a claim that read on from the front has to look behind it after all, because it met a row that was inserted then: one of
-    /// the same key that committed before that, behind the front, would come after it. Rows of a backlog are older than the last look.
-    pub(super) fn must_look<'a>(
-        &self,
-        positions: impl Iterator<Item = &'a Position> + Clone,
-        inserted_at: Timestamp,
-    ) -> bool {
-        positions.clone().any(|position| near(position) < front(position))
-            && self.last_from(positions, From::Near).is_none_or(|sight| inserted_at >= sight.at)
+    fn find(&self, number: u64) -> Option<&Remembered> {
+        let mut all = self.front.iter().chain(&self.near).chain(&self.far).chain(&self.left_out);
+        all.find(|known| known.number == number)
     }
 
-    /// Notes what a claim saw. Gives it a number, and says at what time, at the latest, every transaction that then had a number
-    /// is over in it.
-    pub(super) fn saw(
-        &mut self,
-        sight: &Sight,
-        from: From,
-        started: Instant,
-        full: bool,
-    ) -> (u64, Timestamp) {
-        self.passed = self.over(sight);
+    /// Where something lies behind the front: the snapshot of the last scan, or one that shows nothing if it is forgotten.
+    fn scanned<'a>(&self, positions: impl Iterator<Item = &'a Position>) -> Option<String> {
+        let open = positions.filter(|position| near(position) < front(position));
+        let last = open.map(|position| position.trail.near_sight).min()?;
+        Some(self.find(last).map_or("1:1:".to_owned(), |last| last.sight.snapshot.clone()))
+    }
+
+    /// Compares where the database stands with where it stood before the claim began. If it has gone back, everything is forgotten that was
+    /// remembered of it, and the next claim begins anew.
+    pub(super) fn notice(&mut self, begun: &Begun, sight: &Sight) -> Option<WentBack> {
+        let went_back = sight.place.went_back_from(&begun.known);
+        if went_back.is_some() {
+            // Numbers are not given again: a position from before must find nothing.
+            *self = Self { last_number: self.last_number, place: sight.place, ..Self::default() };
+        } else {
+            self.place = self.place.or_later(sight.place);
+        }
+        went_back
+    }
+
+    /// Notes what a claim saw, and gives it a number.
+    pub(super) fn saw(&mut self, sight: &Sight, begun: &Begun, full: bool) -> Numbered {
         self.full = full;
-        let look = Some((Instant::now(), started.elapsed()));
-        match from {
+        let scan = Some((Instant::now(), begun.started.elapsed()));
+        match begun.from {
             From::Front => {}
-            From::Near => self.last_near = look,
-            From::Far => (self.last_near, self.last_far) = (look, look),
+            From::Near => self.last_near = scan,
+            From::Far => (self.last_near, self.last_far) = (scan, scan),
         }
-        match self.horizons.back_mut() {
-            // The last one is the newest there can be, so that marks are not kept waiting for the next.
-            Some(last)
-                if sight.at.since(last.0) < HORIZON_EVERY
-                    && (last.1 == sight.xmax || last.1 <= sight.xmin) =>
-            {
-                *last = (sight.at, sight.xmax);
-            }
-            Some(last) if sight.at.since(last.0) < HORIZON_EVERY => {}
-            _ => self.horizons.push_back((sight.at, sight.xmax)),
+        self.last_number += 1;
+        let (number, over) = (self.last_number, self.horizons.over(sight.xmin));
+        let remembered = Remembered { number, sight: sight.clone(), over };
+        // Marks move by the claim that a scan began with, so that is the one to be remembered for longer.
+        if begun.begins_scan() {
+            self.left_out = begun.behind.as_ref().and_then(|behind| self.find(behind.sight)).cloned();
         }
-        if self.horizons.len() > HORIZONS_MAX {
-            self.horizons.pop_front();
+        if begun.begins_scan() && begun.from == From::Far || self.far.is_empty() {
+            push(&mut self.far, FAR_SIGHTS_MAX, remembered.clone());
         }
-        self.last_sight += 1;
-        if from == From::Far || self.far.is_empty() {
-            self.far.push_back((self.last_sight, sight.clone()));
-        }
-        let near = if from == From::Front { &mut self.front } else { &mut self.near };
-        near.push_back((self.last_sight, sight.clone()));
-        if near.len() > NEAR_SIGHTS_MAX {
-            near.pop_front();
-        }
-        if self.far.len() > FAR_SIGHTS_MAX {
-            self.far.pop_front();
-        }
-        (self.last_sight, self.passed.0)
+        let like_it = if begun.begins_scan() { &mut self.near } else { &mut self.front };
+        push(like_it, NEAR_SIGHTS_MAX, remembered);
+        Numbered { number, over }
     }
 
-    /// The latest time that is known at which every transaction that then had a number is over in this sight, and the number.
-    fn over(&self, sight: &Sight) -> (Timestamp, i64) {
-        let known = self.horizons.iter().rev().chain([&self.passed]);
-        let over = known.filter(|(_, xmax)| *xmax <= sight.xmin);
-        // The last by number: a clock can be set back.
-        over.copied().max_by_key(|(at, xmax)| (*xmax, *at)).unwrap_or_default()
-    }
-
-    /// Where a lane stands after a claim: `front_now` is the last row that it has met, and `looked` says whether everything
-    /// behind the forward read was.
-    pub(super) fn next(
-        was: &Position,
-        (front_now, looked, from): (Seq, bool, From),
-        now: Timestamp,
-        (number, over_at): (u64, Timestamp),
-    ) -> (Seq, Trail) {
+    /// Where a lane stands after a claim.
+    pub(super) fn next(&self, was: &Position, met: Met, begun: &Begun, this: Numbered) -> (Seq, Trail) {
         let (mut seq, mut trail) = (far(was), was.trail);
-        (trail.front, trail.near) = (front_now.max(front(was)), near(was));
-        let empty = near(was) >= front(was);
-        if (looked && from != From::Front) || empty {
-            trail.near_sight = number;
-            if trail.near_at < over_at {
+        (trail.front, trail.near) = (met.front.max(front(was)), near(was));
+        let scan = begun.scan_of(was, this.number);
+        let over = scan.filter(|scan| met.scanned_to.max(scan.reached) >= front(was));
+        trail.rescan = match scan {
+            Some(_) if over.is_some() => Rescan::NONE,
+            Some(scan) => Rescan { reached: met.scanned_to.max(scan.reached), ..scan },
+            None => was.trail.rescan,
+        };
+        // Where nothing lies behind, what this claim could see was met by its forward read.
+        let near_from = if near(was) >= front(was) { Some(this.number) } else { over.map(|scan| scan.began) };
+        if near(was) >= front(was) {
+            trail.near = trail.near.max(begun.safe.near.min(trail.front));
+        }
+        if let Some(began) = near_from {
+            trail.near_sight = began;
+            if trail.near_claim <= self.over(began, this).near {
                 trail.near = trail.near.max(trail.near_next);
             }
         }
-        if looked && from == From::Far || far(was) >= front(was) {
-            trail.far_sight = number;
-            if trail.far_at.plus(GRACE) < over_at {
+        let far_from = if far(was) >= front(was) {
+            Some(this.number)
+        } else {
+            over.filter(|scan| scan.is_far).map(|scan| scan.began)
+        };
+        if far(was) >= front(was) {
+            seq = seq.max(begun.safe.far.min(trail.front));
+        }
+        if let Some(began) = far_from {
+            trail.far_sight = began;
+            if trail.far_claim <= self.over(began, this).far {
                 seq = seq.max(trail.far_next);
-                (trail.far_next, trail.far_at) = (trail.front, now);
+                (trail.far_next, trail.far_claim) = (trail.front, this.number);
             }
         }
         if trail.near >= trail.near_next {
-            (trail.near_next, trail.near_at) = (trail.front, now);
+            (trail.near_next, trail.near_claim) = (trail.front, this.number);
         }
         if trail.far_next == 0 {
-            (trail.far_next, trail.far_at) = (trail.front, now);
+            (trail.far_next, trail.far_claim) = (trail.front, this.number);
         }
         (seq, trail)
+    }
+
+    /// Notes how far the marks of lanes have come that stood there before.
+    pub(super) fn learn<'a>(&mut self, lanes: impl Iterator<Item = (&'a Position, &'a Position)>) {
+        for (was, now) in lanes {
+            // Only claims of ours set a mark's next place with a number.
+            if was.trail.near_claim > 0 && near(now) > near(was) {
+                self.safe.near = self.safe.near.max(near(now));
+            }
+            if was.trail.far_claim > 0 && far(now) > far(was) {
+                self.safe.far = self.safe.far.max(far(now));
+            }
+        }
+    }
+
+    /// What was over when the claim of this number read, as far as is known.
+    fn over(&self, number: u64, this: Numbered) -> Over {
+        if number == this.number {
+            this.over
+        } else {
+            self.find(number).map_or(Over::default(), |known| known.over)
+        }
+    }
+
+    /// Gives the next turn to the scan that is under way, or to the forward reads: by turns while both have something to do.
+    pub(super) fn take_turns(&mut self, begun: &Begun, positions: &[(Lane, Position)], forward_met: bool) {
+        if !begun.under_way && begun.from == From::Front {
+            return;
+        }
+        let goes_on = positions.iter().any(|(_, position)| position.trail.rescan.is_under_way());
+        self.forward_turn = goes_on && begun.from != From::Front;
+        self.forward_waits = goes_on && (self.forward_waits || begun.from == From::Front && !forward_met);
     }
 
     /// Notes in which transaction a claim wrote.
@@ -306,6 +441,28 @@ impl Looks {
         if self.wrote.len() > WROTE_MAX {
             self.wrote.pop_front();
         }
+    }
+
+    /// Whether a transaction id is to be drawn for lanes that stand there; if so, after what.
+    pub(in super::super) fn wants_horizon(&mut self, positions: &[(Lane, Position)]) -> Option<After> {
+        let now = Instant::now();
+        let wants = self.horizons.wants(positions.iter().map(|(_, position)| position), now);
+        wants.then(|| {
+            self.horizons.tries(now);
+            After { claim: self.last_number, at: now }
+        })
+    }
+
+    /// Notes an id that was drawn.
+    pub(in super::super) fn drew_horizon(&mut self, xid: i64, after: After) {
+        self.horizons.drew(xid, after.claim, after.at);
+    }
+}
+
+fn push(remembered: &mut VecDeque<Remembered>, most: usize, sight: Remembered) {
+    remembered.push_back(sight);
+    if remembered.len() > most {
+        remembered.pop_front();
     }
 }
 

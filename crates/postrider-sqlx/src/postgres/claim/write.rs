@@ -18,6 +18,9 @@ use super::{
     stream::Stream,
 };
 
+/// The number of the transaction, which gets one by it.
+pub(super) const WHOAMI: &str = "SELECT pg_current_xact_id()::text::bigint";
+
 /// The statements of this file.
 #[derive(Debug)]
 pub(in super::super) struct Statements {
@@ -53,7 +56,7 @@ impl Statements {
                    AND NOT EXISTS (SELECT 1 FROM {p}event AS e
                                    WHERE e.lane = h.lane AND {key} = h.effective_key AND e.parked)",
             ),
-            whoami: statement("SELECT pg_current_xact_id()::text::bigint"),
+            whoami: statement(WHOAMI),
         }
     }
 }

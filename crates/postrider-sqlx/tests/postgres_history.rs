@@ -1,0 +1,138 @@
+//! What the PostgreSQL store makes of a database whose past is not what it was: late commits, restored rows, and steps back in time.
+#![allow(clippy::unwrap_used, reason = "clippy takes functions beside the tests for no tests")]
+
+#[path = "postgres/support.rs"]
+mod support;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use postrider_core::{
+    CallerTx, Error, Store, StoreErrorKind,
+    store::{Admission, Change, Glance, Seq},
+    tx::OnDuplicate,
+};
+use sqlx::{Connection, PgConnection, Row};
+use support::{Database, Owner, event, settlement, write};
+
+/// Wants nothing of one type, and counts how often it was asked about each event of it.
+#[derive(Debug, Default)]
+struct ButForRestored(Mutex<BTreeMap<Seq, usize>>);
+
+impl Admission for ButForRestored {
+    fn admits(&self, row: &Glance<'_>) -> bool {
+        let restored = row.event_type == "Restored";
+        if restored {
+            *self.0.lock().unwrap().entry(row.seq).or_default() += 1;
+        }
+        !restored
+    }
+}
+
+/// Rows that were restored from a server with more transactions say that they were written by one that has not begun here.
+#[tokio::test]
+async fn restored_rows_of_a_server_with_more_transactions_are_met_once_and_keep_nothing_back() {
+    const RESTORED: usize = 5000;
+    const NEW: usize = 13_000;
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    database
+        .run(&format!(
+            "INSERT INTO postrider_event (event_type, ordering_key, payload, written_in)
+             SELECT 'Restored', 'key ' || i % 400, '{{}}', '900000000000'::xid8 FROM generate_series(1, {RESTORED}) AS i"
+        ))
+        .await;
+    let mut owner = Owner::lease(&store).await;
+    let admission = Arc::new(ButForRestored::default());
+    owner.admit(admission.clone());
+    for batch in 0..NEW / 1000 {
+        let insert = format!(
+            "INSERT INTO postrider_event (event_type, ordering_key, payload)
+             SELECT 'New', 'key ' || i % 400, '{{}}' FROM generate_series({batch} * 1000 + 1, {batch} * 1000 + 1000) AS i"
+        );
+        database.run(&insert).await;
+        let (mut delivered, began) = (0, Instant::now());
+        while delivered < 1000 && began.elapsed() < Duration::from_secs(30) {
+            delivered += owner.deliver(&store).await;
+        }
+        assert_eq!(delivered, 1000, "of batch {batch}");
+    }
+    let asked = admission.0.lock().unwrap();
+    assert_eq!((asked.len(), asked.values().max()), (RESTORED, Some(&1)));
+}
+
+/// Two transactions on a server where nothing else happens: the one that began last commits last, and has the smaller number. The end of a
+/// snapshot between them says nothing of it.
+#[tokio::test]
+async fn the_near_mark_stays_behind_a_transaction_that_began_after_the_one_that_was_seen() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    let mut owner = Owner::lease(&store).await;
+    let (mut one, mut two): (PgConnection, PgConnection) = (database.raw().await, database.raw().await);
+    let (mut early, mut last) = (one.begin().await.unwrap(), two.begin().await.unwrap());
+    sqlx::raw_sql("SELECT pg_current_xact_id()").execute(&mut *early).await.unwrap();
+    (&mut last).insert(store.target(), &[event("k")], OnDuplicate::Fail).await.unwrap();
+    let late: i64 =
+        sqlx::query("SELECT max(seq) FROM postrider_event").fetch_one(&mut *last).await.unwrap().get(0);
+    (&mut early).insert(store.target(), &[event("k")], OnDuplicate::Fail).await.unwrap();
+    early.commit().await.unwrap();
+    // What comes is not settled: that would be a transaction too, and a later one.
+    assert_eq!(owner.claim(&store).await.events.len(), 1);
+    // Longer than it takes a mark to move that may.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(1500) {
+        assert!(owner.claim(&store).await.events.is_empty());
+        assert!(owner.nearest() < late as u64, "the near mark has passed an open transaction");
+    }
+    last.commit().await.unwrap();
+    write(&store, &[event("k")]).await;
+    let events = owner.claim(&store).await.events;
+    assert_eq!(events.first().map(|event| event.seq as i64), Some(late));
+}
+
+/// While nothing is open the marks come up to the front, and then no transaction ids are drawn any more.
+#[tokio::test]
+async fn the_near_mark_comes_up_to_the_front_when_nothing_is_open() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    let mut owner = Owner::lease(&store).await;
+    write(&store, &[event("a"), event("b"), event("c")]).await;
+    let last = database.number("SELECT max(seq) FROM postrider_event").await;
+    let began = Instant::now();
+    while owner.nearest() < last as u64 {
+        owner.deliver(&store).await;
+        assert!(began.elapsed() < Duration::from_secs(60), "the near mark stays at {}", owner.nearest());
+    }
+}
+
+fn kind(error: &Error) -> Option<StoreErrorKind> {
+    match error {
+        Error::Store(error) => Some(error.kind()),
+        _ => None,
+    }
+}
+
+/// Tables that were dropped and made again are another database: the store says so once, and begins anew.
+#[tokio::test]
+async fn tables_that_were_made_again_are_a_step_back_that_is_told_once() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    let mut owner = Owner::lease(&store).await;
+    write(&store, &[event("a"), event("b")]).await;
+    assert_eq!(owner.deliver(&store).await, 2);
+    let drop = "DROP TABLE postrider_event, postrider_done, postrider_lane, postrider_member, postrider_hold,
+                postrider_pause, postrider_meta";
+    database.run(drop).await;
+    store.migrate().await.unwrap();
+    write(&store, &[event("a")]).await;
+    let error = owner.try_claim(&store).await.unwrap_err();
+    assert_eq!(kind(&error), Some(StoreErrorKind::WentBack), "{error:?}");
+    let mut anew = Owner::lease(&store).await;
+    let events = anew.claim(&store).await.events;
+    assert_eq!(events.len(), 1);
+    let done: Vec<_> = events.iter().map(|event| settlement(event, Change::Done)).collect();
+    store.settle(anew.leases(), &done, Duration::ZERO).await.unwrap();
+}
