@@ -35,6 +35,8 @@ pub enum Variant {
     PausedInMemorySent,
     /// The event that a receiver refused is the next one that it is asked for.
     ProbeStays,
+    /// A scan behind the front that could not be finished starts over with the next claim.
+    ScanStartsOver,
 }
 
 #[cfg(not(feature = "broken-variants"))]

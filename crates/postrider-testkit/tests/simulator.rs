@@ -125,6 +125,11 @@ mod flaws {
     }
 
     #[test]
+    fn a_scan_for_late_commits_that_starts_over_is_found() {
+        breaks("outage", Variant::ScanStartsOver);
+    }
+
+    #[test]
     fn a_probe_that_does_not_rotate_is_found() {
         breaks("stuck", Variant::ProbeStays);
     }

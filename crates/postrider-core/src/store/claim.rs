@@ -63,6 +63,10 @@ pub struct Trail {
     pub near_sight: u64,
     /// The same for the last look from [`Position::seq`].
     pub far_sight: u64,
+    /// A scan behind the front that has not reached it yet goes on from here; zero if none is under way...
+    pub resume: Seq,
+    /// ...and this is the number of the claim that it began with: what became visible since is for the next scan.
+    pub resume_sight: u64,
 }
 
 impl Trail {
@@ -76,6 +80,8 @@ impl Trail {
         far_at: Timestamp::EPOCH,
         near_sight: 0,
         far_sight: 0,
+        resume: 0,
+        resume_sight: 0,
     };
 }
 

@@ -85,7 +85,8 @@ impl Plan {
             reached.is_some_and(|(number, reached)| {
                 // What had to be left is where a walk over a backlog begins again.
                 let left = self.backlog.is_some() && self.refused(*number).is_some();
-                lane.from.front() < reached.front() && !left
+                let scanned = |position: &Position| (position.front(), position.trail.resume);
+                scanned(&lane.from) < scanned(reached) && !left
             })
         })
     }
