@@ -37,6 +37,8 @@ pub enum Variant {
     ProbeStays,
     /// A scan behind the front that could not be finished starts over with the next claim.
     ScanStartsOver,
+    /// A scan that goes on sees what has committed since it began.
+    ScanSeesMore,
 }
 
 #[cfg(not(feature = "broken-variants"))]

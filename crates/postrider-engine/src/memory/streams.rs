@@ -160,7 +160,8 @@ impl FreshLane {
         let (Position { seq, trail, .. }, front) = (claim.from, front(&claim.from));
         // What lies beyond the front may have to come after what is behind it.
         let to = if trail.resume == 0 { claim.to } else { claim.to.min(front) };
-        let sees_to = if trail.resume == 0 { u64::MAX } else { trail.resume_sight };
+        let sees_all = trail.resume == 0 || broken::is(Variant::ScanSeesMore);
+        let sees_to = if sees_all { u64::MAX } else { trail.resume_sight };
         Self { lane: claim.lease.lane, from: seq.max(trail.resume), front, met_at: trail.near_sight, sees_to, to }
     }
 
