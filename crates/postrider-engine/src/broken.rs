@@ -35,6 +35,10 @@ pub enum Variant {
     PausedInMemorySent,
     /// The event that a receiver refused is the next one that it is asked for.
     ProbeStays,
+    /// A scan behind the front that could not be finished starts over with the next claim.
+    ScanStartsOver,
+    /// A scan that goes on sees what has committed since it began.
+    ScanSeesMore,
 }
 
 #[cfg(not(feature = "broken-variants"))]

@@ -125,6 +125,16 @@ mod flaws {
     }
 
     #[test]
+    fn a_scan_for_late_commits_that_starts_over_is_found() {
+        breaks("outage", Variant::ScanStartsOver);
+    }
+
+    #[test]
+    fn a_scan_for_late_commits_that_sees_what_came_since_it_began_is_found() {
+        breaks("ordered", Variant::ScanSeesMore);
+    }
+
+    #[test]
     fn a_probe_that_does_not_rotate_is_found() {
         breaks("stuck", Variant::ProbeStays);
     }

@@ -40,6 +40,11 @@ impl MemoryStore {
         self.shared.lock().returning_of_a_key_max = events.max(1);
     }
 
+    /// Lets a claim read at most so many rows, at least one, so that a test need not write as many as fill one.
+    pub fn scan_at_most(&self, rows: usize) {
+        self.shared.lock().scanned_rows_max = rows.max(1);
+    }
+
     /// Commits a row that decodes to no event, and gives its id.
     pub fn insert_undecodable(&self, event_type: &str, reason: &str) -> EventId {
         let id = EventId::ulid();

@@ -28,12 +28,11 @@ use super::{
 const RETURNING_KEYS_MAX: usize = 256;
 /// What room is made for from the start.
 const BATCH_USUAL: usize = 512;
-/// Most rows that one claim walks over: parking a hundred thousand followers must not keep the lock for long.
-const MET_ROWS_MAX: usize = 10_000;
 
 pub(super) fn claim(tables: &mut Tables, claim: &Claim, now: Timestamp) -> Claimed {
     let (lanes, lost): (Vec<_>, Vec<_>) = claim.lanes.iter().partition(|lane| tables.is_held(&lane.lease));
-    let mut fresh = Fresh::new(&lanes);
+    let rows_max = tables.scanned_rows_max;
+    let mut fresh = Fresh::new(&lanes, tables);
     let mut reading = Reading {
         waiting: lanes.iter().map(|lane| Waiting::new(lane, now)).collect(),
         lanes,
@@ -49,13 +48,13 @@ pub(super) fn claim(tables: &mut Tables, claim: &Claim, now: Timestamp) -> Claim
     reading.park_again(&fresh);
     let (mut returning, mut more) = reading.returning();
 
-    let whole = Share { events: claim.limit, bytes: claim.bytes, met: MET_ROWS_MAX };
+    let whole = Share { events: claim.limit, bytes: claim.bytes, met: rows_max };
     let half = Share { events: whole.events.div_ceil(2), bytes: whole.bytes / 2, met: whole.met / 2 };
     let quarter = Share { events: half.events.div_ceil(2), ..half };
     reading.take_returning(&mut returning, quarter);
     reading.take_waiting(half);
     reading.take_returning(&mut returning, half);
-    more |= reading.take_fresh(&mut fresh, whole);
+    more |= reading.take_fresh(&mut fresh, whole) || fresh.ends_at_a_front();
     more |= reading.take_waiting(whole);
     reading.take_returning(&mut returning, whole);
     more |= !returning.is_empty();
@@ -196,6 +195,9 @@ impl Reading<'_> {
     fn take_fresh(&mut self, fresh: &mut Fresh, share: Share) -> bool {
         while let Some((number, bits)) = fresh.next_chunk(self.tables, &self.claim.in_flight) {
             for seq in seqs_of(number, bits) {
+                if self.tables.rows.get(seq).is_some_and(|row| fresh.skips(seq, row)) {
+                    continue;
+                }
                 if self.met >= share.met {
                     fresh.stop_before(seq);
                     return true;

@@ -47,6 +47,8 @@ pub(super) struct Row {
     pub(super) attempts: u32,
     pub(super) available_at: Timestamp,
     pub(super) created_at: Timestamp,
+    /// The number of the commit that made it visible.
+    pub(super) commit: u64,
     pub(super) last_error: Option<Box<str>>,
 }
 
@@ -105,6 +107,7 @@ impl Row {
             attempts: 0,
             available_at: now,
             created_at: now,
+            commit: 0,
             last_error: None,
         };
         row.lane = lane_of(row.key().map_or(row.id().as_str(), Arc::as_ref), lanes);

@@ -10,17 +10,27 @@ use std::{
 
 use postrider_core::{
     Timestamp,
-    store::{Lane, LaneClaim, Position, Seq},
+    store::{Lane, LaneClaim, Position, Rescan, Seq, Trail},
 };
 
 use super::{
+    row::Row,
     seqs::{bit, bits_to, chunk_of},
     tables::Tables,
 };
+use crate::broken::{self, Variant};
 
 /// The fresh rows of all lanes of a claim, and those to be looked at once more, in one order.
+///
+/// A lane's own scan goes forward from its front. While transactions are open, rows may become visible behind it: these are told from
+/// the ones that were met by the commit that made them visible. A scan behind the front that a claim cannot finish goes on in the next one from
+/// where it ended, whatever it skipped on the way.
 pub(super) struct Fresh {
     lanes: Vec<FreshLane>,
+    /// The number of the last commit when the claim began.
+    commits: u64,
+    /// Whether any lane is read behind its front.
+    reads_behind: bool,
     /// What is to be looked at once more, sorted.
     again: Vec<(Seq, Lane)>,
     /// The next chunk to look at.
@@ -32,11 +42,17 @@ pub(super) struct Fresh {
 struct FreshLane {
     lane: Lane,
     from: Seq,
+    /// What is visible up to here was met by the commit of this number.
+    front: Seq,
+    met_at: u64,
+    /// A scan behind the front that goes on sees no more than its first claim did: what a transaction made visible since may have its
+    /// first row behind the scan, and is for the next one.
+    sees_to: u64,
     to: Seq,
 }
 
 impl Fresh {
-    pub(super) fn new(lanes: &[&LaneClaim]) -> Self {
+    pub(super) fn new(lanes: &[&LaneClaim], tables: &Tables) -> Self {
         let again_of = |claim: &&LaneClaim| {
             let lane = claim.lease.lane;
             claim.again.iter().map(move |seq| (*seq, lane)).collect::<Vec<_>>()
@@ -44,11 +60,25 @@ impl Fresh {
         let mut again: Vec<(Seq, Lane)> = lanes.iter().flat_map(again_of).collect();
         again.sort_unstable();
         again.dedup();
-        let lanes = lanes
-            .iter()
-            .map(|claim| FreshLane { lane: claim.lease.lane, from: claim.from.seq, to: claim.to })
-            .collect();
-        Self { lanes, again, next: 0, met: Seq::MAX }
+        let lanes: Vec<FreshLane> = lanes.iter().map(|claim| FreshLane::of(claim)).collect();
+        let reads_behind = lanes.iter().any(|lane| lane.from < lane.front);
+        Self { lanes, commits: tables.commits(), reads_behind, again, next: 0, met: Seq::MAX }
+    }
+
+    /// Whether a lane is read up to its front only, because a scan behind it goes on.
+    pub(super) fn ends_at_a_front(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.to == lane.front)
+    }
+
+    /// Whether this row is none of this claim's: an earlier one has met it, or a later one will. Not if somebody asked for it once more.
+    pub(super) fn skips(&self, seq: Seq, row: &Row) -> bool {
+        let of_lane = |lane: &FreshLane| {
+            let unmet = row.commit > lane.met_at && row.commit <= lane.sees_to;
+            lane.lane == row.lane && seq <= lane.front && !unmet
+        };
+        self.reads_behind
+            && self.lanes.iter().any(of_lane)
+            && self.again.binary_search(&(seq, row.lane)).is_err()
     }
 
     pub(super) fn again(&self) -> &[(Seq, Lane)] {
@@ -97,14 +127,24 @@ impl Fresh {
         due_at: Timestamp,
         due_seq: Seq,
     ) -> Position {
-        let met = self.met.min(tables.last_seq()).min(claim.to);
-        Position {
-            seq: met.min(tables.ceiling()).max(claim.from.seq),
-            met: met.max(claim.from.met),
-            due_at,
-            due_seq,
-            ..claim.from
+        let (was, front) = (claim.from, front(&claim.from));
+        let met = self.met.min(tables.last_seq()).min(FreshLane::of(claim).to);
+        let scan = was.trail.rescan;
+        if met < front {
+            let began = if scan.is_under_way() { scan.began } else { self.commits };
+            let rescan = match broken::is(Variant::ScanStartsOver) {
+                true => Rescan::NONE,
+                false => Rescan { reached: met, began, is_far: false },
+            };
+            return Position { due_at, due_seq, trail: Trail { rescan, ..was.trail }, ..was };
         }
+        // A scan that took several claims says nothing of what became visible behind it meanwhile.
+        let (near_sight, seq) = match scan.is_under_way() {
+            true => (scan.began, was.seq),
+            false => (self.commits, met.min(tables.ceiling()).max(was.seq)),
+        };
+        let trail = Trail { front: met, near_sight, rescan: Rescan::NONE, ..was.trail };
+        Position { seq, met: met.max(was.met), due_at, due_seq, trail }
     }
 
     /// What was to be looked at once more, and was not.
@@ -114,7 +154,29 @@ impl Fresh {
     }
 }
 
+/// How far a lane's own scan has come.
+fn front(position: &Position) -> Seq {
+    position.trail.front.max(position.seq)
+}
+
 impl FreshLane {
+    fn of(claim: &LaneClaim) -> Self {
+        let (Position { seq, trail, .. }, front) = (claim.from, front(&claim.from));
+        // What lies beyond the front may have to come after what is behind it.
+        let scan = trail.rescan;
+        let to = if scan.is_under_way() { claim.to.min(front) } else { claim.to };
+        let sees_all = !scan.is_under_way() || broken::is(Variant::ScanSeesMore);
+        let sees_to = if sees_all { u64::MAX } else { scan.began };
+        Self {
+            lane: claim.lease.lane,
+            from: seq.max(scan.reached),
+            front,
+            met_at: trail.near_sight,
+            sees_to,
+            to,
+        }
+    }
+
     /// The first chunk that can have something for this lane, from a chunk on.
     fn start(&self, next: u64) -> u64 {
         next.max(chunk_of(self.from.saturating_add(1)))

@@ -19,6 +19,8 @@ use super::{
 
 /// Most events of one key that a claim lets come back, unless a test wants fewer.
 const RETURNING_OF_A_KEY_MAX: usize = 16;
+/// Most rows that one claim reads, unless a test wants fewer: parking a hundred thousand followers must not keep the lock for long.
+const SCANNED_ROWS_MAX: usize = 10_000;
 
 pub(super) struct Tables {
     /// Events that are not delivered.
@@ -38,8 +40,12 @@ pub(super) struct Tables {
     pub(super) pauses: BTreeMap<Subject, (Timestamp, String)>,
     /// Most events of one key that a claim lets come back.
     pub(super) returning_of_a_key_max: usize,
+    /// Most rows that one claim reads.
+    pub(super) scanned_rows_max: usize,
     lanes: Vec<LaneTable>,
     last_seq: Seq,
+    /// Counts what became visible.
+    commits: u64,
 }
 
 impl Tables {
@@ -54,6 +60,8 @@ impl Tables {
             members: BTreeMap::new(),
             pauses: BTreeMap::new(),
             returning_of_a_key_max: RETURNING_OF_A_KEY_MAX,
+            scanned_rows_max: SCANNED_ROWS_MAX,
+            commits: 0,
             lanes: (0..lanes).map(|_| LaneTable::default()).collect(),
             last_seq: 0,
         }
@@ -110,8 +118,15 @@ impl Tables {
         self.open.values().min().map_or(self.last_seq, |first| first.saturating_sub(1))
     }
 
+    /// The number of the last commit.
+    pub(super) fn commits(&self) -> u64 {
+        self.commits
+    }
+
     /// Makes a row visible.
-    pub(super) fn add(&mut self, seq: Seq, row: Row) {
+    pub(super) fn add(&mut self, seq: Seq, mut row: Row) {
+        self.commits += 1;
+        row.commit = self.commits;
         if let Some(lane) = self.lane_mut(row.lane) {
             lane.enter(seq, &row);
         }

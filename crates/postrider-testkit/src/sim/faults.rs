@@ -127,25 +127,36 @@ impl FaultyStore {
         })
     }
 
-    async fn settle_late(
+    /// The same for a verb that changes something: a server carries out what it was sent, also if nobody waits for the answer any more.
+    fn outliving<T: Send + 'static>(
         &self,
-        leases: &[Lease],
-        settlements: &[Settlement],
-        retention: Duration,
-    ) -> Result<Settled> {
-        let settle = move || -> BoxFuture<'_, Result<Settled>> {
-            Box::pin(async move {
-                let settled = self.inner.settle(leases, settlements, retention, self.shared.lease).await?;
-                watch::fence(self.memory(), leases, &settled, &self.shared.history);
-                Ok(settled)
-            })
-        };
-        self.around("settle", settle).await
+        verb: &'static str,
+        run: impl FnOnce(BrokenStore) -> BoxFuture<'static, Result<T>> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T>> {
+        let (this, history) = (self.clone(), self.shared.history.clone());
+        let carried_out = tokio::spawn(async move { this.around(verb, || run(this.inner.clone())).await });
+        Box::pin(async move {
+            let mut cut_off = CutOff(Some((history, verb)));
+            let answer = carried_out.await;
+            cut_off.0 = None;
+            answer.unwrap_or_else(|error| Err(StoreError::new(StoreErrorKind::Other, verb, error).into()))
+        })
     }
 
     fn fault(&self, verb: &'static str, what: &'static str) -> Error {
         self.shared.history.note(Happening::Fault(verb, what));
         StoreError::new(StoreErrorKind::Unreachable, verb, what).into()
+    }
+}
+
+/// Notes that somebody gave up waiting for the answer of a verb.
+struct CutOff(Option<(Arc<History>, &'static str)>);
+
+impl Drop for CutOff {
+    fn drop(&mut self) {
+        if let Some((history, verb)) = self.0.take() {
+            history.note(Happening::CutOff(verb));
+        }
     }
 }
 
@@ -196,15 +207,18 @@ impl Store for FaultyStore {
     }
 
     fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Renewed>> {
-        self.around("renew", move || self.inner.renew(leases, ttl))
+        let leases = leases.to_vec();
+        self.outliving("renew", move |inner| Box::pin(async move { inner.renew(&leases, ttl).await }))
     }
 
     fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
-        self.around("mark_sent", move || self.inner.mark_sent(marks))
+        let marks = marks.to_vec();
+        self.outliving("mark_sent", move |inner| Box::pin(async move { inner.mark_sent(&marks).await }))
     }
 
     fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
-        self.around("release", move || self.inner.release(lanes))
+        let lanes = lanes.to_vec();
+        self.outliving("release", move |inner| Box::pin(async move { inner.release(&lanes).await }))
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
@@ -232,11 +246,16 @@ impl Store for FaultyStore {
             }
         };
         note(Happening::Counting);
-        let (this, leases, settlements) = (self.clone(), leases.to_vec(), settlements.to_vec());
-        // It is carried out though its caller may have given it up long ago.
-        let settled = tokio::spawn(async move { this.settle_late(&leases, &settlements, retention).await });
+        let (leases, settlements, shared) = (leases.to_vec(), settlements.to_vec(), self.shared.clone());
+        let settled = self.outliving("settle", move |inner| {
+            Box::pin(async move {
+                let settled = inner.settle(&leases, &settlements, retention, shared.lease).await?;
+                watch::fence(inner.memory(), &leases, &settled, &shared.history);
+                Ok(settled)
+            })
+        });
         Box::pin(async move {
-            let settled = settled.await.unwrap_or_else(|_| Err(self.fault("settle", "panicked")));
+            let settled = settled.await;
             note(Happening::Counted);
             settled
         })

@@ -81,6 +81,8 @@ pub(super) enum Happening {
     Poison(EventId),
     /// The database misbehaved.
     Fault(&'static str, &'static str),
+    /// Nobody waits for the answer of a verb any more.
+    CutOff(&'static str),
     /// A settle takes longer than a lease.
     SettleStalled,
     /// A settle was refused because a lane had changed hands.
@@ -189,6 +191,7 @@ impl History {
                 Happening::ClockJumped => tally.jumps += 1,
                 Happening::Killed(_) => tally.kills += 1,
                 Happening::Fault(..) => tally.faults += 1,
+                Happening::CutOff(_) => tally.cut_off += 1,
                 Happening::SettleStalled => tally.stalled_settles += 1,
                 Happening::Fenced => tally.fenced += 1,
                 Happening::Leased { lanes, held, .. } => {

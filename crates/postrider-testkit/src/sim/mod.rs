@@ -105,6 +105,7 @@ impl World {
         let scenario = Scenario::draw(&mut rng);
         let memory = MemoryStore::new(scenario.lanes);
         memory.return_at_most(scenario.returning);
+        memory.scan_at_most(scenario.scanned);
         let history = Arc::new(History::default());
         let store = FaultyStore::new(memory.clone(), rng.fork(), &scenario, history.clone());
         let metrics = Arc::new(Gauges::new(history.clone(), scenario.hot_queue, scenario.cold_queue));

@@ -77,6 +77,8 @@ pub(super) struct Scenario {
     pub(super) lanes: u32,
     /// Most events of a key that come back by one claim.
     pub(super) returning: usize,
+    /// Most rows that one claim reads.
+    pub(super) scanned: usize,
     /// How many engines there are at once.
     pub(super) instances: usize,
     /// How often the database's clock jumps forward, for each look.
@@ -84,6 +86,8 @@ pub(super) struct Scenario {
     pub(super) keys: u64,
     pub(super) writers: u64,
     pub(super) transactions_each: u64,
+    /// How often a transaction stays open for long after it wrote.
+    pub(super) commits_late: f64,
     /// How often an engine is crashed or stopped, at most, before it is left to drain.
     pub(super) lives: u64,
     pub(super) workers: usize,
@@ -146,11 +150,13 @@ impl Scenario {
             calm,
             lanes: 1 << rng.below(4),
             returning: 1 << rng.below(5),
+            scanned: 2 << rng.below(6),
             instances: 1 + rng.below(3) as usize,
             clock_jump: if !calm && rng.chance(0.4) { 0.3 } else { 0.0 },
             keys,
             writers: 1 + rng.below(4),
             transactions_each: 5 + rng.below(20),
+            commits_late: if rng.chance(0.4) { 0.1 } else { 0.0 },
             lives: if calm { 0 } else { rng.below(5) },
             workers: 1 + rng.below(5) as usize,
             hot_queue: 1 + rng.below(20) as usize,

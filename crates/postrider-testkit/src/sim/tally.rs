@@ -75,6 +75,8 @@ tally! {
     busy_shutdowns,
     /// Faults of the database.
     faults,
+    /// Verbs whose answer nobody waited for, because the process ended or its time was up.
+    cut_off,
     /// Settles that took longer than a lease.
     stalled_settles,
     /// Settles that the fence refused.

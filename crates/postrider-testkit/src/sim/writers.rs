@@ -16,6 +16,8 @@ use super::{
 
 /// Longest that a transaction takes, in microseconds.
 const TRANSACTION_US_MAX: u64 = 20_000;
+/// The same for one that commits late.
+const LATE_US_MAX: u64 = 5_000_000;
 
 pub(super) fn start(
     rng: &mut Rng,
@@ -38,6 +40,7 @@ pub(super) fn start(
                 outboxes: outboxes.clone(),
                 locks: locks.clone(),
                 lose_commit: scenario.faults.lose_commit,
+                commits_late: scenario.commits_late,
             };
             tokio::spawn(writer.run(scenario.transactions_each))
         })
@@ -52,6 +55,7 @@ struct OneWriter {
     outboxes: Outboxes,
     locks: Arc<Vec<Mutex<()>>>,
     lose_commit: f64,
+    commits_late: f64,
 }
 
 /// An event and what has to be remembered of it.
@@ -79,6 +83,13 @@ impl OneWriter {
                 Some(outbox) => self.owned(outbox, drafts).await,
                 None => self.foreign(drafts).await,
             }
+        }
+    }
+
+    /// Between the write and the commit.
+    async fn stay_open(&mut self) {
+        if self.rng.chance(self.commits_late) {
+            self.pause(LATE_US_MAX).await;
         }
     }
 
@@ -141,6 +152,7 @@ impl OneWriter {
             }
             self.pause(TRANSACTION_US_MAX).await;
         }
+        self.stay_open().await;
         if undo_last {
             tx.conn().rollback_to_savepoint();
             let undone = drafts.split_off(last);
@@ -176,6 +188,7 @@ impl OneWriter {
             }
             self.pause(TRANSACTION_US_MAX).await;
         }
+        self.stay_open().await;
         if self.rng.chance(0.15) {
             self.note(&drafts, false);
             // A receipt that lies: the table is the truth.

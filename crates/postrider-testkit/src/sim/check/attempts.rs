@@ -117,6 +117,7 @@ impl<'a> Counting<'a> {
                 }
             }
             Happening::Fault(..)
+            | Happening::CutOff(_)
             | Happening::Crashed
             | Happening::Stopped { .. }
             | Happening::ClockJumped => self.allowance += 1,
