@@ -53,6 +53,10 @@ pub(crate) fn parse(url: &str) -> Result<Named> {
     Ok(Named { options, pooled })
 }
 
+/// The encoding that a database must have, and how to get one that has it.
+pub(super) const ENCODING: &str = "UTF8";
+pub(super) const ENCODING_NEEDED: &str = "UTF8: make a database with `CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0` and have the outbox there";
+
 /// How plans are to be made for our statements, whatever is known of the tables: by the order of an index, which is the order that is asked
 /// for. An outbox is empty most of the time, so that is what the statistics say; a planner that believes them reads all rows of a lane and
 /// sorts them, which is a second for the first claim of 50,000 events and grows with them. What cannot be done by an index then seems to

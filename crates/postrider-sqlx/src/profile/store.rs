@@ -14,8 +14,8 @@ use postrider_core::{
 use tokio::time::Instant;
 
 use super::{
-    ProfileStore, claim::Claiming, lane, lane::LANE, list, operate, pause, recover, settle::Settle,
-    take::Taken,
+    Inner, ProfileStore, claim::Claiming, lane, lane::LANE, list, operate, pause, recover, rights,
+    settle::Settle, take::Taken,
 };
 
 /// Runs a verb as one transaction, and again if another try may help. A macro, because the futures of closures that borrow cannot be
@@ -58,6 +58,14 @@ impl Store for ProfileStore {
             run!(self, "create our tables (schema_sql prints them, to be applied by whoever may)", |tx| {
                 lane::migrate(shape, tx)
             })
+        })
+    }
+
+    fn rehearse(&self, migrate: bool) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let Inner { db, place, shape, .. } = &*self.0;
+            rights::check(db, place, shape).await?;
+            rights::rehearse(db, place, shape, migrate).await
         })
     }
 
