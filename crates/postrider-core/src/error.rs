@@ -193,7 +193,7 @@ pub enum ConfigError {
         /// What is wrong with it.
         error: TemplateError,
     },
-    /// A name of a foreign table, or of a column of it, is not a plain identifier.
+    /// A name of a foreign table, or of a column of it, is neither a plain identifier nor in quotes.
     ForeignName {
         /// What was given.
         value: String,
@@ -253,7 +253,7 @@ impl fmt::Display for ConfigError {
             Self::ForeignName { value } => write!(
                 f,
                 "{value:?} is not a name for a table or column: use a letter or underscore, then letters, digits and \
-                 underscores, 63 at most"
+                 underscores, 63 at most; put any other name in double quotes"
             ),
         }
     }
@@ -301,6 +301,40 @@ pub enum SchemaError {
         /// The right.
         right: &'static str,
     },
+    /// The search path leads to several sets of tables.
+    Twice {
+        /// The table that tells them.
+        table: String,
+        /// The schemas that it is in, in the order of the search path.
+        schemas: Vec<String>,
+    },
+    /// The tables are in schemas that the search path does not lead to.
+    Elsewhere {
+        /// The table.
+        table: String,
+        /// The schemas that it is in.
+        schemas: Vec<String>,
+    },
+    /// There is no schema that tables could be made in.
+    NoSchema,
+    /// A right that delivery needs was not granted for one of our tables.
+    Right {
+        /// The table.
+        table: String,
+        /// The right.
+        right: String,
+        /// Who needs it, as SQL names them.
+        role: String,
+    },
+    /// The database is set up in a way that an outbox cannot be in.
+    Setting {
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        found: String,
+        /// What it must be, and how to get there.
+        needed: &'static str,
+    },
     /// The tables were made for another number of lanes, and there are events in them.
     Lanes {
         /// The number that they were made for.
@@ -339,6 +373,30 @@ impl fmt::Display for SchemaError {
                 "the right to {right} was not granted for the table {table}, which the profile delivers from: have its owner \
                  GRANT {right} ON {table} to the user that connects"
             ),
+            Self::Twice { table, schemas } => write!(
+                f,
+                "the search path leads to several tables {table}, in the schemas {}: drop those that are not in use, or name one schema \
+                 with ?options=-csearch_path%3DSCHEMA behind the database's URL; nothing was changed",
+                schemas.join(" and ")
+            ),
+            Self::Elsewhere { table, schemas } => write!(
+                f,
+                "the search path leads to no table {table}; there is one in the schema {}: name the schema with \
+                 ?options=-csearch_path%3DSCHEMA behind the database's URL, and GRANT USAGE ON SCHEMA to the role that connects",
+                schemas.join(" and in ")
+            ),
+            Self::NoSchema => f.write_str(
+                "the search path names no schema that exists and may be used: create one, GRANT USAGE ON SCHEMA, or name another with \
+                 ?options=-csearch_path%3DSCHEMA behind the database's URL",
+            ),
+            Self::Right { table, right, role } => write!(
+                f,
+                "the right to {right} was not granted for the table {table}: have its owner run `GRANT {right} ON {table} TO {role}`, or \
+                 all that `postrider init --grants` prints"
+            ),
+            Self::Setting { setting, found, needed } => {
+                write!(f, "the database's {setting} is {found}; it must be {needed}")
+            }
             Self::Lanes { found, wanted } => write!(
                 f,
                 "the outbox has {found} lanes and {wanted} are wanted: the number can be changed only while the outbox is empty and \

@@ -1,5 +1,7 @@
 //! What the PostgreSQL store does beyond the conformance suite: errors, tables, rights, the fence under a real wait, wake-ups.
 
+#[path = "postgres/places.rs"]
+mod places;
 #[path = "postgres/support.rs"]
 mod support;
 

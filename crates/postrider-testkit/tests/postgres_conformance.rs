@@ -202,6 +202,11 @@ impl<W: Way> StoreHarness for PgHarness<W> {
         Ok(tx.rollback().await?)
     }
 
+    async fn insert_plain(&self, sql: &str) -> Option<Result<(), Failure>> {
+        let done = sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned())).execute(self.store.pool()).await;
+        Some(done.map(drop).map_err(Failure::from))
+    }
+
     async fn insert_undecodable(&self) -> Result<EventId, Failure> {
         let id = EventId::ulid();
         let insert = format!(

@@ -58,6 +58,12 @@ pub trait Store: Send + Sync + 'static {
     /// Creates or upgrades our tables. Safe when many start at once; refuses a foreign table of our name.
     fn migrate(&self) -> BoxFuture<'_, Result<()>>;
 
+    /// Tries what delivering does, and leaves nothing behind: an error says which table, right or setting is missing. With `migrate`,
+    /// tables that are missing are tried too where the database can take that back, and are no error where it cannot.
+    fn rehearse(&self, _migrate: bool) -> BoxFuture<'_, Result<()>> {
+        self.check()
+    }
+
     /// Says that an instance is there, for `ttl` from now, and how many there are. Those without lanes count too.
     fn join<'a>(&'a self, instance: &'a str, ttl: Duration) -> BoxFuture<'a, Result<u32>>;
 

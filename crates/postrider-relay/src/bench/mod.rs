@@ -79,6 +79,9 @@ enum Bench {
     /// A claim of 200 beside 1,000,000 delivered events, 100,000 parked ones, or 1,000,000 that were passed over; against one on a
     /// table with nothing else
     Claim,
+    /// With --store: plain INSERTs into the outbox, each committed alone, inside the server; against the same into the smallest outbox that
+    /// there can be, a table of an id and a payload
+    Insert,
     /// With --store: the log that delivery writes; against the log of the inserts
     Wal,
     /// With --store: draining with an old snapshot open, with 3,000,000 delivered events, with 200,000 parked ones; against draining
@@ -121,7 +124,7 @@ impl Bench {
     fn runs_on(self, subject: Subject) -> bool {
         match self {
             Self::Drain => subject != Subject::Relay,
-            Self::Wal | Self::Beside | Self::Paced | Self::Wake => subject == Subject::Server,
+            Self::Insert | Self::Wal | Self::Beside | Self::Paced | Self::Wake => subject == Subject::Server,
             Self::Sink | Self::Relay => subject == Subject::Relay,
             Self::Backlog | Self::Engine | Self::Write | Self::Hot | Self::Claim => subject == Subject::Here,
         }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use postrider::{EventId, sink::error_chain};
+use postrider::sink::error_chain;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -25,7 +25,8 @@ pub(crate) struct Args {
     /// The configuration
     #[arg(short, long, default_value = "postrider.yaml", value_name = "FILE")]
     config: PathBuf,
-    /// Try every source and sink, and say which promises hold; the exit status is 3 if one does not answer as it should
+    /// Try what a relay does with every source, taking it back, ask every sink, and say which promises hold; the exit status is 3 if one does
+    /// not answer as it should
     #[arg(long)]
     connect: bool,
     /// Print the documentation of all settings, and check nothing
@@ -109,12 +110,10 @@ fn bad(problems: Vec<Value>) -> Map<String, Value> {
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Reaches a source, and the tables in it if the relay is not to make them.
+/// Reaches a source, and tries what a relay would do there.
 async fn find(plan: &Plan) -> postrider::Result<Found> {
     let found = relay::find(&plan.source).await?;
-    if !plan.source.migrate {
-        found.store.status(&EventId::from("postrider-check")).await?;
-    }
+    found.store.rehearse(plan.source.migrate).await?;
     Ok(found)
 }
 

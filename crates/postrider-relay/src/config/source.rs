@@ -100,7 +100,8 @@ pub(crate) enum Order {
 pub(crate) struct Profile {
     /// Whose table it is.
     pub(crate) system: System,
-    /// The table, as `table` or `schema.table`, if it is called otherwise than there.
+    /// The table, as `table` or `schema.table`, if it is called otherwise than there; a name with other characters than letters, digits and
+    /// underscores in double quotes: `'"Odd Schema".events'`.
     #[serde(default)]
     pub(crate) table: Option<Placed>,
     /// Columns, by what they hold, where they are called otherwise than there.

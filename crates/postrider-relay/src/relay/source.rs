@@ -96,9 +96,11 @@ async fn run(plan: Arc<Plan>, seen: Seen, stop: CancellationToken) {
     info!(took = ?began.elapsed(), given_back = report.given_back, "the source has been shut down");
 }
 
-/// Reaches the database and starts to deliver. Says what it is.
+/// Reaches the database and starts to deliver. Says what it is. What cannot work there is an error here, and not something that the engine
+/// tries for ever.
 pub(crate) async fn start(plan: &Plan) -> postrider::Result<(Outbox, String)> {
     let found = store::find(&plan.source).await?;
+    found.store.rehearse(plan.source.migrate).await?;
     if let Some(promises) = &found.promises {
         info!(%promises, "what holds on this table");
     }

@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use crate::place::{Folder, Receiver, insert, postrider, said};
+use crate::{
+    place::{Folder, Receiver, insert, postrider, said},
+    server::{BOTH, Database, Kind},
+};
 
 const SHOP: &str = "sources:\n  shop:\n    url: DATABASE\n    routes: [{ event_type: \"*\", sink: out }]\nsinks:\n  out:\n    http: { url: \"URL\", token: canary }\n";
 
@@ -179,4 +182,86 @@ async fn a_source_that_cannot_be_reached_hides_no_other_from_status() {
     assert_eq!(answer["shop"]["pending"], 1, "{answer}");
     assert!(answer["gone"]["error"]["what"].as_str().unwrap().contains("gone"), "{answer}");
     assert!(!said(&output).contains("canary"), "{}", said(&output));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nothing_can_work_a_check_is_not_good_and_a_run_to_the_end_ends_with_the_reason() {
+    for kind in BOTH {
+        let (folder, receiver) = (Folder::new(), Receiver::start().await);
+        let mut database = Database::new(kind).await;
+        let relay = format!("r{}", database.name);
+        database.user(&relay).await;
+        let config = |url: String, more: &str| {
+            let text = format!(
+                "sources: {{ shop: {{ url: \"{url}\"{more}, routes: [{{ event_type: \"*\", sink: out }}] }} }}\n\
+                 sinks: {{ out: {{ http: {{ url: \"{}\" }} }} }}\n",
+                receiver.url
+            );
+            folder.write("relay.yaml", &text).to_str().unwrap().to_owned()
+        };
+        let refused = |file: &str, reason: &str| {
+            let checked = postrider(&["check", "--connect", "--json", "--config", file]);
+            assert_eq!(checked.status.code(), Some(3), "{kind:?} {}", said(&checked));
+            let answer: Value = serde_json::from_slice(&checked.stdout).unwrap();
+            let told = answer["connections"][0]["answer"].as_str().unwrap().to_owned();
+            assert!(told.contains(reason), "{kind:?} {told}");
+            let run = postrider(&["run", "--once", "--config", file]);
+            assert_eq!(run.status.code(), Some(3), "{kind:?} {}", said(&run));
+            assert!(said(&run).contains(reason), "{kind:?} {}", said(&run));
+        };
+        // No tables.
+        refused(&config(database.url_of(None), ", migrate: false"), "does not exist");
+        let own = config(database.url_of(None), "");
+        assert!(postrider(&["check", "--connect", "--config", &own]).status.success(), "they will be made");
+        assert!(postrider(&["init", "--config", &own]).status.success());
+        // No right to them but to look.
+        let hosts: &[&str] = if kind == Kind::Mysql { &["", "@localhost"] } else { &[""] };
+        for host in hosts {
+            let user = match (kind, *host) {
+                (Kind::Postgres, _) => relay.clone(),
+                (Kind::Mysql, "") => format!("'{relay}'@'%'"),
+                (Kind::Mysql, _) => format!("'{relay}'@'localhost'"),
+            };
+            for table in ["meta", "event", "done", "lane", "member", "hold", "pause"] {
+                database.run(&format!("GRANT SELECT ON postrider_{table} TO {user}")).await;
+            }
+        }
+        let theirs = config(database.url_of(Some(&format!("{relay}:sesame"))), "");
+        refused(&theirs, "ON postrider_event TO ");
+        for host in hosts {
+            let relay = format!("{relay}{host}");
+            let grants = postrider(&[
+                "init",
+                "--config",
+                &own,
+                "--grants",
+                "--relay",
+                &relay,
+                "--writer",
+                &relay,
+                "--operator",
+                &relay,
+            ]);
+            database.run(&String::from_utf8(grants.stdout).unwrap()).await;
+        }
+        let checked = postrider(&["check", "--connect", "--config", &theirs]);
+        assert!(checked.status.success(), "{kind:?} {}", said(&checked));
+        let run = postrider(&["run", "--once", "--config", &theirs]);
+        assert!(run.status.success(), "{kind:?} {}", said(&run));
+        database.drop(&[&relay]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_may_not_be_written_to_is_not_good() {
+    let (folder, receiver) = (Folder::new(), Receiver::start().await);
+    folder.database().await;
+    let text = std::fs::read_to_string(shop(&folder, &receiver.url)).unwrap();
+    let url = format!("\"sqlite://{}?mode=ro\"", folder.path("shop.db").display());
+    let file = folder.write("relay.yaml", &text.replace(&folder.path("shop.db").display().to_string(), &url));
+    for args in [["check", "--connect"], ["run", "--once"]] {
+        let output = postrider(&[&args, ["--config", file.to_str().unwrap()].as_slice()].concat());
+        assert_eq!(output.status.code(), Some(3), "{args:?} {}", said(&output));
+        assert!(said(&output).contains("read-only"), "{args:?} {}", said(&output));
+    }
 }

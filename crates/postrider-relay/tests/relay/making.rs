@@ -190,3 +190,43 @@ async fn the_printed_rights_are_enough_to_deliver_from_somebody_elses_table() {
         database.drop(&[&relay, &operator]).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_in_a_schema_that_needs_quotes_is_delivered_from() {
+    for kind in BOTH {
+        let (folder, receiver) = (Folder::new(), Receiver::start().await);
+        let mut database = Database::new(kind).await;
+        let odd = format!("Odd \"{}", database.name);
+        let quoted = match kind {
+            Kind::Postgres => format!("\"{}\"", odd.replace('"', "\"\"")),
+            Kind::Mysql => format!("`{odd}`"),
+        };
+        database.run(&format!("CREATE SCHEMA {quoted}")).await;
+        database.run(&FLOWCATALYST.replace("outbox_events", &format!("{quoted}.outbox_events"))).await;
+        database
+            .run(&format!(
+                "INSERT INTO {quoted}.outbox_events (id, type, payload) VALUES ('a', 'EVENT', '{{\"n\":1}}')"
+            ))
+            .await;
+        let name = odd.replace('"', "\"\"");
+        let text = format!(
+            "sources:\n  flow:\n    url: \"{}\"\n    profile: {{ system: flowcatalyst, table: '\"{name}\".outbox_events', beside: '\"{name}\".ours_' }}\n\
+             \x20   routes: [{{ event_type: \"*\", sink: out }}]\nsinks: {{ out: {{ http: {{ url: \"{}\" }} }} }}\n",
+            database.url, receiver.url
+        );
+        let file = folder.write("relay.yaml", &text).to_str().unwrap().to_owned();
+        let sql = printed(&["--config", &file, "--print", "--grants"]);
+        assert!(sql.contains(&format!("CREATE TABLE IF NOT EXISTS {quoted}.")), "{sql}");
+        let made = &answer(&["--config", &file])["flow"]["tables"];
+        assert_eq!(made.as_array().map(Vec::len), Some(3), "{made}");
+        let checked = postrider(&["check", "--connect", "--config", &file]);
+        assert!(checked.status.success(), "{kind:?} {}", said(&checked));
+        let run = postrider(&["run", "--once", "--config", &file]);
+        assert!(run.status.success(), "{kind:?} {}", said(&run));
+        assert_eq!(receiver.payloads(), [json!({ "n": 1 })], "{kind:?}");
+        assert_eq!(database.one(&format!("SELECT status FROM {quoted}.outbox_events")).await, "COMPLETED");
+        let cascade = if kind == Kind::Postgres { " CASCADE" } else { "" };
+        database.run(&format!("DROP SCHEMA {quoted}{cascade}")).await;
+        database.drop(&[]).await;
+    }
+}

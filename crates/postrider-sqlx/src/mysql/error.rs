@@ -116,6 +116,16 @@ pub(crate) fn may_pass(error: &sqlx::Error) -> bool {
     is_transient(error) && !database(error).is_some_and(|told| waited.contains(&told.number()))
 }
 
+/// Whether it is a table that is missing.
+pub(super) fn is_missing_table(error: &sqlx::Error) -> bool {
+    database(error).is_some_and(|told| told.number() == code::NO_SUCH_TABLE)
+}
+
+/// Whether it is a right that is missing.
+pub(super) fn is_denied(error: &sqlx::Error) -> bool {
+    kind(error) == StoreErrorKind::Denied
+}
+
 /// Whether it misses a savepoint: what was set outside of a transaction is gone at once.
 pub(super) fn is_no_savepoint(error: &sqlx::Error) -> bool {
     database(error).is_some_and(|told| told.number() == code::NO_SUCH_SAVEPOINT)

@@ -11,7 +11,7 @@
 //! # Layout
 //!
 //! * `connect`: from a name to a pool
-//! * `schema` and `migrations/`: creating, upgrading and printing the tables
+//! * `schema` and `migrations/`: creating, upgrading and printing the tables; `rehearse`: whether all that delivery does can be done
 //! * `insert`: what an insert says and binds; `write` says it through sqlx
 //! * `lease`: who may deliver, and the fence
 //! * `claim/`: what is due; `row` decodes it
@@ -29,6 +29,7 @@ mod lease;
 mod list;
 mod operate;
 mod pause;
+mod rehearse;
 mod row;
 mod schema;
 mod settle;
@@ -48,7 +49,7 @@ use std::{
 };
 
 use postrider_core::{
-    BoxFuture, ConfigError, EventId, Result, Store, Target,
+    BoxFuture, ConfigError, EventId, Result, SchemaError, Store, Target,
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
@@ -59,7 +60,6 @@ use postrider_core::{
 };
 use sqlx::{MySql, MySqlPool, Row as _};
 
-#[cfg(feature = "profiles")]
 pub(crate) use self::schema::account;
 pub use self::write::MysqlTx;
 use crate::{
@@ -175,6 +175,37 @@ impl MysqlStore {
         });
         let told = told.await?;
         Ok(Server::of_mysql(&told)?)
+    }
+
+    /// An error where the server's log takes statements only: it refuses every write of a session that reads what is committed, as those of
+    /// the verbs do.
+    async fn require_row_log(&self) -> Result<()> {
+        let ask = |mut conn: Conn<MySql>| async move {
+            let sql = "SHOW SESSION VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format')";
+            let rows = sqlx::raw_sql(sql).fetch_all(&mut *conn).await?;
+            let mut found = Vec::new();
+            for row in &rows {
+                found.push((statement::text(row, "Variable_name")?, statement::text(row, "Value")?));
+            }
+            Ok(found)
+        };
+        let found = self.run("ask for the log's format", ask).await?;
+        let is = |name: &str, value: &str| {
+            let same = |text: &Option<String>, other: &str| {
+                text.as_deref().is_some_and(|text| text.eq_ignore_ascii_case(other))
+            };
+            found.iter().any(|(n, v)| same(n, name) && same(v, value))
+        };
+        if is("log_bin", "ON") && is("binlog_format", "STATEMENT") {
+            return Err(SchemaError::Setting {
+                setting: "binlog_format",
+                found: "STATEMENT".to_owned(),
+                needed: "ROW or MIXED: sessions that read what is committed can write nothing otherwise; SET GLOBAL binlog_format = 'ROW', \
+                         and in the server's configuration",
+            }
+            .into());
+        }
+        Ok(())
     }
 
     /// Closes all connections, those of [`pool`](MysqlStore::pool) included.
@@ -322,7 +353,24 @@ impl Store for MysqlStore {
     }
 
     fn check(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move { Ok(self.server().await?.require_known()?) })
+        Box::pin(async move {
+            self.server().await?.require_known()?;
+            self.require_row_log().await
+        })
+    }
+
+    fn rehearse(&self, migrate: bool) -> BoxFuture<'_, Result<()>> {
+        let Inner { target, .. } = &*self.0;
+        Box::pin(async move {
+            self.check().await?;
+            let rehearse = move |mut conn: Conn<MySql>| async move {
+                let mut tx = conn.begin().await?;
+                let rehearsed = rehearse::rehearse(&mut tx, &target.prefix, migrate).await;
+                tx.rollback().await?;
+                rehearsed
+            };
+            Ok(self.run("do what delivering does", rehearse).await??)
+        })
     }
 
     fn migrate(&self) -> BoxFuture<'_, Result<()>> {

@@ -25,6 +25,10 @@ const TABLES: [&str; 7] = ["meta", "event", "done", "lane", "member", "hold", "p
 /// takes the other's for a comment.
 pub(super) const BYTES: &str = "/*!80017 utf8mb4_0900_bin */ /*M! utf8mb4_nopad_bin */";
 
+/// What the character set of our tables must be, and how to get there.
+const CHARSET_NEEDED: &str = "utf8mb4: convert each with `ALTER TABLE name CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin`, or make \
+     them anew with `postrider init`";
+
 /// How long to wait for another instance that migrates.
 const LOCK_SECONDS: u32 = 60;
 
@@ -103,11 +107,10 @@ pub(super) async fn migrate(
 }
 
 async fn lock(conn: &mut MySqlConnection, prefix: &Prefix) -> sqlx::Result<()> {
-    let got = sqlx::query("SELECT GET_LOCK(CONCAT('postrider:', MD5(CONCAT(DATABASE(), ':', ?))), ?) AS got")
-        .bind(prefix.to_string())
-        .bind(LOCK_SECONDS)
-        .fetch_one(conn)
-        .await?;
+    // A name has 64 characters at most. MySQL has MD5 and SHA1 no more without a component of its own.
+    let name =
+        "SELECT GET_LOCK(CONCAT('postrider:', LEFT(SHA2(CONCAT(DATABASE(), ':', ?), 256), 48)), ?) AS got";
+    let got = sqlx::query(name).bind(prefix.to_string()).bind(LOCK_SECONDS).fetch_one(conn).await?;
     if natural::<u32>(&got, "got")? == 1 {
         Ok(())
     } else {
@@ -119,7 +122,10 @@ async fn lock(conn: &mut MySqlConnection, prefix: &Prefix) -> sqlx::Result<()> {
 }
 
 /// The version of the tables that are there, 0 where a migration ended half-way; none where there are none.
-async fn version(
+///
+/// The first two steps of a migration make `meta` and fill it. Where the second was not taken `meta` is empty, and none of the other tables is
+/// there.
+pub(super) async fn version(
     conn: &mut MySqlConnection,
     prefix: &Prefix,
 ) -> sqlx::Result<Result<Option<u32>, SchemaError>> {
@@ -137,7 +143,47 @@ async fn version(
         Err(error) if is_no_match(&error) => return Ok(foreign),
         Err(error) => return Err(error),
     };
+    if version.is_none() && found.len() == 1 && is_just_made(conn, prefix).await? {
+        return Ok(Ok(Some(0)));
+    }
+    if let Some((table, found)) = foreign_charset(conn, prefix).await? {
+        tracing::warn!(table, found, "a table of ours is in another character set");
+        return Ok(Err(SchemaError::Setting {
+            setting: "character set of our tables",
+            found,
+            needed: CHARSET_NEEDED,
+        }));
+    }
     Ok(version.map_or(foreign, |version| Ok(Some(version))))
+}
+
+/// Whether `meta` is as the first step of a migration makes it, and has no row.
+async fn is_just_made(conn: &mut MySqlConnection, prefix: &Prefix) -> sqlx::Result<bool> {
+    let ours = "SELECT COUNT(*) = 2 AS ours FROM information_schema.columns
+                WHERE table_schema = DATABASE() AND LOWER(table_name) = ?
+                  AND (column_name = 'name' AND column_type = 'varchar(64)'
+                       OR column_name = 'value' AND column_type = 'varchar(255)')";
+    let ours =
+        sqlx::query(ours).bind(format!("{prefix}meta").to_ascii_lowercase()).fetch_one(&mut *conn).await?;
+    if !ours.try_get_unchecked::<bool, _>("ours")? {
+        return Ok(false);
+    }
+    let row = splice("SELECT name FROM {p}meta LIMIT 1", prefix);
+    Ok(sqlx::query(AssertSqlSafe(row)).fetch_optional(conn).await?.is_none())
+}
+
+/// One of our tables that keeps not every text, and its collation.
+async fn foreign_charset(
+    conn: &mut MySqlConnection,
+    prefix: &Prefix,
+) -> sqlx::Result<Option<(String, String)>> {
+    let names = TABLES.map(|table| format!("{prefix}{table}").to_ascii_lowercase());
+    let sql = "SELECT table_name AS name, table_collation AS found FROM information_schema.tables
+               WHERE table_schema = DATABASE() AND LOWER(table_name) IN (?, ?, ?, ?, ?, ?, ?)
+                 AND table_collation NOT LIKE 'utf8mb4%' ORDER BY table_name LIMIT 1";
+    let row = names.into_iter().fold(sqlx::query(sql), |query, name| query.bind(name));
+    let Some(row) = row.fetch_optional(conn).await? else { return Ok(None) };
+    Ok(Some((text(&row, "name")?.unwrap_or_default(), text(&row, "found")?.unwrap_or_default())))
 }
 
 /// How many lanes the tables were made with.

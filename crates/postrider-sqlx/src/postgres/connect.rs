@@ -48,6 +48,10 @@ pub(crate) fn parse(url: &str) -> Result<Named> {
     Ok(Named { options, pooled })
 }
 
+/// The encoding that a database must have, and how to get one that has it.
+pub(super) const ENCODING: &str = "UTF8";
+pub(super) const ENCODING_NEEDED: &str = "UTF8: make a database with `CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0` and have the outbox there";
+
 /// What every pool of ours is like.
 pub(super) fn pool(connections: u32) -> PgPoolOptions {
     like(PgPoolOptions::new(), connections, Limits::default())

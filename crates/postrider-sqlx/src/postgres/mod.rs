@@ -7,7 +7,8 @@
 //! # Layout
 //!
 //! * `connect`, `session`: from a name to connections, and from a connection to what a verb runs on
-//! * `schema` and `migrations/`: creating, upgrading and printing the tables, and who may do what with them
+//! * `schema` and `migrations/`: creating, upgrading and printing the tables, and who may do what with them; `home` finds them
+//! * `rehearse`: whether all that delivery does can be done
 //! * `write`: the writers for sqlx; what an insert says and binds is in `postrider-drivers`
 //! * `lease`: who may deliver
 //! * `claim/`: what is due, and what may still commit; `row` decodes it
@@ -20,12 +21,14 @@ mod announce;
 mod claim;
 pub(crate) mod connect;
 pub(crate) mod error;
+mod home;
 mod lease;
 mod list;
 mod operate;
 mod pause;
 #[cfg(test)]
 mod plans;
+mod rehearse;
 mod row;
 mod schema;
 mod session;
@@ -41,7 +44,7 @@ use std::{
     time::Duration,
 };
 
-use postrider_core::{BoxFuture, ConfigError, Result, Target, tx::Prefix};
+use postrider_core::{BoxFuture, ConfigError, Result, SchemaError, Target, tx::Prefix};
 use sqlx::{PgPool, Postgres, Row as _, postgres::PgConnectOptions};
 
 pub use self::write::PgTx;
@@ -153,7 +156,8 @@ pub struct PgStoreBuilder {
 }
 
 impl PgStoreBuilder {
-    /// A prefix for the tables other than `postrider_`. They lie in the first schema of the connection's `search_path`.
+    /// A prefix for the tables other than `postrider_`. They lie in the one schema of the connection's `search_path` that has them, and are
+    /// made in its first.
     #[must_use]
     pub fn prefix(mut self, prefix: Prefix) -> Self {
         self.prefix = prefix;
@@ -195,8 +199,13 @@ impl PgStoreBuilder {
             None => connect::is_pooled(&named.options).await?,
         };
         let connections = self.connections.unwrap_or(CONNECTIONS);
+        // A pooler refuses whoever asks for settings.
+        let options = match pooled {
+            true => named.options.clone(),
+            false => home::fixed(named.options.clone(), &self.prefix).await?,
+        };
         let settings = (!pooled).then_some(Settings { planned: true, statements: None });
-        let opening = Opening { pool: connect::pool(connections), options: named.options.clone(), settings };
+        let opening = Opening { pool: connect::pool(connections), options, settings };
         let verbs = opening.at_once(connections).await?;
         let pool = connect::pool(connections).connect_lazy_with(named.options);
         self.pooled(pooled).on(pool, verbs, &opening)
@@ -277,6 +286,24 @@ impl PgStore {
             row.try_get::<String, _>(0)
         });
         Ok(Server::of_postgres(&told.await?)?)
+    }
+
+    /// An error unless the database can keep every text, and the search path leads to one set of tables at most. In an encoding other than
+    /// UTF-8 some texts cannot be written, and in none at all (SQL_ASCII) what is read may be no text.
+    async fn require_fitting(&self) -> Result<()> {
+        let prefix = &self.0.shape.prefix;
+        let ask = move |mut session: Session| async move {
+            let encoding = sqlx::raw_sql("SHOW server_encoding").fetch_one(&mut *session).await?;
+            let home = home::find(&mut session, prefix).await?;
+            session.commit().await?;
+            Ok((encoding.try_get::<String, _>(0)?, home))
+        };
+        let (found, home) = self.run("ask for the encoding", ask).await?;
+        if found != connect::ENCODING {
+            let (setting, needed) = ("server_encoding", connect::ENCODING_NEEDED);
+            return Err(SchemaError::Setting { setting, found, needed }.into());
+        }
+        Ok(home.map(drop)?)
     }
 
     /// Closes all connections. Call it when the engine has shut down.

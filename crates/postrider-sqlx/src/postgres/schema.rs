@@ -1,20 +1,17 @@
 //! Creating, upgrading and printing our tables.
 
-use postrider_core::{SchemaError, tx::Prefix};
+use postrider_core::{SchemaError, event::limits::PAYLOAD_BYTES_MAX, tx::Prefix};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
-use super::{error::is_no_match, statement::splice};
+use super::{error::is_no_match, home, statement::splice};
 
 /// All migrations in order; the first makes version 1. Each ends by writing its version into `meta`, so that tables
 /// made by hand from the printed schema are the same. `{p}` stands for
 /// the prefix, `{n}` for the number of lanes.
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_outbox.sql")];
 
-/// What depends on the number of lanes.
+/// What depends on the number of lanes; repeated when that changes.
 const LANES: &str = include_str!("migrations/lanes.sql");
-
-/// What undoes it. The indexes that have the column in them go with it.
-const NO_LANES: &str = "ALTER TABLE {p}event DROP COLUMN lane; DROP TABLE {p}lane;";
 
 /// Rights for a writer, a relay and an operator.
 const GRANTS: &str = include_str!("migrations/grants.sql");
@@ -31,7 +28,8 @@ fn newest() -> u32 {
 }
 
 fn spell(template: &str, prefix: &Prefix, lanes: u32) -> String {
-    splice(&template.replace("{lanes}", LANES).replace("{n}", &lanes.to_string()), prefix)
+    let template = template.replace("{lanes}", LANES).replace("{n}", &lanes.to_string());
+    splice(&template.replace("{payload_max}", &PAYLOAD_BYTES_MAX.to_string()), prefix)
 }
 
 /// Everything that `migrate` would run on an empty database.
@@ -65,6 +63,9 @@ pub(super) async fn migrate(
     // Waiting for another who migrates is no sign of trouble, so it has no time limit.
     sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *conn).await?;
     sqlx::raw_sql(AssertSqlSafe(lock)).execute(&mut *conn).await?;
+    if let Err(refusal) = home::enter(conn, prefix).await? {
+        return Ok(Err(refusal));
+    }
     let version = match version(conn, prefix).await? {
         Ok(version) => version,
         Err(refusal) => return Ok(Err(refusal)),
@@ -102,8 +103,7 @@ async fn lanes(
     if in_use {
         return Ok(Err(SchemaError::Lanes { found, wanted }));
     }
-    let change =
-        format!("{NO_LANES}\n{LANES}\nUPDATE {{p}}meta SET value = '{wanted}' WHERE name = 'lanes';");
+    let change = format!("{LANES}\nUPDATE {{p}}meta SET value = '{wanted}' WHERE name = 'lanes';");
     sqlx::raw_sql(AssertSqlSafe(spell(&change, prefix, wanted))).execute(conn).await?;
     Ok(Ok(wanted))
 }
@@ -121,7 +121,8 @@ async fn version(conn: &mut PgConnection, prefix: &Prefix) -> sqlx::Result<Resul
     // An error would end the transaction, so the table is asked for its columns before it is read.
     let ours = sqlx::query(
         "SELECT count(*) = 2 FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
-         WHERE c.relname = $1 AND c.relnamespace = current_schema()::regnamespace AND a.attname IN ('name', 'value')
+         JOIN pg_namespace AS n ON n.oid = c.relnamespace
+         WHERE c.relname = $1 AND n.nspname = current_schema() AND a.attname IN ('name', 'value')
            AND a.atttypid = 'text'::regtype",
     );
     let ours: bool =
@@ -149,8 +150,8 @@ async fn our_names(conn: &mut PgConnection, prefix: &Prefix) -> sqlx::Result<Vec
     let names: Vec<String> =
         TABLES.iter().map(|table| format!("{prefix}{table}").to_ascii_lowercase()).collect();
     let rows = sqlx::query(
-        "SELECT relname::text FROM pg_class
-         WHERE relnamespace = current_schema()::regnamespace AND relname = ANY ($1) ORDER BY relname",
+        "SELECT c.relname::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+         WHERE n.nspname = current_schema() AND c.relname = ANY ($1) ORDER BY c.relname",
     )
     .bind(names)
     .persistent(false)

@@ -44,7 +44,6 @@ impl Statement {
         sqlx::query(AssertSqlSafe(Arc::clone(&self.text))).persistent(self.prepared)
     }
 
-    #[cfg(test)]
     pub(super) fn text(&self) -> &str {
         &self.text
     }

@@ -16,7 +16,7 @@ use postrider_core::{
 };
 
 use super::{
-    Inner, PgStore, Way, claim, error, lease, list, operate, pause, schema, session::Session, settle,
+    Inner, PgStore, Way, claim, error, lease, list, operate, pause, rehearse, schema, session::Session, settle,
 };
 use crate::connections::{Task, renewal::renewed};
 
@@ -48,7 +48,21 @@ impl Store for PgStore {
     }
 
     fn check(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move { Ok(self.server().await?.require_known()?) })
+        Box::pin(async move {
+            self.server().await?.require_known()?;
+            self.require_fitting().await
+        })
+    }
+
+    fn rehearse(&self, migrate: bool) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.check().await?;
+            // Nobody commits the session, so all of it is rolled back.
+            let rehearse = move |mut session: Session| async move {
+                rehearse::rehearse(&self.0, &mut session, migrate).await
+            };
+            Ok(self.run_whole("do what delivering does", rehearse).await??)
+        })
     }
 
     fn migrate(&self) -> BoxFuture<'_, Result<()>> {

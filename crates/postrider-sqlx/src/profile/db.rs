@@ -280,6 +280,15 @@ impl Tx {
         })
     }
 
+    pub(super) async fn rollback(self) -> sqlx::Result<()> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(tx) => tx.rollback().await,
+            #[cfg(feature = "mysql")]
+            Self::Mysql(tx) => tx.rollback().await,
+        }
+    }
+
     pub(super) async fn commit(self) -> sqlx::Result<()> {
         match self {
             #[cfg(feature = "postgres")]

@@ -103,7 +103,8 @@ pub(super) async fn migrate(shape: &Shape, tx: &mut Tx) -> sqlx::Result<()> {
     Ok(())
 }
 
-async fn exists(shape: &Shape, tx: &mut Tx, name: &'static str) -> sqlx::Result<bool> {
+/// Whether one of our tables is there.
+pub(super) async fn exists(shape: &Shape, tx: &mut Tx, name: &'static str) -> sqlx::Result<bool> {
     let table = shape.profile.beside.with_suffix(name);
     let mut sql;
     if shape.kind.is_mysql() {

@@ -81,6 +81,9 @@ impl ProfileStore {
         let kind = db.kind();
         let fail = |error| db.error(error, format!("cannot look at the table {} in {place}", profile.table));
         let mut tx = db.begin(Use::Operating).await.map_err(fail)?;
+        if let Some(refusal) = rights::unreadable(kind, &mut tx).await.map_err(fail)? {
+            return Err(refusal.into());
+        }
         let shape = Shape::look(kind, profile.clone(), &mut tx).await.map_err(fail)??;
         tx.commit().await.map_err(fail)?;
         rights::check(&db, &place, &shape).await?;

@@ -143,9 +143,12 @@ impl Shape {
         self.profile.table.to_string()
     }
 
-    /// The same as it goes into SQL: a name has no character that would have to be escaped.
+    /// The same as it goes into SQL.
     pub(super) fn source_literal(&self) -> String {
-        format!("'{}'", self.source())
+        let source = self.source().replace('\'', "''");
+        // Only MySQL takes a backslash for more than itself.
+        let source = if self.kind.is_mysql() { source.replace('\\', "\\\\") } else { source };
+        format!("'{source}'")
     }
 
     /// The key that orders a row, as text.

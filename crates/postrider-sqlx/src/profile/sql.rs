@@ -1,4 +1,4 @@
-//! Statements that two databases understand. Names go in through [`Name`], everything else is bound.
+//! Statements that two databases understand. Names go in through [`Name`], in quotes, everything else is bound.
 
 use postrider_core::ConfigError;
 
@@ -56,8 +56,8 @@ impl Kind {
     }
 
     pub(super) fn quoted(self, name: &Name) -> String {
-        let quote = self.pick('"', '`');
-        format!("{quote}{name}{quote}")
+        let (quote, twice) = self.pick(("\"", "\"\""), ("`", "``"));
+        format!("{quote}{}{quote}", name.as_str().replace(quote, twice))
     }
 
     pub(super) fn table(self, table: &TableName) -> String {

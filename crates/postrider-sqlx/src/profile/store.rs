@@ -19,8 +19,8 @@ use tokio::time::Instant;
 use crate::connections::renewal::renewed;
 
 use super::{
-    ProfileStore, claim::Claiming, db::Use, lane, lane::LANE, list, operate, pause, recover, settle::Settle,
-    take::Taken,
+    Inner, ProfileStore, claim::Claiming, db::Use, lane, lane::LANE, list, operate, pause, recover, rights,
+    settle::Settle, take::Taken,
 };
 
 /// Runs a verb as one transaction, and again if another try may help. A macro, because the futures of closures that borrow cannot be
@@ -69,6 +69,14 @@ impl Store for ProfileStore {
                 "create our tables (schema_sql prints them, to be applied by whoever may)",
                 |tx| { lane::migrate(shape, tx) }
             )
+        })
+    }
+
+    fn rehearse(&self, migrate: bool) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let Inner { db, place, shape, .. } = &*self.0;
+            rights::check(db, place, shape).await?;
+            rights::rehearse(db, place, shape, migrate).await
         })
     }
 

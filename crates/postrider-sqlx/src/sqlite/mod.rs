@@ -41,7 +41,7 @@ use std::{
 };
 
 use postrider_core::{
-    BoxFuture, EventId, Result, Store, Target,
+    BoxFuture, EventId, Result, SchemaError, Store, Target,
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
@@ -130,6 +130,20 @@ impl SqliteStore {
             .and_then(|row| row.try_get::<String, _>(0));
         let told = told.map_err(|error| error::of_sqlx(error, "cannot ask the database for its version"))?;
         Ok(Server::of_sqlite(&told)?)
+    }
+
+    /// An error in a file whose texts are kept as UTF-16: their sizes, which claims and the table itself go by, would be other ones there.
+    async fn require_utf8(&self) -> Result<()> {
+        let ask = |mut conn: PoolConnection<Sqlite>| async move {
+            sqlx::raw_sql("PRAGMA encoding").fetch_one(&mut *conn).await?.try_get::<String, _>(0)
+        };
+        let found = self.run("ask for the encoding", ask).await?;
+        if found == "UTF-8" {
+            return Ok(());
+        }
+        let needed =
+            "UTF-8: have the outbox in another file, or make this one anew after `PRAGMA encoding = 'UTF-8'`";
+        Err(SchemaError::Setting { setting: "encoding", found, needed }.into())
     }
 
     /// Closes all connections; the last one merges the write-ahead log into the file. Call it when the engine has shut
@@ -250,7 +264,21 @@ impl Store for SqliteStore {
     }
 
     fn check(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move { Ok(self.server().await?.require_known()?) })
+        Box::pin(async move {
+            self.server().await?.require_known()?;
+            self.require_utf8().await
+        })
+    }
+
+    fn rehearse(&self, migrate: bool) -> BoxFuture<'_, Result<()>> {
+        let Inner { target, .. } = &*self.0;
+        Box::pin(async move {
+            self.check().await?;
+            let rehearse = move |mut conn: PoolConnection<Sqlite>| async move {
+                schema::rehearse(&mut conn, &target.prefix, migrate).await
+            };
+            Ok(self.run("do what delivering does", rehearse).await??)
+        })
     }
 
     fn migrate(&self) -> BoxFuture<'_, Result<()>> {

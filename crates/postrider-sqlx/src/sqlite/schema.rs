@@ -33,7 +33,45 @@ pub(super) async fn migrate(
     prefix: &Prefix,
 ) -> sqlx::Result<Result<(), SchemaError>> {
     let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
-    let version = match version(&mut tx, prefix).await? {
+    if let Err(refusal) = upgrade(&mut tx, prefix).await? {
+        return Ok(Err(refusal));
+    }
+    tx.commit().await?;
+    Ok(Ok(()))
+}
+
+/// Tries what delivery does, in a write transaction that is rolled back: SQLite knows no rights but those of the file.
+pub(super) async fn rehearse(
+    conn: &mut SqliteConnection,
+    prefix: &Prefix,
+    migrate: bool,
+) -> sqlx::Result<Result<(), SchemaError>> {
+    let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
+    let ready = match migrate {
+        true => upgrade(&mut tx, prefix).await?,
+        false => match version(&mut tx, prefix).await? {
+            Ok(0) => Err(SchemaError::Missing { table: format!("{prefix}meta") }),
+            found => found.map(drop),
+        },
+    };
+    if ready.is_ok() {
+        for sql in [
+            "UPDATE {p}lane SET epoch = epoch",
+            "DELETE FROM {p}event WHERE seq < 0",
+            "INSERT INTO {p}member (instance, until) VALUES ('postrider-rehearsal', 0) ON CONFLICT DO NOTHING",
+            "DELETE FROM {p}done WHERE seq < 0",
+            "DELETE FROM {p}hold WHERE seq < 0",
+            "DELETE FROM {p}pause WHERE name IS NULL",
+        ] {
+            sqlx::query(AssertSqlSafe(splice(sql, prefix))).execute(&mut *tx).await?;
+        }
+    }
+    tx.rollback().await?;
+    Ok(ready)
+}
+
+async fn upgrade(conn: &mut SqliteConnection, prefix: &Prefix) -> sqlx::Result<Result<(), SchemaError>> {
+    let version = match version(conn, prefix).await? {
         Ok(version) => version,
         Err(refusal) => return Ok(Err(refusal)),
     };
@@ -42,9 +80,8 @@ pub(super) async fn migrate(
     }
     let done = usize::try_from(version).unwrap_or(usize::MAX);
     for migration in MIGRATIONS.iter().skip(done) {
-        sqlx::raw_sql(AssertSqlSafe(splice(migration, prefix))).execute(&mut *tx).await?;
+        sqlx::raw_sql(AssertSqlSafe(splice(migration, prefix))).execute(&mut *conn).await?;
     }
-    tx.commit().await?;
     Ok(Ok(()))
 }
 

@@ -63,6 +63,12 @@ pub trait StoreHarness: Sized + Send + Sync + 'static {
     /// Commits a row that decodes to no event (malformed headers, say), and gives its id.
     fn insert_undecodable(&self) -> impl Future<Output = Result<EventId, Failure>> + Send;
 
+    /// Commits a plain `INSERT` that another program would send, in SQL that every database understands; none where the table is not
+    /// ours or understands no SQL.
+    fn insert_plain(&self, _sql: &str) -> impl Future<Output = Option<Result<(), Failure>>> + Send {
+        async { None }
+    }
+
     /// Writes events in one transaction and commits it.
     fn write(&self, events: &[Event]) -> impl Future<Output = Result<(), Failure>> + Send {
         async move {

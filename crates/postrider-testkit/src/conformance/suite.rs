@@ -224,6 +224,13 @@ macro_rules! writer_conformance {
                 values_at_their_limits_are_stored_whole
                 a_batch_of_unlike_events_comes_back_as_written
             }
+            refusing {
+                a_plain_insert_at_every_limit_is_delivered
+                a_plain_insert_of_a_text_that_is_too_long_is_refused
+                a_plain_insert_of_an_empty_text_is_refused
+                a_plain_insert_without_exactly_one_payload_in_its_limit_is_refused
+                a_plain_insert_of_a_status_that_there_is_not_is_refused
+            }
         }
     };
 }

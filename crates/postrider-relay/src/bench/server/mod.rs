@@ -7,6 +7,7 @@ mod beside;
 mod bound;
 mod database;
 mod drain;
+mod insert;
 mod paced;
 mod relay;
 mod sink;
@@ -75,6 +76,7 @@ async fn measure_all(
     for bench in wanted {
         figures.extend(match (bench, database.as_postgres()) {
             (Bench::Drain, _) => drain::measure(database, scale, rounds).await?,
+            (Bench::Insert, Some(store)) => insert::measure(store, scale, rounds).await?,
             (Bench::Wal, Some(store)) => wal::measure(database, store, scale).await?,
             (Bench::Beside, Some(store)) => beside::measure(database, store, scale, rounds).await?,
             (Bench::Paced, Some(store)) => paced::measure(database, store, scale, rounds).await?,

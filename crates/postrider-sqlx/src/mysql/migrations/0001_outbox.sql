@@ -14,21 +14,23 @@ INSERT IGNORE INTO {p}meta (name, value) VALUES ('schema_version', '0'), ('lanes
 -- Times are in UTC, whatever the session's time zone.
 CREATE TABLE IF NOT EXISTS {p}event (
     seq            BIGINT UNSIGNED   NOT NULL AUTO_INCREMENT PRIMARY KEY,
-    status         TINYINT UNSIGNED  NOT NULL DEFAULT 0 CHECK (status IN (0, 2, 3)), -- 0 new, 2 waiting, 3 dead
-    parked         TINYINT UNSIGNED  NOT NULL DEFAULT 0 CHECK (parked IN (0, 1)),
+    status         TINYINT UNSIGNED  NOT NULL DEFAULT 0, -- 0 new, 2 waiting, 3 dead
+    parked         TINYINT UNSIGNED  NOT NULL DEFAULT 0,
     attempts       INT UNSIGNED      NOT NULL DEFAULT 0,
     -- When it is due; of a dead one, since when it is dead.
     available_at   DATETIME(6)       NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     created_at     DATETIME(6)       NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     occurred_at    DATETIME(6)       NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    event_id       VARCHAR(36)       NOT NULL DEFAULT (UUID()),
-    event_type     VARCHAR(128)      NOT NULL,
-    aggregate_type VARCHAR(64)       NOT NULL DEFAULT '__GLOBAL__',
-    aggregate_id   VARCHAR(128),
-    ordering_key   VARCHAR(255),
+    -- A character longer than any event can have: where the session is not strict, what is too long is cut without an error. What was cut
+    -- here is still too long for the CHECK below, which every session obeys.
+    event_id       VARCHAR(37)       NOT NULL DEFAULT (UUID()),
+    event_type     VARCHAR(129)      NOT NULL,
+    aggregate_type VARCHAR(65)       NOT NULL DEFAULT '__GLOBAL__',
+    aggregate_id   VARCHAR(129),
+    ordering_key   VARCHAR(256),
     lane_hint      INT UNSIGNED, -- where an event without a key goes
-    tenant_id      VARCHAR(64),
-    content_type   VARCHAR(255)      NOT NULL DEFAULT 'application/json',
+    tenant_id      VARCHAR(65),
+    content_type   VARCHAR(129)      NOT NULL DEFAULT 'application/json',
     headers        MEDIUMTEXT,
     last_error     TEXT,
     payload        MEDIUMTEXT,
@@ -43,7 +45,14 @@ CREATE TABLE IF NOT EXISTS {p}event (
     UNIQUE KEY {p}event_id (event_id),
     -- One index for all of them, in which each place is a stretch of its own, because there are no partial indexes.
     KEY {p}event_place (place, lane, parked_key, due_at, seq),
-    CHECK ((payload IS NULL) <> (payload_bytes IS NULL))
+    -- What can never be delivered is refused here, so that its writer is told.
+    CONSTRAINT {p}event_limits CHECK (
+        status IN (0, 2, 3) AND parked IN (0, 1) AND (payload IS NULL) <> (payload_bytes IS NULL)
+        AND CHAR_LENGTH(event_id) BETWEEN 1 AND 36 AND CHAR_LENGTH(event_type) BETWEEN 1 AND 128
+        AND CHAR_LENGTH(aggregate_type) BETWEEN 1 AND 64 AND CHAR_LENGTH(content_type) BETWEEN 1 AND 128
+        AND COALESCE(CHAR_LENGTH(aggregate_id), 1) BETWEEN 1 AND 128 AND COALESCE(CHAR_LENGTH(ordering_key), 1) BETWEEN 1 AND 255
+        AND COALESCE(CHAR_LENGTH(tenant_id), 1) BETWEEN 1 AND 64
+        AND COALESCE(LENGTH(payload), LENGTH(payload_bytes)) <= 1048576)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE {bytes};
 
 -- Delivered events, kept until their retention ends.

@@ -64,6 +64,109 @@ async fn a_migration_that_ended_half_way_goes_on_with_its_lanes() {
 }
 
 #[tokio::test]
+async fn a_migration_that_ended_after_any_of_its_steps_can_be_repeated() {
+    let sql = MysqlStore::schema_sql(&Prefix::default(), 8);
+    let steps: Vec<&str> = sql.split_inclusive(";\n").collect();
+    assert!(steps.len() > 10, "{}", steps.len());
+    for done in 0..=steps.len() {
+        let database = Database::new().await;
+        let store = database.store().await.with_lanes(8).unwrap();
+        for step in steps.iter().take(done).filter(|step| !step.trim().is_empty()) {
+            execute(&store, step).await;
+        }
+        store.migrate().await.unwrap_or_else(|error| panic!("after {done} steps: {error}"));
+        write(&store, &[event("k")]).await;
+        assert_eq!(store.stats().await.unwrap().pending, 1, "after {done} steps");
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_not_strict_is_told_what_can_never_be_delivered_too() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    let mut conn = store.pool().acquire().await.unwrap();
+    sqlx::raw_sql("SET SESSION sql_mode = ''").execute(&mut *conn).await.unwrap();
+    let long = "x".repeat(300);
+    for column in [
+        "event_id",
+        "event_type",
+        "aggregate_type",
+        "aggregate_id",
+        "ordering_key",
+        "tenant_id",
+        "content_type",
+    ] {
+        let more = if column == "event_type" { "" } else { ", event_type" };
+        let value = if column == "event_type" { "" } else { ", 'X'" };
+        let sql =
+            format!("INSERT INTO postrider_event (payload, {column}{more}) VALUES ('{{}}', '{long}'{value})");
+        assert!(sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *conn).await.is_err(), "{column} was cut");
+    }
+    // What has no default becomes empty in such a session.
+    let sql = "INSERT INTO postrider_event (event_type, payload) VALUES ('X', '1'), (NULL, '2')";
+    assert!(sqlx::raw_sql(sql).execute(&mut *conn).await.is_err());
+    let large = AssertSqlSafe(format!(
+        "INSERT INTO postrider_event (event_type, payload) VALUES ('X', REPEAT('x', {}))",
+        1024 * 1024 + 1
+    ));
+    assert!(sqlx::raw_sql(large).execute(&mut *conn).await.is_err());
+    assert_eq!(store.stats().await.unwrap().pending, 0);
+}
+
+#[tokio::test]
+async fn tables_in_another_character_set_are_refused() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    execute(&store, "ALTER TABLE postrider_pause CONVERT TO CHARACTER SET latin1 COLLATE latin1_bin").await;
+    for error in [store.migrate().await.unwrap_err(), store.rehearse(false).await.unwrap_err()] {
+        assert!(error.to_string().contains("latin1_bin; it must be utf8mb4"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_rehearsal_names_the_right_that_is_missing_and_leaves_nothing_behind() {
+    let database = Database::new().await;
+    let store = database.store().await;
+    let error = store.rehearse(false).await.unwrap_err();
+    assert!(matches!(error, Error::Schema(SchemaError::Missing { .. })), "{error}");
+    store.rehearse(true).await.unwrap();
+    assert_eq!(
+        number(&store, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()")
+            .await,
+        0
+    );
+    store.migrate().await.unwrap();
+    store.rehearse(false).await.unwrap();
+    let relay = format!("r{}", database.0);
+    execute(
+        &store,
+        &format!(
+            "CREATE USER '{relay}'@'%' IDENTIFIED BY 'x'; CREATE USER '{relay}'@'localhost' IDENTIFIED BY 'x'"
+        ),
+    )
+    .await;
+    for host in ["%", "localhost"] {
+        let user = format!("{relay}@{host}");
+        execute(&store, &MysqlStore::grants_sql(&Prefix::default(), &user, &user, &user)).await;
+    }
+    let relaying = MysqlStore::connect(&database.url(Some(&format!("{relay}:x")))).await.unwrap();
+    relaying.rehearse(true).await.unwrap();
+    for (table, right) in [("lane", "UPDATE"), ("done", "INSERT"), ("event", "DELETE"), ("member", "INSERT")]
+    {
+        for host in ["%", "localhost"] {
+            execute(&store, &format!("REVOKE {right} ON postrider_{table} FROM '{relay}'@'{host}'")).await;
+        }
+        let error = relaying.rehearse(true).await.unwrap_err().to_string();
+        assert!(error.contains(&format!("GRANT {right} ON postrider_{table} TO '{relay}'@'")), "{error}");
+        for host in ["%", "localhost"] {
+            execute(&store, &format!("GRANT {right} ON postrider_{table} TO '{relay}'@'{host}'")).await;
+        }
+    }
+    relaying.close().await;
+    execute(&store, &format!("DROP USER '{relay}'@'%', '{relay}'@'localhost'")).await;
+}
+
+#[tokio::test]
 async fn a_foreign_table_of_any_of_our_names_is_refused_and_nothing_is_changed() {
     for (create, table) in [
         ("CREATE TABLE postrider_event (id INT)", "postrider_event"),

@@ -1,29 +1,26 @@
--- Lanes. The database computes the lane of an event, so that every writer agrees: a hash of the key, which is the
--- ordering_key or else the aggregate; without a key the hint, or else a hash of the id.
-ALTER TABLE {p}event ADD COLUMN lane integer NOT NULL GENERATED ALWAYS AS (
-    CASE
-        WHEN coalesce(ordering_key, aggregate_type || ':' || aggregate_id) IS NOT NULL
-            THEN (hashtextextended(coalesce(ordering_key, aggregate_type || ':' || aggregate_id), 0)
-                  & 9223372036854775807) % {n}
-        WHEN lane_hint IS NOT NULL THEN (lane_hint & 2147483647) % {n}
-        ELSE (hashtextextended(event_id, 0) & 9223372036854775807) % {n}
-    END::integer) STORED;
+-- What becomes of an event that is inserted, by any writer. The database computes its lane, so that all of them agree: a hash of the key,
+-- which is the ordering_key or else the aggregate; without a key the hint, or else a hash of the id.
+CREATE OR REPLACE FUNCTION {p}event_insert() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.payload IS NULL) = (NEW.payload_bytes IS NULL)
+       OR octet_length(NEW.payload) > {payload_max} OR octet_length(NEW.payload_bytes) > {payload_max}
+       OR NEW.status NOT IN (0, 2, 3) OR NEW.attempts < 0
+       OR 0 IN (octet_length(NEW.event_id), octet_length(NEW.event_type), octet_length(NEW.aggregate_type),
+                octet_length(NEW.aggregate_id), octet_length(NEW.ordering_key), octet_length(NEW.tenant_id),
+                octet_length(NEW.content_type))
+    THEN
+        RAISE check_violation USING TABLE = TG_TABLE_NAME, MESSAGE = 'this event can never be delivered: ' || CASE
+            WHEN (NEW.payload IS NULL) = (NEW.payload_bytes IS NULL) THEN 'set either payload or payload_bytes'
+            WHEN coalesce(octet_length(NEW.payload), octet_length(NEW.payload_bytes)) > {payload_max}
+                THEN 'its payload has more than {payload_max} bytes'
+            WHEN NEW.status NOT IN (0, 2, 3) OR NEW.attempts < 0 THEN 'leave status and attempts to their defaults'
+            ELSE 'its id, type, aggregate, key, tenant and content type may not be empty'
+        END;
+    END IF;
+    NEW.lane := (coalesce(hashtext(coalesce(NEW.ordering_key, NEW.aggregate_type || ':' || NEW.aggregate_id)), NEW.lane_hint,
+                          hashtext(NEW.event_id)) & 2147483647) % {n};
+    RETURN NEW;
+END $$;
 
--- What claims read: fresh events in order, and those that wait by their time. Neither holds what is dead or parked.
-CREATE INDEX {p}event_fresh ON {p}event (lane, seq) WHERE status = 0 AND NOT parked;
-CREATE INDEX {p}event_waiting ON {p}event (lane, available_at, seq) WHERE status = 2 AND NOT parked;
-CREATE INDEX {p}event_parked
-    ON {p}event (lane, (coalesce(ordering_key, aggregate_type || ':' || aggregate_id)), seq) WHERE parked;
-
-CREATE TABLE {p}lane (
-    lane         integer PRIMARY KEY,
-    owner        text COLLATE "C",
-    epoch        bigint  NOT NULL DEFAULT 0,
-    nonce        bigint, -- null while nobody holds the lane: null is never a token
-    leased_until timestamptz,
-    lease_us     bigint, -- how long the lease was asked for: it cannot end later than that from now, whatever the clock did
-    clean        boolean NOT NULL DEFAULT true, -- whether the last owner gave it back
-    sent_to      bigint  NOT NULL DEFAULT 0     -- events up to this one may be under way
-) WITH (fillfactor = 30);
-
-INSERT INTO {p}lane (lane) SELECT generate_series(0, {n} - 1);
+INSERT INTO {p}lane (lane) SELECT generate_series(0, {n} - 1) ON CONFLICT DO NOTHING;
+DELETE FROM {p}lane WHERE lane >= {n};

@@ -25,7 +25,13 @@ CREATE TABLE {p}event (
     last_error     TEXT,
     payload        TEXT,
     payload_bytes  BLOB,
-    CHECK ((payload IS NULL) <> (payload_bytes IS NULL))
+    -- What can never be delivered is refused here, so that its writer is told.
+    CHECK ((payload IS NULL) <> (payload_bytes IS NULL)
+           AND length(event_id) BETWEEN 1 AND 36 AND length(event_type) BETWEEN 1 AND 128
+           AND length(aggregate_type) BETWEEN 1 AND 64 AND length(content_type) BETWEEN 1 AND 128
+           AND ifnull(length(aggregate_id), 1) BETWEEN 1 AND 128 AND ifnull(length(ordering_key), 1) BETWEEN 1 AND 255
+           AND ifnull(length(tenant_id), 1) BETWEEN 1 AND 64
+           AND coalesce(length(payload_bytes), length(CAST(payload AS BLOB))) <= 1048576)
 ) STRICT;
 
 CREATE UNIQUE INDEX {p}event_id ON {p}event (event_id);
