@@ -36,6 +36,7 @@ mod patience;
 mod pauses;
 mod purge;
 mod receiver;
+mod recover;
 pub mod routes;
 mod said;
 mod send;

@@ -17,7 +17,7 @@ mod pause;
 mod settle;
 
 pub use claim::{Admission, Claim, Claimed, ClaimedEvent, Glance, LaneClaim, Position, Trail, Undecodable};
-pub use features::{Defaults, Features, Keeps};
+pub use features::{Defaults, Features, Keeps, Recovery};
 pub use lane::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Taken, Token};
 pub use list::{Bookmark, ListFrom, ListedEvent, Listing, Shelf, TypeCount};
 pub use operate::{DeadLetter, EventStatus, Hold, HoldReason, Stats};
@@ -91,8 +91,14 @@ pub trait Store: Send + Sync + 'static {
         retention: Duration,
     ) -> BoxFuture<'a, Result<Settled>>;
 
+    /// How often abandoned claims are looked for, and how old they are by then; none for stores whose claims mark nothing.
+    fn recovery(&self) -> Option<Recovery> {
+        None
+    }
+
     /// Makes events due again that were claimed longer ago than this by somebody who is gone, without counting an attempt. Says how
-    /// many there were. Only for stores whose claim marks events; for others there are none.
+    /// many there were, which may be fewer than there are: call it until there are none. Only for stores whose claim marks events; for
+    /// others there are none.
     fn recover(&self, _older_than: Duration) -> BoxFuture<'_, Result<u64>> {
         Box::pin(std::future::ready(Ok(0)))
     }

@@ -55,6 +55,10 @@ macro_rules! delivery_conformance {
                 a_claim_with_a_foreign_token_loses_the_lane
                 an_empty_store_has_nothing_due
             }
+            late_commits {
+                a_large_transaction_that_commits_late_comes_within_the_limits_of_each_claim
+                what_commits_late_and_is_not_wanted_is_met_once_and_keeps_nothing_back
+            }
             admitting {
                 what_is_not_wanted_is_passed_over_and_not_met_again
                 a_look_from_an_earlier_position_finds_what_was_passed_over
