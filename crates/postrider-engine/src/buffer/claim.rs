@@ -3,7 +3,7 @@
 use super::*;
 
 /// A claim brings at most one part in so many of the bytes that the queues have room for, or one event.
-const CLAIM_SHARE: usize = 4;
+const CLAIM_SHARE: usize = 8;
 
 /// How far the database's clock may go from ours between two claims before it is taken to have been set.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
