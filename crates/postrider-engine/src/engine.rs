@@ -24,7 +24,7 @@ use crate::{
     catch::catch,
     claim, deliver, lease, lock,
     outage::Outages,
-    pauses, purge,
+    pauses, purge, recover,
     routes::{RouteTable, Routes},
     settle,
     shield::Shielded,
@@ -175,6 +175,7 @@ impl Engine {
         tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "settle", settle::run)));
         tasks.others.spawn(until(stop.clone(), keeper.run(pause)));
         tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "purge", purge::run)));
+        tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "recover", recover::run)));
         tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "pauses", pauses::run)));
         if shared.settings.poller {
             tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "claim", claim::run)));

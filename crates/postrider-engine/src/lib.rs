@@ -35,6 +35,7 @@ mod outbox;
 mod pauses;
 mod purge;
 mod receiver;
+mod recover;
 pub mod routes;
 mod said;
 mod send;

@@ -1,6 +1,6 @@
 //! Purge: ends the retention of what was delivered.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use postrider_core::sink::error_chain;
 use tracing::warn;
@@ -12,9 +12,7 @@ use crate::{engine::Shared, lock, time_limit::purged};
 const GROWTH_MAX: usize = 8;
 
 pub(crate) async fn run(shared: Arc<Shared>) {
-    if shared.settings.retention == Duration::ZERO {
-        return;
-    }
+    // With no retention at all a settle keeps nothing; but what was delivered under a longer one is still there.
     // A random start keeps instances that were started together from purging together.
     let first = shared.settings.purge_every.mul_f64(lock(&shared.rng).next_f64());
     tokio::time::sleep(first).await;

@@ -17,13 +17,28 @@ use postrider_core::{
 /// How a line begins, and by which an unfinished one is known to be ours.
 pub const BEGINNING: &str = "{\"id\":";
 
-/// The lines of a batch, in its order.
-pub fn lines<'a>(batch: impl IntoIterator<Item = &'a Delivery>) -> Vec<u8> {
-    let mut lines = Vec::new();
-    for delivery in batch {
-        push_line(&mut lines, &delivery.event);
+/// A piece of a batch is written once it has so many bytes: a batch of large events is never in memory a second time.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// The events of a batch, which share their payloads with it.
+pub(crate) fn events(batch: &[Delivery]) -> Vec<Event> {
+    batch.iter().map(|delivery| delivery.event.clone()).collect()
+}
+
+/// Writes the lines of these events, in their order, piece by piece. A piece ends with a line.
+pub(crate) fn write_lines(
+    events: &[Event],
+    mut write: impl FnMut(&[u8]) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let mut piece = Vec::new();
+    for event in events {
+        push_line(&mut piece, event);
+        if piece.len() >= PIECE_BYTES {
+            write(&piece)?;
+            piece.clear();
+        }
     }
-    lines
+    if piece.is_empty() { Ok(()) } else { write(&piece) }
 }
 
 /// Adds the line of an event, line break included.
@@ -121,6 +136,23 @@ mod tests {
              \"tenant_id\":\"acme\",\"headers\":{\"say\":\"\\\"hi\\\"\\n\",\"shop\":\"north\"},\
              \"occurred_at\":\"2023-11-14T22:13:20.123456Z\",\"content_type\":\"application/json\",\"payload\":{ \"total\" : 1.50 }}\n"
         );
+        Ok(())
+    }
+
+    #[test]
+    fn a_batch_is_written_in_pieces_of_whole_lines() -> Result<(), Box<dyn std::error::Error>> {
+        let body = format!("\"{}\"", "x".repeat(100_000));
+        let events: Result<Vec<_>, _> =
+            (0..10).map(|n| Event::json_text("Large", body.clone()).id(n.to_string()).build()).collect();
+        let events = events?;
+        let mut pieces = Vec::new();
+        write_lines(&events, |piece| {
+            pieces.push(piece.to_vec());
+            Ok(())
+        })?;
+        assert!(pieces.len() > 2 && pieces.iter().all(|piece| piece.len() < 2 * PIECE_BYTES));
+        assert!(pieces.iter().all(|piece| piece.ends_with(b"\n")));
+        assert_eq!(pieces.concat(), events.iter().map(line).collect::<String>().into_bytes());
         Ok(())
     }
 

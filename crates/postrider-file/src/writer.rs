@@ -7,10 +7,14 @@ use std::{
     sync::Arc,
 };
 
-use postrider_core::{BoxFuture, Delivery, Outcome, Sink, SinkTraits};
+use postrider_core::{BoxFuture, Delivery, Event, Outcome, Sink, SinkTraits};
 use tokio::{sync::Mutex, task::spawn_blocking};
 
-use crate::{BATCH_EVENTS, line::lines, traits};
+use crate::{
+    BATCH_EVENTS,
+    line::{events, write_lines},
+    traits,
+};
 
 /// Writes lines of JSON to a writer.
 ///
@@ -44,11 +48,11 @@ impl<W: Write + Send + 'static> WriterSink<W> {
 }
 
 impl<W: Write> Output<W> {
-    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+    fn write(&mut self, events: &[Event]) -> io::Result<()> {
         if self.in_a_line {
             self.add(b"\n")?;
         }
-        self.add(lines)?;
+        write_lines(events, |lines| self.add(lines))?;
         self.writer.flush()
     }
 
@@ -80,11 +84,11 @@ impl<W: Write + Send + 'static> Sink for WriterSink<W> {
             if batch.is_empty() {
                 return Vec::new();
             }
-            let lines = lines(batch);
+            let events = events(batch);
             // Whoever waits here waits for the end of a write, and takes no thread.
             let mut output = Arc::clone(&self.output).lock_owned().await;
             // A reader that does not read holds up a thread of its own, and no task.
-            let written = spawn_blocking(move || output.write(&lines)).await;
+            let written = spawn_blocking(move || output.write(&events)).await;
             let outcome = match written {
                 Ok(Ok(())) => Outcome::Delivered,
                 Ok(Err(error)) => Outcome::unavailable(format!("the lines could not be written: {error}")),

@@ -3,7 +3,7 @@
 //! The client of NATS connects again by itself, and meanwhile keeps what it is given, to send it whenever that works out. A sink must
 //! not leave anything behind that arrives at some later time: so a client is used for one connection, and a new one is made for the next.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 use async_nats::{
     ConnectOptions, Event, ServerAddr,
@@ -12,7 +12,7 @@ use async_nats::{
     rustls::ClientConfig,
 };
 use postrider_core::{ConfigError, sink::error_chain};
-use postrider_net::{Address, Connect};
+use postrider_net::{Address, Connect, files};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::watch;
 
@@ -38,7 +38,7 @@ impl Connector {
         let credentials = match &config.credentials_file {
             None => None,
             Some(file) => {
-                let text = fs::read_to_string(file)
+                let text = files::read_text(file, files::SECRET_BYTES_MAX)
                     .ok()
                     .filter(|text| ConnectOptions::with_credentials(text).is_ok());
                 let text = text.ok_or_else(|| {

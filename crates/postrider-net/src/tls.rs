@@ -8,6 +8,8 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
 
+use crate::files;
+
 /// The files that TLS needs, in PEM. None of them is needed where the server's certificate comes from an authority that the system
 /// trusts and the server asks for no certificate of the client's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,7 +34,8 @@ impl TlsFiles {
             (Some(certificate_file), Some(key_file)) => {
                 let chain = certificates("certificate_file", certificate_file)?;
                 // The reason is not repeated: it may quote what is in the file.
-                let key = PrivateKeyDer::from_pem_file(key_file).map_err(|_| {
+                let key = files::read(key_file, files::SECRET_BYTES_MAX).ok();
+                let key = key.and_then(|pem| PrivateKeyDer::from_pem_slice(&pem).ok()).ok_or_else(|| {
                     wrong_file("key_file", key_file, "a PEM file with a private key that can be read")
                 })?;
                 builder.with_client_auth_cert(chain, key).map_err(|error| {
@@ -62,8 +65,9 @@ impl TlsFiles {
 }
 
 fn certificates(setting: &'static str, file: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
-    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match read {
+    let pem = files::read(file, files::CERTIFICATES_BYTES_MAX)
+        .map_err(|error| wrong_file(setting, file, format!("a PEM file with certificates: {error}")))?;
+    match CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>() {
         Ok(found) if !found.is_empty() => Ok(found),
         Ok(_) => Err(wrong_file(setting, file, "a PEM file with certificates; there is none in it")),
         Err(error) => Err(wrong_file(setting, file, format!("a PEM file with certificates: {error}"))),

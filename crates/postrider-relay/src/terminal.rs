@@ -22,10 +22,17 @@ impl Terminal {
         Self { json }
     }
 
-    /// A line or more for people.
+    /// A line or more for people. Line breaks are kept; other control characters are somebody else's, and are spelled out.
     pub(crate) fn say(self, text: impl Display) {
         if !self.json {
-            let _ = writeln!(stdout(), "{text}");
+            let _ = writeln!(stdout(), "{}", plain_lines(&text.to_string()));
+        }
+    }
+
+    /// The sentence of a verdict, in its colour where colours are wanted.
+    pub(crate) fn conclude(self, verdict: Verdict, sentence: &str) {
+        if !self.json {
+            let _ = writeln!(stdout(), "{}", self.paint(verdict, &plain_lines(sentence)));
         }
     }
 
@@ -59,8 +66,7 @@ impl Terminal {
         (!self.json && stdout().is_terminal()).then_some(Canvas { drawn: 0 })
     }
 
-    /// The sentence of a verdict in its colour, where colours are wanted.
-    pub(crate) fn paint(self, verdict: Verdict, sentence: &str) -> String {
+    fn paint(self, verdict: Verdict, sentence: &str) -> String {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let colour = match verdict {
             Verdict::Good => 32,
@@ -116,11 +122,29 @@ pub(crate) fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Tab
 
 /// A text that somebody else wrote, so that it cannot move the cursor or change colours: control characters are spelled out.
 pub(crate) fn plain(text: &str) -> String {
+    spelled_out(text, |_| false)
+}
+
+/// The same for a text of several lines.
+pub(crate) fn plain_lines(text: &str) -> String {
+    spelled_out(text, |c| matches!(c, '\n' | '\t'))
+}
+
+fn spelled_out(text: &str, is_kept: impl Fn(char) -> bool) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() { plain.extend(c.escape_default()) } else { plain.push(c) }
+        if (c.is_control() || is_invisible(c)) && !is_kept(c) {
+            plain.extend(c.escape_default());
+        } else {
+            plain.push(c);
+        }
     }
     plain
+}
+
+/// Whether a character changes the direction of what follows, or breaks a line.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// So many of something: `1 event`, `2 events`.
@@ -130,7 +154,7 @@ pub(crate) fn count(number: u64, one: &str) -> String {
 
 /// An error, to stderr.
 pub(crate) fn complain(error: &impl Display) {
-    let _ = writeln!(stderr(), "error: {error}");
+    let _ = writeln!(stderr(), "error: {}", plain_lines(&error.to_string()));
 }
 
 #[cfg(test)]
@@ -143,5 +167,7 @@ mod tests {
     #[test]
     fn text_of_others_moves_no_cursor() {
         assert_eq!(super::plain("a\u{1b}[31m\nü"), "a\\u{1b}[31m\\nü");
+        assert_eq!(super::plain_lines("a\u{1b}[31m\nü\r"), "a\\u{1b}[31m\nü\\r");
+        assert_eq!(super::plain("pay\u{202e}gnp"), "pay\\u{202e}gnp");
     }
 }

@@ -89,3 +89,12 @@ pub struct Defaults {
     /// How long a failed event waits.
     pub retry: Backoff,
 }
+
+/// When claims are taken for abandoned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recovery {
+    /// How often they are looked for.
+    pub every: Duration,
+    /// How old a claim is by then.
+    pub after: Duration,
+}

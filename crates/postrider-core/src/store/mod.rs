@@ -19,7 +19,7 @@ mod settle;
 pub use claim::{
     Admission, Claim, Claimed, ClaimedEvent, Glance, LaneClaim, Position, Rescan, Trail, Undecodable,
 };
-pub use features::{Defaults, Features, Keeps};
+pub use features::{Defaults, Features, Keeps, Recovery};
 pub use lane::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Renewed, Taken, Token};
 pub use list::{Bookmark, ListFrom, ListedEvent, Listing, Shelf, TypeCount};
 pub use operate::{DeadLetter, EventStatus, Hold, HoldReason, Stats};
@@ -101,8 +101,14 @@ pub trait Store: Send + Sync + 'static {
         retention: Duration,
     ) -> BoxFuture<'a, Result<Settled>>;
 
+    /// How often abandoned claims are looked for, and how old they are by then; none for stores whose claims mark nothing.
+    fn recovery(&self) -> Option<Recovery> {
+        None
+    }
+
     /// Makes events due again that were claimed longer ago than this by somebody who is gone, without counting an attempt. Says how
-    /// many there were. Only for stores whose claim marks events; for others there are none.
+    /// many there were, which may be fewer than there are: call it until there are none. Only for stores whose claim marks events; for
+    /// others there are none.
     fn recover(&self, _older_than: Duration) -> BoxFuture<'_, Result<u64>> {
         Box::pin(std::future::ready(Ok(0)))
     }

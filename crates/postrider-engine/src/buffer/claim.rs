@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// A claim brings at most one part in so many of the bytes that the queues have room for, or one event.
+const CLAIM_SHARE: usize = 8;
+
 /// How far the database's clock may go from ours between two claims before it is taken to have been set.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
@@ -41,7 +44,8 @@ impl Buffer {
         self.returning &= backlog.is_some();
         let claim = Claim {
             in_flight: self.tracked.seqs(),
-            bytes: settings.queue_bytes.saturating_sub(self.bytes),
+            // A part at a time: while a claim is read, a driver may hold it a second time.
+            bytes: settings.queue_bytes.saturating_sub(self.bytes).min(settings.queue_bytes / CLAIM_SHARE),
             ..Claim::new(lanes, room.min(settings.claim_batch))
         };
         let plan = self.plan(claim, backlog, settings, routes);

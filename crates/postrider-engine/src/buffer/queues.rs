@@ -7,6 +7,9 @@ use super::*;
 /// Most events that a worker takes for a handler at once. It gives back the rest as soon as one of them takes its time.
 const HAND_MAX: usize = 128;
 
+/// Most bytes of a batch, unless its first event has more: a sink may need as much again to spell it out.
+const BATCH_BYTES: usize = 8 * 1024 * 1024;
+
 /// Sharing what takes less time than this is not worth it: until a sleeping thread is awake, it would be done. With shares of ever smaller
 /// rests two threads slept a third of their time.
 const HAND_WORTH: Duration = Duration::from_micros(50);
@@ -85,6 +88,7 @@ impl Buffer {
         let mut items =
             if from_first == hot_first { self.hot.take(slot, most) } else { self.cold.take(slot, most) };
         self.turn = (self.turn + 1) % 3;
+        self.leave_what_is_heavy(&mut items);
         let key_max = self.receiver(slot).filter(|receiver| receiver.is_up()).map_or(1, |up| up.key_max);
         if key_max > 1 {
             self.take_along(slot, &mut items, most, key_max);
@@ -92,9 +96,20 @@ impl Buffer {
         Next::Send(self.hand(slot, items, now))
     }
 
+    /// Leaves for the next batch what would make this one too large.
+    fn leave_what_is_heavy(&mut self, items: &mut VecDeque<Item>) {
+        let mut bytes = weight_bytes(items);
+        while bytes > BATCH_BYTES && items.len() > 1 {
+            let Some(last) = items.pop_back() else { return };
+            bytes = bytes.saturating_sub(last.weight_bytes);
+            self.line_up_first(last);
+        }
+    }
+
     /// Fills a batch with what waits behind its events, for a receiver that keeps the order of a key within it. A key that is held in the
     /// table comes back one by one, and so do suspects.
     fn take_along(&mut self, slot: usize, items: &mut VecDeque<Item>, most: usize, key_max: usize) {
+        let mut bytes = weight_bytes(items);
         for place in 0..items.len() {
             let Some(first) = items.get(place).filter(|first| !first.held && items.len() < most) else {
                 continue;
@@ -107,7 +122,9 @@ impl Buffer {
             let may = |item: &Item| item.slot == slot && !item.held && item.seq > suspect_to && !paused(item);
             let most = most.min(items.len().saturating_add(key_max - 1));
             while items.len() < most {
-                let Some(next) = followers.take_along(may) else { break };
+                let fits = |item: &Item| may(item) && bytes + item.weight_bytes <= BATCH_BYTES;
+                let Some(next) = followers.take_along(fits) else { break };
+                bytes += next.weight_bytes;
                 items.push_back(next);
             }
         }
@@ -152,4 +169,8 @@ impl Buffer {
                 Alone::Nobody => self.hot.has(open) || self.cold.has(open),
             }
     }
+}
+
+fn weight_bytes(items: &VecDeque<Item>) -> usize {
+    items.iter().map(|item| item.weight_bytes).sum()
 }

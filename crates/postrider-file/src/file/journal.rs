@@ -57,14 +57,16 @@ impl<D: Disk> Journal<D> {
         &self.disk
     }
 
-    /// Adds these bytes. If that fails, even at the last step, what was added is cut off again: a write that was not synced may be
+    /// Adds what is written. If that fails, even at the last step, what was added is cut off again: a write that was not synced may be
     /// lost later although the next sync succeeds, and so it is written anew.
-    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), Failed> {
+    pub(super) fn append(&mut self, write: impl FnOnce(&mut D) -> io::Result<()>) -> Result<(), Failed> {
         let sync = self.sync;
-        let written = self.disk.write_all(bytes).and_then(|()| if sync { self.disk.sync() } else { Ok(()) });
+        let written = write(&mut self.disk)
+            .and_then(|()| if sync { self.disk.sync() } else { Ok(()) })
+            .and_then(|()| self.disk.length());
         match written {
-            Ok(()) => {
-                self.length += bytes.len() as u64;
+            Ok(length) => {
+                self.length = length;
                 Ok(())
             }
             Err(error) => Err(Failed { error, taken_back: self.disk.cut(self.length).is_ok() }),
@@ -113,20 +115,20 @@ mod tests {
 
     fn journal(sync: bool) -> io::Result<Journal<Small>> {
         let mut journal = Journal::new(Small { room: 10, ..Small::default() }, sync)?;
-        assert!(journal.append(b"1234\n").is_ok());
+        assert!(journal.append(|disk| disk.write_all(b"1234\n")).is_ok());
         Ok(journal)
     }
 
     #[test]
     fn of_a_batch_that_does_not_fit_nothing_is_left() -> io::Result<()> {
         let mut journal = journal(true)?;
-        let failed = journal.append(b"12\n4567\n").err();
+        let failed = journal.append(|disk| disk.write_all(b"12\n4567\n")).err();
         assert!(
             failed
                 .is_some_and(|failed| failed.taken_back && failed.error.kind() == io::ErrorKind::StorageFull)
         );
         assert_eq!(journal.disk.bytes, b"1234\n");
-        assert!(journal.append(b"678\n").is_ok(), "what fits is written");
+        assert!(journal.append(|disk| disk.write_all(b"678\n")).is_ok(), "what fits is written");
         assert_eq!(journal.disk.bytes, b"1234\n678\n");
         Ok(())
     }
@@ -135,7 +137,7 @@ mod tests {
     fn of_a_batch_that_was_not_synced_nothing_is_left() -> io::Result<()> {
         let mut journal = journal(true)?;
         journal.disk.sync_fails = true;
-        assert!(journal.append(b"678\n").is_err_and(|failed| failed.taken_back));
+        assert!(journal.append(|disk| disk.write_all(b"678\n")).is_err_and(|failed| failed.taken_back));
         assert_eq!(journal.disk.bytes, b"1234\n");
         Ok(())
     }
@@ -144,7 +146,7 @@ mod tests {
     fn what_cannot_be_taken_back_is_said() -> io::Result<()> {
         let mut journal = journal(true)?;
         journal.disk.cut_fails = true;
-        assert!(journal.append(b"12\n4567\n").is_err_and(|failed| !failed.taken_back));
+        assert!(journal.append(|disk| disk.write_all(b"12\n4567\n")).is_err_and(|failed| !failed.taken_back));
         Ok(())
     }
 
@@ -152,7 +154,7 @@ mod tests {
     fn every_batch_is_synced_unless_that_is_switched_off() -> io::Result<()> {
         for (sync, expected) in [(true, 2), (false, 0)] {
             let mut journal = journal(sync)?;
-            assert!(journal.append(b"678\n").is_ok());
+            assert!(journal.append(|disk| disk.write_all(b"678\n")).is_ok());
             assert_eq!(journal.disk.syncs, expected);
         }
         Ok(())

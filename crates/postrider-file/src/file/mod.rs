@@ -18,14 +18,18 @@ use std::{
     },
 };
 
-use journal::{Failed, Journal};
-use postrider_core::{BoxFuture, ConfigError, Delivery, Health, Outcome, Sink, SinkTraits};
+use journal::{Disk, Failed, Journal};
+use postrider_core::{BoxFuture, ConfigError, Delivery, Event, Health, Outcome, Sink, SinkTraits};
 use tokio::{
     sync::{Mutex, OwnedMutexGuard},
     task::spawn_blocking,
 };
 
-use crate::{BATCH_EVENTS, line::lines, traits};
+use crate::{
+    BATCH_EVENTS,
+    line::{events, write_lines},
+    traits,
+};
 
 /// How lines are added to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,14 +126,18 @@ fn opened<'a>(
     Ok(journal.insert(usable))
 }
 
-/// Writes the lines; the outcome is that of all of them.
-fn write(journal: &mut Option<Journal<File>>, path: &Path, sync: bool, lines: &[u8]) -> Outcome {
+/// Writes the lines of events; the outcome is that of all of them.
+fn write(journal: &mut Option<Journal<File>>, path: &Path, sync: bool, events: &[Event]) -> Outcome {
     let failed = |error: &io::Error| format!("cannot write to {}: {error}", path.display());
     let open = match opened(journal, path, sync) {
         Ok(open) => open,
         Err(error) => return Outcome::unavailable(failed(&error)),
     };
-    let Err(Failed { error, taken_back }) = open.append(lines) else { return Outcome::Delivered };
+    let Err(Failed { error, taken_back }) =
+        open.append(|disk| write_lines(events, |lines| disk.write_all(lines)))
+    else {
+        return Outcome::Delivered;
+    };
     // Whatever state it is in, it is looked at afresh.
     *journal = None;
     if taken_back { Outcome::unavailable(failed(&error)) } else { Outcome::unknown(failed(&error)) }
@@ -145,11 +153,11 @@ impl Sink for FileSink {
             if batch.is_empty() {
                 return Vec::new();
             }
-            let lines = lines(batch);
+            let events = events(batch);
             // Whoever waits here waits for the end of a write, and takes no thread.
             let mut journal = self.journal().await;
             let FileConfig { path, sync, .. } = self.config.clone();
-            let writing = spawn_blocking(move || write(&mut journal, &path, sync, &lines)).await;
+            let writing = spawn_blocking(move || write(&mut journal, &path, sync, &events)).await;
             let outcome =
                 writing.unwrap_or_else(|error| Outcome::unknown(format!("the write failed: {error}")));
             vec![outcome; batch.len()]

@@ -29,7 +29,7 @@ pub(super) fn tell(terminal: Terminal, figures: &[Figure], judged: bool) -> Verd
     object.extend(of_machine.map(|(name, value)| (name.to_owned(), value)));
 
     let (verdict, sentence) = verdict(figures, judged);
-    terminal.say(terminal.paint(verdict, &sentence));
+    terminal.conclude(verdict, &sentence);
     terminal.answer(object);
     verdict
 }

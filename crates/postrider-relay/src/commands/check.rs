@@ -85,7 +85,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         answer.insert("connections".to_owned(), Value::Array(list.collect()));
         terminal.say(found);
     }
-    terminal.say(terminal.paint(
+    terminal.conclude(
         verdict,
         match verdict {
             Verdict::Good => "The configuration is good.",
@@ -93,7 +93,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
                 "The configuration is good, and something that it names does not answer as it should."
             }
         },
-    ));
+    );
     answer.insert("good".to_owned(), Value::Bool(verdict == Verdict::Good));
     terminal.answer(answer);
     Ok(verdict)

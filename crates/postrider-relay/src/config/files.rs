@@ -6,6 +6,7 @@ use std::{
     path::Path,
 };
 
+use postrider_net::files;
 use serde_json::Value;
 
 use super::Sink;
@@ -35,7 +36,7 @@ fn collect(value: &Value, found: &mut Vec<Option<u64>>) {
 
 fn fingerprint(path: &Path) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
-    std::fs::read(path).ok()?.hash(&mut hasher);
+    files::read(path, files::CERTIFICATES_BYTES_MAX).ok()?.hash(&mut hasher);
     Some(hasher.finish())
 }
 

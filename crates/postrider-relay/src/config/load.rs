@@ -11,9 +11,12 @@ use super::{
     variables,
 };
 
+/// Most bytes of a configuration.
+const BYTES_MAX: u64 = 4 * 1024 * 1024;
+
 /// Reads and checks a file. `${VAR}`, `${VAR:-default}` and `${VAR:?message}` stand for what is in the environment, `$$` for a dollar.
 pub(crate) fn load(file: &Path) -> Result<Config, Problems> {
-    let text = std::fs::read_to_string(file).map_err(|error| {
+    let text = postrider_net::files::read_text(file, BYTES_MAX).map_err(|error| {
         let what = format!("cannot read the configuration: {error}");
         Problems::new(file, vec![Problem::new(what).hint("name the file with --config")])
     })?;

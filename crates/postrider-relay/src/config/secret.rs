@@ -1,7 +1,8 @@
 //! Values that must not be seen: they are read, used, and never printed.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, path::Path};
 
+use postrider_net::files;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -55,7 +56,7 @@ impl Secret {
     fn of(text: String) -> Result<Self, String> {
         let text = match text.strip_prefix(IN_FILE) {
             // Editors and `echo` end a file with a line break, which belongs to no secret.
-            Some(file) => std::fs::read_to_string(file)
+            Some(file) => files::read_text(Path::new(file), files::SECRET_BYTES_MAX)
                 .map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
                 .map_err(|error| format!("cannot read the secret file {file}: {error}"))?,
             None => text,
@@ -208,6 +209,10 @@ mod tests {
         assert_eq!(secret.unwrap().expose(), "can ary");
         let missing = Secret::of(format!("file:{}", file.display())).unwrap_err();
         assert!(missing.contains(&file.display().to_string()), "{missing}");
+        std::fs::write(&file, "x".repeat(70_000)).unwrap();
+        let large = Secret::of(format!("file:{}", file.display())).unwrap_err();
+        std::fs::remove_file(&file).unwrap();
+        assert!(large.ends_with("it has more than 65536 bytes"), "{large}");
         assert!(Secret::of(String::new()).is_err());
     }
 

@@ -64,7 +64,7 @@ impl Report {
             plural(self.delivered, "event"),
             self.took.as_secs_f64()
         ));
-        terminal.say(terminal.paint(self.verdict(), &self.sentence()));
+        terminal.conclude(self.verdict(), &self.sentence());
         terminal.answer(self.object());
     }
 

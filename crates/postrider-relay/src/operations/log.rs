@@ -1,13 +1,17 @@
 //! Logs: to stderr, as lines for people or as JSON.
 
-use std::io::{IsTerminal, Stderr, stderr};
+use std::{
+    fmt,
+    io::{IsTerminal, Stderr, stderr},
+};
 
 use tracing_subscriber::{
     EnvFilter,
+    field::RecordFields,
     filter::ParseError,
     fmt::{
-        SubscriberBuilder,
-        format::{DefaultFields, Format},
+        FormatFields, SubscriberBuilder,
+        format::{DefaultFields, Format, Writer},
     },
 };
 
@@ -15,6 +19,7 @@ use crate::{
     LOG_VARIABLE,
     config::{Log, LogFormat},
     failure::Failure,
+    terminal::plain,
 };
 
 /// What keeps payloads of events out of logs, whatever level is asked for: lapin warns of each message that no queue took with all of its
@@ -25,7 +30,7 @@ const NO_PAYLOADS: [&str; 3] = ["lapin::returned_messages=off", "lapin::frames=o
 pub(crate) fn start(log: &Log) -> Result<(), Failure> {
     let builder = lines().with_env_filter(wanted("`log.level`", &log.level)?);
     let started = match log.format {
-        LogFormat::Text => builder.try_init(),
+        LogFormat::Text => builder.fmt_fields(PlainFields).try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
     started.map_err(|error| Failure::usage(format!("cannot begin to log: {error}")))
@@ -34,7 +39,7 @@ pub(crate) fn start(log: &Log) -> Result<(), Failure> {
 /// Begins to log for a command that reads no configuration for it.
 pub(crate) fn start_at(default: &str) -> Result<(), Failure> {
     let filter = wanted(LOG_VARIABLE, default)?;
-    lines().with_env_filter(filter).init();
+    lines().with_env_filter(filter).fmt_fields(PlainFields).init();
     Ok(())
 }
 
@@ -48,6 +53,19 @@ fn lines() -> SubscriberBuilder<DefaultFields, Format, EnvFilter, fn() -> Stderr
         .with_writer(stderr)
         .with_ansi(colours)
         .log_internal_errors(false)
+}
+
+/// Fields of lines for people. An event's id, its key or what a receiver said may hold anything: control characters are spelled out, so
+/// that a line stays one line and moves no cursor. JSON spells them out anyway.
+#[derive(Debug, Clone, Copy)]
+struct PlainFields;
+
+impl<'writer> FormatFields<'writer> for PlainFields {
+    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
+        let mut text = String::new();
+        DefaultFields::new().format_fields(Writer::new(&mut text), fields)?;
+        writer.write_str(&plain(&text))
+    }
 }
 
 /// What the environment asks for, or else the default.
@@ -67,7 +85,66 @@ fn filter(text: &str) -> Result<EnvFilter, ParseError> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io,
+        sync::{Arc, Mutex},
+    };
+
     use super::*;
+
+    /// What was logged.
+    #[derive(Debug, Clone, Default)]
+    struct Logged(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Logged {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Logged {
+        fn take(&self) -> String {
+            String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
+        }
+
+        fn say(&self, subscriber: impl tracing::Subscriber + Send + Sync) -> String {
+            tracing::subscriber::with_default(subscriber, || {
+                let evil = "a\u{1b}]0;owned\u{7}\u{9b}2J\r\nb";
+                let _span = tracing::error_span!("deliver", key = %evil).entered();
+                tracing::error!(event_id = %evil, error = evil, cause = ?evil, "cannot deliver {evil}");
+            });
+            self.take()
+        }
+    }
+
+    #[test]
+    fn what_others_wrote_stays_on_its_line_and_moves_no_cursor() {
+        let logged = Logged::default();
+        let builder = || {
+            let logged = logged.clone();
+            tracing_subscriber::fmt().with_ansi(false).with_writer(move || logged.clone())
+        };
+        let text = logged.say(builder().fmt_fields(PlainFields).finish());
+        assert!(text.contains("event_id=a\\u{1b}]0;owned\\u{7}\\u{9b}2J\\r\\nb"), "{text:?}");
+        assert_eq!(text.matches(char::is_control).collect::<Vec<_>>(), ["\n"], "{text:?}");
+        let json = logged.say(builder().json().finish());
+        let line: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(line["fields"]["event_id"], "a\u{1b}]0;owned\u{7}\u{9b}2J\r\nb");
+        assert!(!json.trim_end().contains(['\u{1b}', '\u{7}', '\r', '\n']), "{json:?}");
+    }
+
+    #[test]
+    fn colours_are_kept_where_they_are_wanted() {
+        let logged = Logged::default();
+        let writer = logged.clone();
+        let coloured = tracing_subscriber::fmt().with_ansi(true).with_writer(move || writer.clone());
+        let text = logged.say(coloured.fmt_fields(PlainFields).finish());
+        assert!(text.contains("\u{1b}[31mERROR") && !text.contains("\u{1b}]0;"), "{text:?}");
+    }
 
     #[test]
     fn what_logs_payloads_is_off_whatever_is_asked_for() {

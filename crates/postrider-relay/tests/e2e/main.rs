@@ -20,6 +20,7 @@ mod endpoint;
 mod flowcatalyst;
 mod instances;
 mod languages;
+mod memory;
 mod outages;
 mod payloads;
 mod place;

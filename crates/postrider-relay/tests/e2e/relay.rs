@@ -53,6 +53,14 @@ impl Relay {
         fields["address"].as_str().unwrap().to_owned()
     }
 
+    /// The most memory that it has had resident, in MiB.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn resident_mib_max(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());

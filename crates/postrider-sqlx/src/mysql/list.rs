@@ -18,7 +18,7 @@ const LAST_US: i64 = 253_402_300_799_999_999;
 /// A page of a shelf. It is read along an index: those who are not delivered by their place, the delivered by the time of their delivery,
 /// of which there is an index for the purge. The dead are a stretch of the one index, and are sorted. What a filter leaves out is passed
 /// on the way.
-fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
+pub(super) fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
     let (before, order) = match listing.from {
         ListFrom::After(_) => (">", "ASC"),
         _ => ("<", "DESC"),
@@ -38,10 +38,11 @@ fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
     let fits = format!("(? IS NULL OR e.event_type = ?) AND (? IS NULL OR {key} = ?){id}");
     let template = match listing.shelf {
         Shelf::Delivered => format!(
-            "SELECT {common}, {done_at} AS done_at{payload} FROM {{p}}done AS e
+            "SELECT {common}, {done_at} AS done_at{payload} FROM {{p}}done AS e FORCE INDEX ({{p}}{index})
              WHERE e.done_at {before}= {AT} AND (e.done_at {before} {AT} OR e.seq {before} ?) AND {fits}
              ORDER BY e.done_at {order}, e.seq {order} LIMIT ?",
-            done_at = micros("e.done_at")
+            done_at = micros("e.done_at"),
+            index = if listing.id.is_some() { "done_id" } else { "done_at" }
         ),
         shelf => {
             let (index, dead) = match shelf {

@@ -5,8 +5,8 @@
 //! # Late commits
 //!
 //! A row draws its place in the order when it is inserted and can be seen when its transaction commits. Claims read forward and
-//! look back, at intervals, for what committed behind them. A transaction that commits more than a minute after it wrote its event
-//! is found by the engine's next look from the bottom, within a minute.
+//! scan back for what committed behind them (decision 8). A transaction that commits more than a minute after it wrote its event
+//! is found by the engine's next scan from the bottom, within a minute.
 //!
 //! # Layout
 //!
@@ -109,7 +109,7 @@ struct Inner {
     settle: settle::Statements,
     operate: operate::Statements,
     pause: pause::Statements,
-    memory: claim::Memory,
+    late: claim::LateCommits,
 }
 
 impl MysqlStore {
@@ -164,7 +164,7 @@ impl MysqlStore {
             settle: settle::Statements::new(&prefix),
             operate: operate::Statements::new(&prefix),
             pause: pause::Statements::new(&prefix),
-            memory: claim::Memory::default(),
+            late: claim::LateCommits::default(),
         }))
     }
 
@@ -438,10 +438,10 @@ impl Store for MysqlStore {
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
-        let Inner { claim: sql, lease, hold, memory, lanes, .. } = &*self.0;
+        let Inner { claim: sql, lease, hold, late, lanes, .. } = &*self.0;
         self.run("claim events", move |mut conn| async move {
             let lanes = lanes.load(Relaxed);
-            claim::Claiming { sql, lease, hold, memory, lanes }.claim(&mut conn, claim).await
+            claim::Claiming { sql, lease, hold, late, lanes }.claim(&mut conn, claim).await
         })
     }
 

@@ -89,7 +89,7 @@ impl Statements {
                 micros("e.available_at")
             )),
             done: statement(&format!(
-                "SELECT {} AS done_at FROM {{p}}done WHERE event_id = ?",
+                "SELECT {} AS done_at FROM {{p}}done FORCE INDEX ({{p}}done_id) WHERE event_id = ?",
                 micros("MAX(done_at)")
             )),
             why: statement(&format!(

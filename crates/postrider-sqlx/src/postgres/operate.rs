@@ -85,11 +85,14 @@ impl Statements {
                        FROM {p}event WHERE status = 2 AND NOT parked) AS waiting,
                       (SELECT count(*) AS n, min(seq) AS first FROM {p}event WHERE parked) AS parked",
             ),
+            // The OFFSET keeps PostgreSQL from looking for the largest time along the index of times: before the first ANALYZE it takes an
+            // id for one of two hundred, and reads all that was delivered. With 740,000 rows that took 10 s.
             status: statement(&format!(
                 "SELECT e.status, e.parked, e.attempts, e.available_at, {DELAYED}, e.last_error, NULL::timestamptz AS done_at
                  FROM {{p}}event AS e WHERE e.event_id = $1
                  UNION ALL
-                 SELECT 1::smallint, false, 0, NULL, false, NULL, max(d.done_at) FROM {{p}}done AS d WHERE d.event_id = $1
+                 SELECT 1::smallint, false, 0, NULL, false, NULL, max(d.done_at)
+                 FROM (SELECT done_at FROM {{p}}done WHERE event_id = $1 OFFSET 0) AS d
                  HAVING max(d.done_at) IS NOT NULL"
             )),
             why: statement(

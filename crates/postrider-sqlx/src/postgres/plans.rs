@@ -189,6 +189,34 @@ async fn what_was_delivered_is_passed_once_by_a_claim_that_finds_nothing_behind_
 }
 
 #[tokio::test]
+async fn an_event_that_was_delivered_is_found_by_its_id_where_there_are_no_statistics() {
+    let own = Own::new("plans_of_the_done", 4).await;
+    let mut conn = own.store.0.verbs.acquire().await.unwrap();
+    run(&mut conn, "ALTER TABLE postrider_done SET (autovacuum_enabled = false)").await;
+    run(
+        &mut conn,
+        "INSERT INTO postrider_done SELECT i, now(), now(), now(), now() - i * interval '1 second', 0, 0, 'd' || i, 'X', 'Y', NULL, NULL,
+                NULL, 'Z', NULL, NULL, repeat('x', 500), NULL FROM generate_series(1, 50000) AS i",
+    )
+    .await;
+    let shape = Shape { prefix: Prefix::default(), prepared: true, flood: false };
+    let one = Listing { id: Some("a".into()), ..Listing::newest(Shelf::Delivered, 1) };
+    let page = list::statement(&shape, &one);
+    for mode in ["force_generic_plan", "force_custom_plan"] {
+        run(&mut conn, format!("SET plan_cache_mode = {mode}")).await;
+        for (statement, values) in
+            [(&own.store.0.operate.status, "('a')"), (&page, "(9, NULL, NULL, 1, 9, 'a')")]
+        {
+            check(&mut conn, statement, values, &["postrider_done_id"]).await;
+            let plan = plan(&mut conn, statement, values).await;
+            assert!(!plan.contains("using postrider_done_at"), "{plan}");
+        }
+    }
+    drop(conn);
+    own.close().await;
+}
+
+#[tokio::test]
 async fn what_callers_do_on_the_pool_of_a_store_is_planned_as_the_server_has_it() {
     let own = Own::new("plans_of_callers", 4).await;
     let mut said = Vec::new();

@@ -13,7 +13,6 @@ use postrider_core::{
     GLOBAL_AGGREGATE, Timestamp,
     store::{Glance, HoldReason, Lease, Seq},
 };
-use tokio::time::Instant;
 
 use super::{
     lane::LANE,
@@ -123,7 +122,6 @@ pub(super) struct Mind {
     pub(super) windows_read: u64,
     /// Rows of a claim whose commit was not answered: they may be marked, and nobody has them.
     pub(super) uncertain: Vec<String>,
-    pub(super) recovered_at: Option<Instant>,
     /// How many were recovered that nobody was told of yet.
     pub(super) recovered: u64,
     last: Seq,

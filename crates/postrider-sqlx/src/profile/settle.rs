@@ -1,6 +1,6 @@
 //! What became of rows: each outcome as that system's own program would write it, under the fence of the lane and of the row.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use postrider_core::{
     event::limits::ERROR_CHARS_MAX,
@@ -45,6 +45,8 @@ impl Then {
 pub(super) struct Settle<'a> {
     pub(super) shape: &'a Shape,
     pub(super) lease: Lease,
+    /// How long delivered rows are to be kept, where their system deletes them.
+    pub(super) retention: Duration,
 }
 
 impl Settle<'_> {
@@ -164,9 +166,10 @@ impl Settle<'_> {
 
     async fn done(&self, tx: &mut Tx, rows: &[&Row]) -> sqlx::Result<u64> {
         let shape = self.shape;
-        let mut sql = match shape.profile.statuses {
-            None => shape.sql(format!("DELETE FROM {}", shape.table())),
-            Some(_) => {
+        let is_kept = shape.profile.statuses.is_some() && !(shape.profile.purges && self.retention.is_zero());
+        let mut sql = match is_kept {
+            false => shape.sql(format!("DELETE FROM {}", shape.table())),
+            true => {
                 let mut sql = self.update();
                 self.set_status(&mut sql, |statuses| &statuses.done);
                 if shape.profile.has(Field::DoneAt) {

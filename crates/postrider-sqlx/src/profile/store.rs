@@ -10,11 +10,10 @@ use postrider_core::{
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, Defaults, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Recovery, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
         too_many_pauses,
     },
 };
-use tokio::time::Instant;
 
 use crate::connections::renewal::renewed;
 
@@ -159,15 +158,6 @@ impl Store for ProfileStore {
                 (mind.uncertain, mind.window) = (Vec::new(), None);
                 back.into_iter().for_each(|seq| mind.let_go(seq));
             }
-            let every = shape.profile.recover_every;
-            if mind.recovered_at.is_none_or(|at| at.elapsed() >= every) {
-                let after = shape.profile.recover_after;
-                let recovered = run!(self, "recover events", |tx| recover::recover(
-                    shape, tx, &mut mind, lane.lease, after
-                ))?;
-                mind.recovered += recovered;
-                mind.recovered_at = Some(Instant::now());
-            }
             let mut looked = None;
             if claiming.has_to_look(&mind) {
                 let found = run!(self, "look for events", |tx| claiming.look(tx, &mind))?;
@@ -193,18 +183,23 @@ impl Store for ProfileStore {
         &'a self,
         leases: &'a [Lease],
         settlements: &'a [Settlement],
-        _retention: Duration,
+        retention: Duration,
     ) -> BoxFuture<'a, Result<Settled>> {
         Box::pin(async move {
             let shape = &self.0.shape;
             let mut mind = self.0.mind.lock().await;
             let Some(&lease) = leases.first() else { return Ok(Settled::default()) };
-            let settle = Settle { shape, lease };
+            let settle = Settle { shape, lease, retention };
             let (settled, then) =
                 run!(self, Use::Settling, "settle events", |tx| settle.settle(tx, &mind, settlements))?;
             then.into_iter().for_each(|then| then.apply(shape, &mut mind));
             Ok(settled)
         })
+    }
+
+    fn recovery(&self) -> Option<Recovery> {
+        let profile = &self.0.shape.profile;
+        Some(Recovery { every: profile.recover_every, after: profile.recover_after })
     }
 
     fn recover(&self, older_than: Duration) -> BoxFuture<'_, Result<u64>> {

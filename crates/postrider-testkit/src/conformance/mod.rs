@@ -16,7 +16,7 @@
 //!
 //! * [`harness`]: what the suite asks of a store's tests
 //! * [`scene`]: a fresh store and one instance that holds its lanes, as every check begins
-//! * [`atomicity`], [`round_trip`], [`undecodable`], [`claiming`], [`late`], [`admitting`], [`waiting`], [`holding`], [`settling`], [`fencing`], [`leasing`],
+//! * [`atomicity`], [`round_trip`], [`undecodable`], [`claiming`], [`late`], [`late_commits`], [`admitting`], [`waiting`], [`holding`], [`settling`], [`fencing`], [`leasing`],
 //!   [`operating`], [`listing`], [`pausing`], [`refusing`]: the checks
 //! * `gate`: an admission that remembers what it was asked
 //! * `suite`: the lists of them, as macros: [`store_conformance!`](crate::store_conformance) has all of them,
@@ -31,6 +31,7 @@ mod gate;
 pub mod harness;
 pub mod holding;
 pub mod late;
+pub mod late_commits;
 pub mod leasing;
 pub mod listing;
 pub mod operating;

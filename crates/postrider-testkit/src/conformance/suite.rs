@@ -63,6 +63,10 @@ macro_rules! delivery_conformance {
                 what_committed_late_comes_first_though_its_transaction_began_last
                 two_events_of_a_transaction_that_commits_amid_a_scan_come_in_order
             }
+            late_commits {
+                a_large_transaction_that_commits_late_comes_within_the_limits_of_each_claim
+                what_commits_late_and_is_not_wanted_is_met_once_and_keeps_nothing_back
+            }
             admitting {
                 what_is_not_wanted_is_passed_over_and_not_met_again
                 a_look_from_an_earlier_position_finds_what_was_passed_over

@@ -6,8 +6,8 @@ use std::{
 };
 
 use postrider::{
-    Backoff, BatchOrder, BoxFuture, DeadHeads, Delivery, Health, Outcome, Route, RouteSettings, Routes, Sink,
-    SinkTraits, store::EventStatus,
+    Backoff, BatchOrder, BoxFuture, DeadHeads, Delivery, Event, Health, Outcome, Route, RouteSettings,
+    Routes, Sink, SinkTraits, store::EventStatus,
 };
 use tokio::time::Instant;
 
@@ -16,6 +16,7 @@ use crate::parts::{Gate, Site, keyed, ms, number, numbers, on_every_store, plain
 on_every_store![
     events_of_one_key_go_in_full_batches_in_order,
     no_more_events_of_a_key_go_in_a_batch_than_its_sink_takes,
+    a_batch_has_no_more_than_eight_mebibytes_and_keeps_its_order,
     behind_a_failed_event_the_others_of_its_key_are_not_tried_and_come_in_order,
     a_rejected_event_that_blocks_its_key_keeps_those_behind_it,
 ];
@@ -100,6 +101,25 @@ async fn no_more_events_of_a_key_go_in_a_batch_than_its_sink_takes(site: Site) {
         let in_order = batches.iter().flatten().copied().filter(|n| n % 2 == remainder);
         assert!(in_order.is_sorted(), "{batches:?}");
     }
+}
+
+/// One key of large events, and large events of other keys; none comes out of order, and what did not fit comes next.
+async fn a_batch_has_no_more_than_eight_mebibytes_and_keeps_its_order(site: Site) {
+    let sink = Arc::new(Ordered::new(|_| Outcome::Delivered));
+    let outbox = site.outbox().sink("Tested", sink.clone()).claim_batch(500).start().await.unwrap();
+    let large = |n: usize| {
+        let key = if n % 2 == 0 { "a".to_owned() } else { format!("other {n}") };
+        Event::json_text("Tested", format!("{n}{}", " ".repeat(1_000_000))).key(key)
+    };
+    site.write_all(&outbox, (0..40).map(large)).await;
+    site.until_all_done(40).await;
+    let seen = sink.seen.lock().unwrap();
+    let bytes = |batch: &[Delivery]| batch.iter().map(|delivery| delivery.payload().len()).sum::<usize>();
+    let sizes: Vec<usize> = seen.iter().map(|(_, batch)| bytes(batch)).collect();
+    assert!(sizes.iter().all(|size| *size <= 8 * 1024 * 1024), "{sizes:?}");
+    let of_key = |delivery: &&Delivery| delivery.key() == Some("a");
+    let in_order = seen.iter().flat_map(|(_, batch)| batch).filter(of_key).map(number);
+    assert!(in_order.is_sorted());
 }
 
 async fn behind_a_failed_event_the_others_of_its_key_are_not_tried_and_come_in_order(site: Site) {

@@ -9,6 +9,7 @@ mod instances;
 mod outage;
 mod outbox_java;
 mod plans;
+mod recovery;
 mod rules;
 mod server;
 mod spring_outbox;

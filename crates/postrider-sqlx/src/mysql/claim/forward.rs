@@ -52,6 +52,14 @@ pub(super) struct Fresh {
     pub(super) reached: Seq,
 }
 
+impl Fresh {
+    /// Leaves what lies beyond a place to the next claim.
+    pub(super) fn end_at(&mut self, to: Seq) {
+        self.met.retain(|met| met.row.seq <= to);
+        self.reached = self.reached.min(to);
+    }
+}
+
 /// How much is wanted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {

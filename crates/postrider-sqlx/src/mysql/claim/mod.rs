@@ -1,16 +1,20 @@
-//! Claiming: look at what is due, choose, read what is heavy, and write down what was met on the way.
+//! Claiming: read summaries of what is due, choose, read the payloads of what was chosen, and write down what was met on the way.
 //!
 //! The reads are statements of their own, without locks, in an order that makes them add up: what comes back is read before
-//! what is new, so that nothing which was parked meanwhile is overtaken, and what was passed by is looked for after it. Whatever the engine settles while a claim runs, it
-//! knows; and nobody else changes the events of a lane. The writing is a transaction under the lane's token, and asks
-//! again whether its reasons still hold.
+//! what is new, so that nothing which was parked meanwhile is overtaken, and what committed late is looked up after the largest number was read
+//! that there is. Whatever the engine settles while a claim runs, it knows; and nobody else changes the events of a lane. The writing is a
+//! transaction under the lane's token, and asks again whether its reasons still hold.
+//!
+//! A claim holds the payloads that it returns, a part as many again that came with their rows, and a bounded number of row summaries.
 
+mod back_scan;
 mod forward;
-mod memory;
+mod late_commits;
 mod queues;
 mod read;
 mod returning;
 mod scan;
+mod seqs;
 mod waiting;
 mod write;
 
@@ -25,10 +29,10 @@ use postrider_core::{
 };
 use sqlx::MySqlConnection;
 
-pub(super) use self::memory::Memory;
+pub(super) use self::late_commits::LateCommits;
 use self::{
     forward::{Fresh, Stretch, Wanted},
-    memory::Look,
+    late_commits::{BackScan, Done},
     queues::{Queue, Queues},
     read::{Gate, Reader},
     returning::Returning,
@@ -45,8 +49,8 @@ const ROWS_MIN: usize = 128;
 /// Least number of rows that a claim looks at where they may not be wanted.
 const GLANCED_MIN: usize = 1000;
 
-/// Most rows that one statement of a look back reads, of the index alone.
-const LOOK_BACK_MAX: usize = 50_000;
+/// Payloads that come with their rows, before it is known which are wanted, may take one part in so many of a claim's bytes in each statement.
+const INLINE_SHARE: usize = 4;
 
 /// The statements of this folder.
 #[derive(Debug)]
@@ -66,7 +70,7 @@ pub(super) struct Claiming<'a> {
     pub(super) sql: &'a Statements,
     pub(super) lease: &'a lease::Statements,
     pub(super) hold: &'a hold::Statements,
-    pub(super) memory: &'a Memory,
+    pub(super) late: &'a LateCommits,
     /// How many lanes the outbox has.
     pub(super) lanes: u32,
 }
@@ -80,22 +84,21 @@ struct Lists {
     back: Back,
 }
 
-/// What a look back has found.
+/// What a back scan adds to a claim.
 #[derive(Default)]
 struct Back {
+    scan: Option<BackScan>,
+    /// The late rows that this claim deals with.
     late: Vec<Seq>,
-    /// The lanes that were looked at.
-    lanes: Vec<Lease>,
-    look: Option<Look>,
 }
 
 impl Claiming<'_> {
     /// Reads due events of the lanes that one holds.
     pub(super) async fn claim(&self, conn: &mut MySqlConnection, claim: &Claim) -> sqlx::Result<Claimed> {
         let rows_max = claim.limit.saturating_mul(2).max(ROWS_MIN);
-        // With an admission most of what is met may not be wanted: look first, and read what was chosen.
-        let inline_bytes_max = if claim.admission.is_some() { 0 } else { claim.bytes / rows_max };
-        let reader = Reader { sql: &self.sql.read, inline_bytes_max };
+        // With an admission most of what is met may not be wanted: payloads are read of what was chosen.
+        let inline_bytes = if claim.admission.is_some() { 0 } else { claim.bytes / INLINE_SHARE };
+        let reader = Reader { sql: &self.sql.read, inline_bytes, rows_max };
         let all: Vec<Lane> = claim.lanes.iter().map(|lane| lane.lease.lane).collect();
         let after = claim.lanes.iter().map(|lane| Stretch::of(lane).from).min().unwrap_or_default();
         let gate = reader.gate(conn, &all, after).await?;
@@ -119,10 +122,16 @@ impl Claiming<'_> {
         claimed.events.retain(|event| !lost.contains(&event.lane));
         claimed.positions.retain(|(lane, _)| !lost.contains(lane));
         claimed.again.retain(|(lane, _)| !lost.contains(lane));
-        // At the very end: a claim that failed has met nothing, and has not looked.
+        // At the very end: a claim that failed has met nothing.
         let met = chosen.met.into_iter().filter(|(lane, _)| !lost.contains(lane)).map(|(_, seq)| seq);
-        let looked = chosen.back.lanes.into_iter().filter(|lease| !lost.contains(&lease.lane));
-        self.memory.succeeded(met, looked, chosen.back.look);
+        let begun = lanes.iter().filter(|lane| !walks(&lanes) && !is_past_something(lane));
+        let done = Done {
+            met,
+            held: |lease: &Lease| !lost.contains(&lease.lane),
+            begun: (begun.map(|lane| lane.lease).collect(), gate.tip),
+            scan: chosen.scan,
+        };
+        self.late.succeeded(done, Instant::now());
         Ok(claimed)
     }
 
@@ -145,10 +154,19 @@ impl Claiming<'_> {
         let spread = u64::from(self.lanes).div_ceil(lanes.len() as u64).max(1);
         let rows_max = limit.saturating_mul(2).max(ROWS_MIN);
         let wanted = Wanted { candidates_max: limit, rows_max, spread, holds: gate.holds };
-        let fresh = forward::read(reader, judge, conn, &stretches, gate.tip, wanted).await?;
+        let past: Vec<Lease> =
+            lanes.iter().filter(|lane| is_past_something(lane)).map(|lane| lane.lease).collect();
+        let unfinished = self.late.unfinished(&past);
+        let covered = self.late.covered(&past);
+        // Beyond what is covered nothing is returned before the scan has ended.
+        let tip = if unfinished.is_some() { gate.tip.min(covered) } else { gate.tip };
+        let mut fresh = forward::read(reader, judge, conn, &stretches, tip, wanted).await?;
+        let back = match unfinished.or_else(|| self.begin_scan(lanes, past, gate, &fresh, covered)) {
+            Some(scan) => self.scan_back(scan, reader, judge, conn, lanes, limit).await?,
+            None => Back::default(),
+        };
+        fresh.end_at(back.covers(covered));
         let mut again: Vec<Seq> = lanes.iter().flat_map(|lane| lane.again.iter().copied()).collect();
-        // After what is new was read: whoever committed before that was inserted is seen now.
-        let back = self.look_back(reader, judge, conn, lanes, gate, &fresh).await?;
         again.extend(&back.late);
         again.sort_unstable();
         again.dedup();
@@ -171,57 +189,39 @@ impl Claiming<'_> {
         Ok(lists)
     }
 
-    /// The rows that no claim has met though claims have passed by: their transactions have committed since.
-    async fn look_back(
+    /// A back scan, if this claim needs one: because it has read fresh rows beyond what is covered, or because it is time.
+    fn begin_scan(
         &self,
+        lanes: &[&LaneClaim],
+        past: Vec<Lease>,
+        gate: &Gate,
+        fresh: &Fresh,
+        covered: Seq,
+    ) -> Option<BackScan> {
+        let quiet = lanes.iter().all(|lane| lane.from.met >= gate.tip);
+        let uncovered = !past.is_empty() && fresh.met.iter().any(|met| met.row.seq > covered);
+        if !uncovered && !self.late.is_time(&past, quiet, Instant::now()) {
+            return None;
+        }
+        let read = || lanes.iter().filter(|lane| is_past_something(lane)).map(|lane| lane.from);
+        let cursor = read().map(|from| from.seq).min().unwrap_or_default();
+        let to = read().map(|from| from.met).max().unwrap_or_default();
+        Some(BackScan::new(past, gate.tip, cursor, to))
+    }
+
+    /// Goes on with a back scan, and takes the first late rows that it has found.
+    async fn scan_back(
+        &self,
+        mut scan: BackScan,
         reader: &Reader<'_>,
         judge: &Judge<'_>,
         conn: &mut MySqlConnection,
         lanes: &[&LaneClaim],
-        gate: &Gate,
-        fresh: &Fresh,
+        limit: usize,
     ) -> sqlx::Result<Back> {
-        let began = Instant::now();
-        let passed: Vec<&LaneClaim> =
-            lanes.iter().copied().filter(|lane| lane.from.seq < lane.from.met).collect();
-        let quiet = lanes.iter().all(|lane| lane.from.met >= gate.tip);
-        let newest = fresh.met.iter().map(|met| met.row.stored.created_at).max();
-        let leases = || passed.iter().map(|lane| lane.lease);
-        if !self.memory.wants_look(leases(), quiet, newest, began) {
-            return Ok(Back::default());
-        }
-        let was_passed = |&(lane, seq): &(Lane, Seq)| {
-            let of_lane = passed.iter().find(|passed| passed.lease.lane == lane);
-            of_lane.is_some_and(|lane| seq > lane.from.seq && seq <= lane.from.met)
-                && !judge.is_in_flight(seq)
-        };
-        let late_of =
-            |rows: Vec<_>| self.memory.late(rows.into_iter().filter(was_passed).map(|(_, seq)| seq));
-        let all: Vec<Lane> = passed.iter().map(|lane| lane.lease.lane).collect();
-        let after = passed.iter().map(|lane| lane.from.seq).min().unwrap_or_default();
-        let to = passed.iter().map(|lane| lane.from.met).max().unwrap_or_default();
-        let rows = reader.look_back(conn, &all, (after, to), LOOK_BACK_MAX).await?;
-        let mut late = Vec::new();
-        if rows.len() < LOOK_BACK_MAX {
-            late = late_of(rows);
-        } else {
-            // Which rows were left out depends on their lanes, so each is asked alone, until it has no more.
-            for LaneClaim { lease, from, .. } in &passed {
-                let mut after = from.seq;
-                loop {
-                    let rows =
-                        reader.look_back(conn, &[lease.lane], (after, from.met), LOOK_BACK_MAX).await?;
-                    let was_full = rows.len() >= LOOK_BACK_MAX;
-                    after = rows.iter().map(|(_, seq)| *seq).max().unwrap_or(from.met);
-                    late.extend(late_of(rows));
-                    if !was_full {
-                        break;
-                    }
-                }
-            }
-        }
-        let look = Look { at: gate.now, began, ended: Instant::now() };
-        Ok(Back { late, lanes: leases().collect(), look: Some(look) })
+        back_scan::advance(&mut scan, self.late, reader, judge, conn, lanes, limit).await?;
+        let late = scan.first(limit);
+        Ok(Back { scan: Some(scan), late })
     }
 
     /// Chooses what is returned, cuts the lists where the limits are, and notes where the next claim begins.
@@ -234,7 +234,7 @@ impl Claiming<'_> {
         claim: &Claim,
         claimed: &mut Claimed,
     ) -> Chosen {
-        let Lists { again, fresh, mut waiting, mut returning, back } = lists;
+        let Lists { again, fresh, mut waiting, mut returning, mut back } = lists;
         // What is about to be parked behind a key that comes back may be the first of what does: the next claim sees it.
         if again.iter().any(|met| matches!(met.verdict, Verdict::Park { returning: true })) {
             returning.more |= !returning.met.is_empty();
@@ -250,12 +250,17 @@ impl Claiming<'_> {
         let ((again, again_left), (fresh_met, fresh_left)) = (queues.again.cut(), queues.fresh.cut());
         let ((waiting_met, waiting_left), (returned, returning_left)) =
             (queues.waiting.cut(), queues.returning.cut());
+        // Late rows that did not fit are left to the back scan, which goes on with them.
+        let given: HashSet<Seq> = lanes.iter().flat_map(|lane| lane.again.iter().copied()).collect();
+        let (again_left, late_left): (Vec<Met>, Vec<Met>) =
+            again_left.into_iter().partition(|met| given.contains(&met.row.seq));
+        back.met(&late_left);
         claimed.again.extend(again_left.iter().map(|met| (met.row.lane, met.row.seq)));
         let reached = fresh_left.first().map_or(fresh.reached, |first| first.row.seq.saturating_sub(1));
         waiting.met = waiting_met;
         waiting.ended &= waiting_left.is_empty();
 
-        let low = self.memory.low(gate.tip, Instant::now());
+        let low = self.late.low(gate.tip, back.scan.as_ref(), Instant::now());
         let to_the_start = waiting.ended && claim.admission.is_none();
         for lane in lanes {
             let Stretch { from, to, .. } = Stretch::of(lane);
@@ -278,19 +283,19 @@ impl Claiming<'_> {
         met().for_each(|met| findings.add(met));
         let fresh_ended = reached >= gate.tip.min(furthest(lanes));
         claimed.more = !(again_left.is_empty() && fresh_ended && waiting.ended && returning_left.is_empty());
-        claimed.more |= returning.more;
+        claimed.more |= returning.more || back.scan.as_ref().is_some_and(|scan| !scan.ends_with(0));
         // What is parked behind a key that is free already is due as soon as it is parked.
         claimed.more |= met().any(|met| matches!(met.verdict, Verdict::Park { returning: true }));
         let turned = met().filter(|met| met.verdict == Verdict::Turn).map(|met| met.row.available_at);
         claimed.next_due = turned.chain(waiting.next_due).min().map(|due| due.since(gate.now));
 
-        // Rows that wait are left out: nobody looks back for them. And a walk up to a place leaves to the lanes' own claims what committed late.
+        // Rows that wait are left out: no back scan reads them. And a claim up to a place leaves to the lanes' own claims what committed late.
         let met = again.iter().chain(&again_left).chain(&fresh_met).chain(&returned);
         let met = met.filter(|met| met.is_candidate() || !walks(lanes));
         let met = met.map(|met| (met.row.lane, met.row.seq)).collect();
         let lists = [again, fresh_met, waiting.met, returned];
         let events = lists.into_iter().flatten().filter(Met::is_candidate).collect();
-        Chosen { events, findings, met, back }
+        Chosen { events, findings, met, scan: back.scan }
     }
 }
 
@@ -300,11 +305,35 @@ struct Chosen {
     findings: Findings,
     /// All fresh rows that were met.
     met: Vec<(Lane, Seq)>,
-    back: Back,
+    scan: Option<BackScan>,
+}
+
+impl Back {
+    /// Up to where fresh rows may be returned.
+    fn covers(&self, covered: Seq) -> Seq {
+        match &self.scan {
+            None => Seq::MAX,
+            Some(scan) if scan.ends_with(self.late.len()) => covered.max(scan.tip()),
+            Some(_) => covered,
+        }
+    }
+
+    /// The late rows of this claim were met, but for those that were left.
+    fn met(&mut self, left: &[Met]) {
+        let is_left = |seq| left.iter().any(|met| met.row.seq == seq);
+        if let Some(scan) = &mut self.scan {
+            scan.met(self.late.len(), is_left);
+        }
+    }
 }
 
 fn is_ours(lanes: &[&LaneClaim], lane: Lane) -> bool {
     lanes.iter().any(|ours| ours.lease.lane == lane)
+}
+
+/// Whether claims of a lane have read past numbers that may still commit.
+fn is_past_something(lane: &LaneClaim) -> bool {
+    lane.from.seq < lane.from.met
 }
 
 /// Whether the claim reads up to a place that others have come to.
@@ -326,18 +355,12 @@ async fn read_heavy(
 ) -> sqlx::Result<()> {
     chosen.sort_unstable_by_key(|met| met.row.seq);
     chosen.dedup_by_key(|met| met.row.seq);
-    let is_light = |met: &Met| met.row.stored.came_whole(reader.inline_bytes_max);
-    let heavy: Vec<Seq> = chosen.iter().filter(|met| !is_light(met)).map(|met| met.row.seq).collect();
+    let heavy: Vec<Seq> =
+        chosen.iter().filter(|met| met.row.cargo.is_none()).map(|met| met.row.seq).collect();
     let mut cargo: HashMap<Seq, _> = reader.cargo(conn, &heavy).await?.into_iter().collect();
-    for met in chosen {
-        let light = is_light(&met);
-        let Met { row, verdict, .. } = met;
-        let cargo = match light {
-            true => Some(row.cargo),
-            // Gone meanwhile: somebody else delivered it, so the lane was lost.
-            false => cargo.remove(&row.seq),
-        };
-        let Some(cargo) = cargo else { continue };
+    for Met { row, verdict, .. } in chosen {
+        // Gone meanwhile: somebody else delivered it, so the lane was lost.
+        let Some(cargo) = row.cargo.or_else(|| cargo.remove(&row.seq)) else { continue };
         events.push(ClaimedEvent {
             lane: row.lane,
             seq: row.seq,

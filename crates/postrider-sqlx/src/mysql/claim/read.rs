@@ -1,5 +1,6 @@
 //! The statements that a claim reads with.
 
+use futures_util::TryStreamExt as _;
 use postrider_core::{
     Timestamp,
     store::{Lane, Lease, Seq},
@@ -28,7 +29,8 @@ pub(in super::super) struct Statements {
     pub(in super::super) gate: Listed,
     pub(in super::super) fresh: Listed,
     pub(in super::super) fresh_unheld: Listed,
-    pub(in super::super) look_back: Listed,
+    pub(in super::super) fresh_places: Listed,
+    pub(in super::super) fresh_among: Listed,
     pub(in super::super) again: Listed,
     pub(in super::super) first_due: Listed,
     pub(in super::super) waiting: Listed,
@@ -76,10 +78,15 @@ impl Statements {
                  WHERE {FRESH} AND e.lane IN ({{list}}) AND e.seq > ? AND e.seq <= ? LIMIT ?"
             )),
             // The index alone, no rows.
-            look_back: of_values(&format!(
+            fresh_places: of_values(&format!(
                 "SELECT e.lane, e.seq FROM {BY_PLACE}
                  WHERE {FRESH} AND e.lane IN ({{list}}) AND e.seq > ? AND e.seq <= ? LIMIT ?"
             )),
+            // Numbers of which most are of no row.
+            fresh_among: of_values(
+                "SELECT e.lane, e.seq FROM {p}event AS e FORCE INDEX (PRIMARY)
+                 WHERE e.seq IN ({list}) AND e.status = 0 AND e.parked = 0",
+            ),
             again: of_values(&format!(
                 "SELECT {glance} FROM {{p}}event AS e FORCE INDEX (PRIMARY) {ITS_HOLD}
                  WHERE e.seq IN ({{list}}) AND e.status IN (0, 2) AND e.parked = 0"
@@ -140,11 +147,19 @@ pub(super) struct DueFrom {
 /// Reads for one claim.
 pub(super) struct Reader<'a> {
     pub(super) sql: &'a Statements,
-    /// Payloads and headers of at most so many bytes come with their rows; larger ones are read when they are wanted.
-    pub(super) inline_bytes_max: usize,
+    /// Payloads and headers come with their rows up to so many bytes for all rows of a statement; larger ones are read when they are
+    /// wanted.
+    pub(super) inline_bytes: usize,
+    /// Most rows of a statement, as a rule.
+    pub(super) rows_max: usize,
 }
 
 impl Reader<'_> {
+    /// The size up to which a payload comes with its row, where a statement reads so many.
+    fn inline_bytes_max(&self, rows: usize) -> usize {
+        self.inline_bytes / self.rows_max.max(rows).max(1)
+    }
+
     /// What is to be known first of these lanes, which stand at `after` or further on.
     pub(super) async fn gate(
         &self,
@@ -178,29 +193,42 @@ impl Reader<'_> {
         holds: bool,
     ) -> sqlx::Result<Vec<Row>> {
         let statement = if holds { &self.sql.fresh } else { &self.sql.fresh_unheld };
-        let query = with_list(with_cargo(statement.query(lanes.len()), self.inline_bytes_max), lanes);
-        rows(query.bind(after).bind(to).bind(integer(most)), conn).await
+        let inline = self.inline_bytes_max(most);
+        let query = with_list(with_cargo(statement.query(lanes.len()), inline), lanes);
+        rows(query.bind(after).bind(to).bind(integer(most)), inline, conn).await
     }
 
     /// Where the fresh rows of these lanes are in a stretch of the order: at most so many, of each lane the first ones.
-    pub(super) async fn look_back(
+    pub(super) async fn fresh_places(
         &self,
         conn: &mut MySqlConnection,
         lanes: &[Lane],
         (after, to): (Seq, Seq),
         most: usize,
     ) -> sqlx::Result<Vec<(Lane, Seq)>> {
-        let query = with_list(self.sql.look_back.query(lanes.len()), lanes).bind(after).bind(to);
-        let rows = query.bind(integer(most)).fetch_all(conn).await?;
-        rows.iter().map(|row| Ok((natural(row, "lane")?, natural(row, "seq")?))).collect()
+        let query = with_list(self.sql.fresh_places.query(lanes.len()), lanes).bind(after).bind(to);
+        places(query.bind(integer(most)), conn).await
+    }
+
+    /// Which of these numbers, at most [`LIST_MAX`], are fresh rows, of whichever lane.
+    pub(super) async fn fresh_among(
+        &self,
+        conn: &mut MySqlConnection,
+        seqs: &[Seq],
+    ) -> sqlx::Result<Vec<(Lane, Seq)>> {
+        match seqs {
+            [] => Ok(Vec::new()),
+            seqs => places(with_list(self.sql.fresh_among.query(seqs.len()), seqs), conn).await,
+        }
     }
 
     /// Those of these rows that are new or wait, and are not parked, in order.
     pub(super) async fn again(&self, conn: &mut MySqlConnection, seqs: &[Seq]) -> sqlx::Result<Vec<Row>> {
         let mut found = Vec::with_capacity(seqs.len());
+        let inline = self.inline_bytes_max(seqs.len());
         for seqs in seqs.chunks(LIST_MAX) {
-            let query = with_list(with_cargo(self.sql.again.query(seqs.len()), self.inline_bytes_max), seqs);
-            found.extend(rows(query, conn).await?);
+            let query = with_list(with_cargo(self.sql.again.query(seqs.len()), inline), seqs);
+            found.extend(rows(query, inline, conn).await?);
         }
         found.sort_unstable_by_key(|row| row.seq);
         Ok(found)
@@ -230,18 +258,15 @@ impl Reader<'_> {
         of_each: usize,
     ) -> sqlx::Result<Vec<Row>> {
         let mut found = Vec::new();
+        let inline = self.inline_bytes_max(from.len() * of_each);
         for from in from.chunks(EACH_MAX) {
             let mut query = self.sql.waiting.query(from.len());
             for (n, DueFrom { lane, due_at, due_seq }) in filled(from).enumerate() {
                 let due_at = bound(due_at);
-                query = with_cargo(query, self.inline_bytes_max)
-                    .bind(lane)
-                    .bind(due_at)
-                    .bind(due_seq)
-                    .bind(due_at);
+                query = with_cargo(query, inline).bind(lane).bind(due_at).bind(due_seq).bind(due_at);
                 query = query.bind(integer(if n < from.len() { of_each } else { 0 }));
             }
-            found.extend(rows(query, conn).await?);
+            found.extend(rows(query, inline, conn).await?);
         }
         Ok(found)
     }
@@ -268,12 +293,13 @@ impl Reader<'_> {
         of_each: usize,
     ) -> sqlx::Result<Vec<Row>> {
         let keys: Vec<&(Lane, String)> = keys.iter().collect();
+        let inline = self.inline_bytes_max(keys.len() * of_each);
         let mut query = self.sql.parked.query(keys.len());
         for (n, (lane, key)) in filled(&keys).enumerate() {
-            query = with_cargo(query, self.inline_bytes_max).bind(*lane).bind(key.clone());
+            query = with_cargo(query, inline).bind(*lane).bind(key.clone());
             query = query.bind(integer(if n < keys.len() { of_each } else { 0 }));
         }
-        rows(query, conn).await
+        rows(query, inline, conn).await
     }
 
     /// What is heavy of these rows, in no order.
@@ -285,7 +311,8 @@ impl Reader<'_> {
         let mut found = Vec::with_capacity(seqs.len());
         for seqs in seqs.chunks(LIST_MAX) {
             let query = with_list(with_cargo(self.sql.cargo.query(seqs.len()), usize::MAX), seqs);
-            for row in query.fetch_all(&mut *conn).await? {
+            let mut rows = query.fetch(&mut *conn);
+            while let Some(row) = rows.try_next().await? {
                 found.push((natural(&row, "seq")?, Cargo::of(&row)?));
             }
         }
@@ -304,6 +331,19 @@ where
     filled(list).fold(query, |query, item| query.bind(item))
 }
 
-async fn rows(query: Ready, conn: &mut MySqlConnection) -> sqlx::Result<Vec<Row>> {
-    query.fetch_all(conn).await?.iter().map(Row::of).collect()
+/// Decodes rows one by one, as they come: what the driver holds of each is gone before the next.
+async fn rows(query: Ready, inline: usize, conn: &mut MySqlConnection) -> sqlx::Result<Vec<Row>> {
+    let (mut rows, mut found) = (query.fetch(conn), Vec::new());
+    while let Some(row) = rows.try_next().await? {
+        found.push(Row::of(&row, inline)?);
+    }
+    Ok(found)
+}
+
+async fn places(query: Ready, conn: &mut MySqlConnection) -> sqlx::Result<Vec<(Lane, Seq)>> {
+    let (mut rows, mut found) = (query.fetch(conn), Vec::new());
+    while let Some(row) = rows.try_next().await? {
+        found.push((natural(&row, "lane")?, natural(&row, "seq")?));
+    }
+    Ok(found)
 }

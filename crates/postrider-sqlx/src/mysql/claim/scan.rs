@@ -28,11 +28,15 @@ pub(super) struct Row {
     event_type: String,
     aggregate_type: String,
     pub(super) stored: Stored,
-    pub(super) cargo: Cargo,
+    /// Payload and headers, if they came with the row.
+    pub(super) cargo: Option<Cargo>,
 }
 
 impl Row {
-    pub(super) fn of(row: &MySqlRow) -> sqlx::Result<Self> {
+    /// A row that was read with as much of payload and headers as fits into so many bytes each.
+    pub(super) fn of(row: &MySqlRow, inline_bytes_max: usize) -> sqlx::Result<Self> {
+        let stored = Stored::of(row)?;
+        let cargo = stored.came_whole(inline_bytes_max).then(|| Cargo::of(row)).transpose()?;
         Ok(Self {
             lane: natural(row, "lane")?,
             seq: natural(row, "seq")?,
@@ -43,8 +47,8 @@ impl Row {
             coming_back: natural::<u8>(row, "coming_back")? != 0,
             event_type: text(row, "event_type")?.unwrap_or_default(),
             aggregate_type: text(row, "aggregate_type")?.unwrap_or_default(),
-            stored: Stored::of(row)?,
-            cargo: Cargo::of(row)?,
+            stored,
+            cargo,
         })
     }
 }
@@ -92,7 +96,7 @@ impl Judge<'_> {
 
     /// What is to become of a row that was read because it is new, waiting, or to be looked at once more. Those that were
     /// met `already` are passed.
-    pub(super) fn judge(&self, row: Row, already: &HashSet<Seq>) -> Met {
+    pub(super) fn judge(&self, mut row: Row, already: &HashSet<Seq>) -> Met {
         let verdict = if self.is_in_flight(row.seq) || already.contains(&row.seq) {
             Verdict::Pass
         } else if self.is_early(&row) {
@@ -103,6 +107,9 @@ impl Judge<'_> {
         } else {
             Verdict::Return { held: row.head.is_some() }
         };
+        if !matches!(verdict, Verdict::Return { .. }) {
+            row.cargo = None;
+        }
         Met { row, verdict }
     }
 

@@ -1,0 +1,137 @@
+//! A set of places in the order. They lie close together, so it is made of bits.
+
+use std::collections::BTreeMap;
+
+use postrider_core::store::Seq;
+
+use super::super::statement::LIST_MAX;
+
+/// Words in one page of bits.
+const WORDS: usize = 64;
+
+/// Numbers in one page of bits.
+pub(super) const PAGE: u64 = 64 * WORDS as u64;
+
+/// Most numbers of a page that are worth to be asked for one by one.
+const SPARSE_MAX: usize = 256;
+
+/// So many are enough for one statement.
+const ENOUGH: usize = LIST_MAX - SPARSE_MAX;
+
+/// Numbers that are not in a set, as they are best read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unmet {
+    /// These alone, in order, after which the search goes on from the second.
+    Few(Vec<Seq>, Seq),
+    /// Most of what lies after the first and up to the second.
+    Most(Seq, Seq),
+}
+
+/// The set.
+#[derive(Debug, Default)]
+pub(super) struct Seqs(BTreeMap<u64, [u64; WORDS]>);
+
+fn place(seq: Seq) -> (u64, usize, u64) {
+    let within = seq % PAGE;
+    (seq / PAGE, usize::try_from(within / 64).unwrap_or_default(), 1 << (within % 64))
+}
+
+impl Seqs {
+    pub(super) fn insert(&mut self, seq: Seq) {
+        let (page, word, bit) = place(seq);
+        if let Some(word) = self.0.entry(page).or_insert([0; WORDS]).get_mut(word) {
+            *word |= bit;
+        }
+    }
+
+    pub(super) fn contains(&self, seq: Seq) -> bool {
+        let (page, word, bit) = place(seq);
+        self.0.get(&page).and_then(|page| page.get(word)).is_some_and(|word| word & bit != 0)
+    }
+
+    /// Forgets what lies on pages below.
+    pub(super) fn forget(&mut self, below: Seq) {
+        self.0 = self.0.split_off(&(below / PAGE));
+    }
+
+    /// The first numbers after `after` and up to `to` that are not in the set: one by one if they are few on their pages, and else as far as
+    /// they are many.
+    pub(super) fn unmet(&self, after: Seq, to: Seq) -> Unmet {
+        let (mut few, mut reached) = (Vec::new(), after);
+        while reached < to && few.len() < ENOUGH {
+            let end =
+                (reached.saturating_add(1) / PAGE).saturating_mul(PAGE).saturating_add(PAGE - 1).min(to);
+            match self.missing(reached, end) {
+                Some(missing) => few.extend(missing),
+                None if few.is_empty() => return Unmet::Most(reached, self.end_of_most(end, to)),
+                None => break,
+            }
+            reached = end;
+        }
+        Unmet::Few(few, reached)
+    }
+
+    /// How far the numbers that are not in the set are many, page by page.
+    fn end_of_most(&self, mut end: Seq, to: Seq) -> Seq {
+        while end < to {
+            let next = end.saturating_add(PAGE).min(to);
+            if self.missing(end, next).is_some() {
+                break;
+            }
+            end = next;
+        }
+        end
+    }
+
+    /// The numbers of a part of a page that are not in the set; none if they are many.
+    fn missing(&self, after: Seq, to: Seq) -> Option<Vec<Seq>> {
+        let first = after.saturating_add(1);
+        let page = self.0.get(&(first / PAGE)).unwrap_or(&[0; WORDS]);
+        let mut missing = Vec::new();
+        let mut start = first / PAGE * PAGE;
+        for word in page {
+            let mut left = !word;
+            while left != 0 && missing.len() <= SPARSE_MAX {
+                let seq = start + u64::from(left.trailing_zeros());
+                left &= left - 1;
+                missing.extend((first..=to).contains(&seq).then_some(seq));
+            }
+            start += 64;
+        }
+        (missing.len() <= SPARSE_MAX).then_some(missing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_inserted_is_there_until_it_is_forgotten() {
+        let mut seqs = Seqs::default();
+        [1, 63, 64, PAGE, 10 * PAGE].into_iter().for_each(|seq| seqs.insert(seq));
+        let there = |seqs: &Seqs| [1, 2, 63, 64, 65, PAGE, PAGE + 1, 10 * PAGE].map(|seq| seqs.contains(seq));
+        assert_eq!(there(&seqs), [true, false, true, true, false, true, false, true]);
+        seqs.forget(5 * PAGE);
+        assert_eq!(there(&seqs), [false, false, false, false, false, false, false, true]);
+    }
+
+    #[test]
+    fn few_that_are_missing_are_named_and_many_are_a_range() {
+        let mut seqs = Seqs::default();
+        (1..10 * PAGE).filter(|seq| seq % 1000 != 0).for_each(|seq| seqs.insert(seq));
+        assert_eq!(seqs.unmet(10, 4500), Unmet::Few(vec![1000, 2000, 3000, 4000], 4500));
+        assert_eq!(seqs.unmet(1000, 1999), Unmet::Few(vec![], 1999));
+        // Nothing was met beyond the tenth page.
+        let to = 30 * PAGE - 1;
+        let Unmet::Few(few, reached) = seqs.unmet(10, to) else { panic!() };
+        assert_eq!((few.len() as u64, reached), ((10 * PAGE - 1) / 1000, 10 * PAGE - 1));
+        assert_eq!(seqs.unmet(reached, to), Unmet::Most(reached, to));
+        // What was met before a range is left out.
+        assert_eq!(seqs.unmet(10 * PAGE - 100, to), Unmet::Most(reached, to));
+        // Ranges end where few are missing again.
+        (20 * PAGE..21 * PAGE).for_each(|seq| seqs.insert(seq));
+        assert_eq!(seqs.unmet(reached, to), Unmet::Most(reached, 20 * PAGE - 1));
+        assert_eq!(seqs.unmet(20 * PAGE - 1, 21 * PAGE - 1), Unmet::Few(vec![], 21 * PAGE - 1));
+    }
+}
