@@ -4,7 +4,7 @@ use std::{str::FromStr, time::Duration};
 
 use postrider_core::{ConfigError, Result, StoreError, StoreErrorKind};
 use sqlx::{
-    ConnectOptions, Connection, Executor, MySqlPool,
+    ConnectOptions, Connection, Executor, MySqlConnection, MySqlPool,
     mysql::{MySqlConnectOptions, MySqlPoolOptions},
 };
 
@@ -99,6 +99,14 @@ pub(crate) fn verbs(options: &MySqlConnectOptions) -> MySqlPool {
             })
         })
         .connect_lazy_with(options.clone().timezone("+00:00".to_owned()).charset("utf8mb4").set_names(true))
+}
+
+/// A connection for peeks, to the database that this pool is for. It is kept outside of the pool, which would ask it after each use whether it
+/// still is one.
+pub(super) async fn peeking(pool: &MySqlPool) -> sqlx::Result<MySqlConnection> {
+    let mut conn = pool.connect_options().connect().await?;
+    conn.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED").await?;
+    Ok(conn)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@
 //! * `lease`: who may deliver, and the fence
 //! * `claim/`: what is due; `row` decodes it
 //! * `settle`: what became of it; `hold` sees to the keys
+//! * `peek`: finding what nobody told of
 //! * `operate`: what operators see and do; `pause`: what they have told to wait
 //! * `error`, `patience`: what error codes mean, and which of them are worth another try
 //! * `statement`: what SQL texts are made of
@@ -30,6 +31,7 @@ mod list;
 mod operate;
 mod patience;
 mod pause;
+mod peek;
 mod row;
 mod schema;
 mod settle;
@@ -53,7 +55,7 @@ use postrider_core::{
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Peek, Seq, Settled, Settlement, Stats, Subject, TypeCount,
         too_many_pauses,
     },
     tx::Prefix,
@@ -94,6 +96,7 @@ struct Inner {
     operate: operate::Statements,
     pause: pause::Statements,
     memory: claim::Memory,
+    peek: peek::Peeking,
 }
 
 impl MysqlStore {
@@ -146,6 +149,7 @@ impl MysqlStore {
             operate: operate::Statements::new(&prefix),
             pause: pause::Statements::new(&prefix),
             memory: claim::Memory::default(),
+            peek: peek::Peeking::new(&prefix),
         }))
     }
 
@@ -162,6 +166,7 @@ impl MysqlStore {
     /// Closes all connections, those of [`pool`](MysqlStore::pool) included.
     pub async fn close(&self) {
         self.0.verbs.close().await;
+        self.0.peek.close().await;
         self.0.pool.close().await;
     }
 
@@ -297,11 +302,19 @@ impl Store for MysqlStore {
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
-        let Inner { claim: sql, lease, hold, memory, lanes, .. } = &*self.0;
+        let Inner { claim: sql, lease, hold, memory, lanes, peek, .. } = &*self.0;
         self.run("claim events", move |mut conn| async move {
             let lanes = lanes.load(Relaxed);
-            claim::Claiming { sql, lease, hold, memory, lanes }.claim(&mut conn, claim).await
+            let claiming = claim::Claiming { sql, lease, hold, memory, lanes };
+            let claimed = claiming.claim(&mut conn, claim).await?;
+            peek.claimed(&claimed);
+            Ok(claimed)
         })
+    }
+
+    fn peek(&self) -> BoxFuture<'_, Result<Option<Peek>>> {
+        let cannot = |error| error::of_sqlx(error, format!("cannot peek at the events in {}", self.0.place));
+        Box::pin(async move { self.0.peek.peek(&self.0.verbs).await.map_err(cannot) })
     }
 
     fn settle<'a>(

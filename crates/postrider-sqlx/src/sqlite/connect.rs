@@ -102,7 +102,7 @@ pub(super) async fn acquire(pool: &SqlitePool) -> sqlx::Result<PoolConnection<Sq
     }
 }
 
-fn is_in_memory(pool: &SqlitePool) -> bool {
+pub(super) fn is_in_memory(pool: &SqlitePool) -> bool {
     let options = pool.connect_options();
     let name = options.get_filename().to_string_lossy();
     name.contains(":memory:") || name.starts_with("file:sqlx-in-memory")

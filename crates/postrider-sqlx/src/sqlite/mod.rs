@@ -11,6 +11,7 @@
 //! * `lease`: who may deliver
 //! * `claim/`: what is due, the usual way in one statement and the careful way in pages; `row` decodes it
 //! * `settle`: what became of it
+//! * `peek`: finding what nobody told of
 //! * `operate`: what operators see and do; `pause`: what they have told to wait
 //! * `error`, `patience`: what SQLite's result codes mean, and which of them are worth another try
 
@@ -23,6 +24,7 @@ mod list;
 mod operate;
 mod patience;
 mod pause;
+mod peek;
 #[cfg(test)]
 mod plans;
 mod row;
@@ -40,7 +42,7 @@ use postrider_core::{
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Peek, Seq, Settled, Settlement, Stats, Subject, TypeCount,
         too_many_pauses,
     },
     tx::Prefix,
@@ -68,6 +70,7 @@ struct Inner {
     settle: settle::Statements,
     operate: operate::Statements,
     pause: pause::Statements,
+    peek: peek::Peeking,
 }
 
 impl SqliteStore {
@@ -103,6 +106,7 @@ impl SqliteStore {
             settle: settle::Statements::new(&prefix),
             operate: operate::Statements::new(&prefix),
             pause: pause::Statements::new(&prefix),
+            peek: peek::Peeking::new(&prefix),
         }))
     }
 
@@ -119,7 +123,10 @@ impl SqliteStore {
     /// Closes all connections; the last one merges the write-ahead log into the file. Call it when the engine has shut
     /// down, if somebody is to copy the file.
     pub async fn close(&self) {
-        self.0.pool.close().await;
+        // From now on the pool counts as closed, and nobody opens another connection to peek.
+        let closed = self.0.pool.close();
+        self.0.peek.close().await;
+        closed.await;
     }
 
     /// The pool that the verbs run on.
@@ -236,6 +243,12 @@ impl Store for SqliteStore {
             "claim events",
             move |mut conn| async move { claim::claim(sql, lease, &mut conn, claim).await },
         )
+    }
+
+    fn peek(&self) -> BoxFuture<'_, Result<Option<Peek>>> {
+        let Inner { peek, pool, file, .. } = &*self.0;
+        let cannot = move |error| error::of_sqlx(error, format!("cannot peek at the events in {file}"));
+        Box::pin(async move { peek.peek(pool).await.map_err(cannot) })
     }
 
     fn settle<'a>(

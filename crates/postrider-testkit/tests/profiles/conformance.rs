@@ -104,6 +104,8 @@ fn writes_nothing<R>() -> Result<R, Failure> {
 }
 
 impl<T: Table> StoreHarness for Harness<T> {
+    const PEEKS: bool = false;
+
     /// Statements that are to be run as one.
     type Tx = String;
 
