@@ -236,7 +236,7 @@ impl OutboxBuilder {
     }
 
     /// Shortest time between two peeks at what was written last, by which plain `INSERT`s and other processes' events are found; zero leaves them to
-    /// polls. Default 4 ms.
+    /// polls. Default 5 ms.
     pub fn peek(mut self, every: Duration) -> Self {
         self.settings.peek = every;
         self

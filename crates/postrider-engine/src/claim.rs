@@ -28,6 +28,9 @@ const FULL_LOOK_SELDOM: u32 = 10;
 /// The first pause after a claim that came too early for what a peek told of: between `INSERT` and `COMMIT` lies about a write to a disk.
 const CHASE: Duration = Duration::from_millis(2);
 
+/// While peeks find what is new, polls begin so many times later.
+const PEEKING_FACTOR: u32 = 10;
+
 /// How claims follow one another.
 pub(crate) struct Pace {
     pause: Duration,
@@ -225,7 +228,7 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     shared.metrics.queue_depths(hot as u64, cold as u64);
 
     let settings = &shared.settings;
-    let least = if chases(shared) { CHASE.min(settings.poll_min) } else { settings.poll_min };
+    let least = least(shared);
     pace.pause = if taken > 0 || again { least } else { (pace.pause * 2).clamp(least, settings.poll_max) };
     // Between two looks at backlogs the lanes' own positions have their turn, and the other way round.
     let more_elsewhere = taken > 0 && shared.settings.poller && lock(&shared.buffer).is_behind();
@@ -238,11 +241,17 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     Ok(Brought { taken, more: more || again || taken > 0, backlog, pause, not_before })
 }
 
-/// Whether a peek told of something that has not come. Where others hold lanes too, it is as likely theirs.
-fn chases(shared: &Shared) -> bool {
+/// The shortest pause from now on. Where peeks tell of what comes next, a poll soon after a claim would find nothing. Where one told of something
+/// that has not come, it is near; but where others hold lanes too, it is as likely theirs.
+fn least(shared: &Shared) -> Duration {
+    let settings = &shared.settings;
     let lanes = shared.store.features().lanes as usize;
     let buffer = lock(&shared.buffer);
-    buffer.misses_events() && buffer.lanes_owned() >= lanes
+    match (buffer.misses_events(), buffer.can_peek()) {
+        (true, _) if buffer.lanes_owned() >= lanes => CHASE.min(settings.poll_min),
+        (false, true) => (settings.poll_min * PEEKING_FACTOR).min(settings.poll_max),
+        _ => settings.poll_min,
+    }
 }
 
 /// Before events are sent, the table must know that they may be: whoever takes the lane after a crash is told to look out.

@@ -16,7 +16,7 @@ use crate::{Settings, buffer::Peeked, engine::Shared, lock};
 /// While numbers are drawn, and for so long after the last one, peeks are as frequent as is allowed. Then they are rarer by this
 /// factor: an idle outbox shall take next to nothing, and the first event after a silence can wait some milliseconds longer.
 const LIVELY_FOR: Duration = Duration::from_secs(5);
-const IDLE_FACTOR: u32 = 3;
+const IDLE_FACTOR: u32 = 4;
 
 /// A peek that takes longer is given up: the poller waits for it.
 const PEEK_MAX: Duration = Duration::from_secs(1);
@@ -63,7 +63,10 @@ impl Watch {
                 self.next = now + self.pause(now);
                 return peeked == Peeked::News;
             }
-            Ok(Ok(None)) => self.next = now + CANNOT_FOR,
+            Ok(Ok(None)) => {
+                lock(&shared.buffer).cannot_peek();
+                self.next = now + CANNOT_FOR;
+            }
             Ok(Err(error)) => self.failed(shared, now, &error),
             Err(late) => self.failed(shared, now, &late),
         }
@@ -72,6 +75,7 @@ impl Watch {
 
     fn failed(&mut self, shared: &Shared, now: Instant, error: &dyn std::fmt::Display) {
         debug!(%error, "cannot peek: polling goes on");
+        lock(&shared.buffer).cannot_peek();
         self.next = now + shared.settings.poll_max;
     }
 

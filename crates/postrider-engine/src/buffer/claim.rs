@@ -244,6 +244,16 @@ impl Buffer {
         self.drawn.peeked(last)
     }
 
+    /// A peek was not answered: polls have to find everything.
+    pub(crate) fn cannot_peek(&mut self) {
+        self.drawn.not_answered();
+    }
+
+    /// Whether peeks find what is written next.
+    pub(crate) fn can_peek(&self) -> bool {
+        self.drawn.is_answered()
+    }
+
     /// Whether a peek told of an event that has not come.
     pub(crate) fn misses_events(&self) -> bool {
         self.drawn.misses()

@@ -22,6 +22,8 @@ pub(super) struct Drawn {
     ahead_to: Seq,
     /// How many of the numbers that the last move passed have not come.
     missing: u64,
+    /// Whether the last peek was answered.
+    answered: bool,
 }
 
 impl Drawn {
@@ -40,10 +42,11 @@ impl Drawn {
     /// Whether what is missing will ever come is open: it may be rolled back, delayed, or somebody else's. So it is counted against one move, and
     /// the next one begins anew.
     pub(super) fn peeked(&mut self, last: Seq) -> Peeked {
+        self.answered = true;
         let (before, beyond) = match self.last {
             Some(before) if last < before && self.ahead == 0 => {
                 // The database went back in time, or its numbers were set back: they say nothing any more.
-                *self = Self { last: Some(last), missing: 1, ..Self::default() };
+                *self = Self { last: Some(last), missing: 1, answered: true, ..Self::default() };
                 return Peeked::News;
             }
             Some(before) => (before, last.max(self.ahead_to)),
@@ -57,6 +60,16 @@ impl Drawn {
         let came = std::mem::take(&mut self.ahead);
         self.missing = (beyond - before).saturating_sub(came);
         if self.missing > 0 { Peeked::News } else { Peeked::Known }
+    }
+
+    /// A peek was not answered.
+    pub(super) fn not_answered(&mut self) {
+        self.answered = false;
+    }
+
+    /// Whether a peek will tell of what is written next.
+    pub(super) fn is_answered(&self) -> bool {
+        self.answered
     }
 
     /// Whether something was drawn that may still come.

@@ -74,7 +74,7 @@ pub(crate) struct Poll {
     /// `spring-outbox` 2s).
     pub(crate) max: Option<Span>,
     /// Between them, the shortest time from one peek to the next at what was written last, which costs a fraction of a look and finds events
-    /// that nobody told of; three times as long while nothing comes. Default 4ms, or more where a peek costs more; `0s` leaves them to looks, and
+    /// that nobody told of; four times as long while nothing comes. Default 5ms, or more where a peek costs more; `0s` leaves them to looks, and
     /// so do databases in memory and tables with a `profile`.
     pub(crate) peek: Option<Span>,
 }
