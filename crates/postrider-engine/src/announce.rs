@@ -1,4 +1,4 @@
-//! Announce: other processes tell that something was committed. State: none. When it fails: polling delivers, as always.
+//! Announce: other processes tell that something was committed. State: none; many that come at once are one wake-up. When it fails: polling delivers, as always.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::engine::Shared;
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
         match shared.store.announced().await {
-            Ok(()) => shared.wake.notify_one(),
+            Ok(()) => shared.committed.notify_one(),
             Err(error) => {
                 debug!(error = error_chain(&error), "cannot hear of other processes: polling goes on");
                 tokio::time::sleep(shared.settings.poll_max).await;

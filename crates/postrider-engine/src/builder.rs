@@ -235,6 +235,13 @@ impl OutboxBuilder {
         self
     }
 
+    /// Shortest time between two peeks at what was written last, by which plain `INSERT`s and other processes' events are found; zero leaves them to
+    /// polls. Default 5 ms.
+    pub fn peek(mut self, every: Duration) -> Self {
+        self.settings.peek = every;
+        self
+    }
+
     /// How often a claim looks from the very bottom, for what was changed by hand. Default 60 s.
     pub fn full_look_every(mut self, pause: Duration) -> Self {
         self.settings.full_look_every = pause;

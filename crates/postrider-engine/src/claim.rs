@@ -1,32 +1,36 @@
 //! Claim: from the table into memory, by wake-up or by poll.
 //!
 //! Polling is the truth, wake-ups only make it quick. The pause between polls doubles from `poll_min` to `poll_max`
-//! while nothing comes, ends early when a waiting event is due, and begins anew with every event.
+//! while nothing comes, ends early when a waiting event is due, and begins anew with every event. Where a peek tells of an event that has not
+//! committed yet, it begins at [`CHASE`].
 
-use std::{ops::ControlFlow, sync::Arc, time::Duration};
+use std::{ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
 
 use postrider_core::{
     Result,
     sink::error_chain,
     store::{Claimed, Lane, Lease, Seq},
 };
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 use tracing::{debug, error};
 
 use crate::{
     buffer::{Buffer, Plan},
     engine::Shared,
+    gather::{GATHER, Gather},
     lock,
+    peek::Watch,
     time_limit::answer,
 };
 
 /// While something was passed over, looks from the very bottom are so many times rarer.
 const FULL_LOOK_SELDOM: u32 = 10;
 
-/// A claim that found less than it could have taken is followed by the next one after so long at the earliest, whoever wakes the poller. It
-/// costs the database about the same whether it brings one event or fifty: at thousands of commits a second a claim for each of them
-/// would take more from the writers than delivering does.
-const GATHER: Duration = Duration::from_millis(5);
+/// The first pause after a claim that came too early for what a peek told of: between `INSERT` and `COMMIT` lies about a write to a disk.
+const CHASE: Duration = Duration::from_millis(2);
+
+/// While peeks find what is new, polls begin so many times later.
+const PEEKING_FACTOR: u32 = 10;
 
 /// How claims follow one another.
 pub(crate) struct Pace {
@@ -53,12 +57,39 @@ pub(crate) struct Brought {
     not_before: Option<Instant>,
 }
 
+/// What ended a rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Woken {
+    /// The pause is over, or a waiting event is due.
+    Timer,
+    /// Something of this process has changed: room, a lane, a key, a pause.
+    Change,
+    /// Somebody says that something was committed.
+    Committed,
+    /// A peek has found that something was written.
+    Peek,
+}
+
 pub(crate) async fn run(shared: Arc<Shared>) {
+    let now = Instant::now();
+    let (mut watch, mut gather, mut woken) =
+        (Watch::new(&shared.settings, now), Gather::new(now), Woken::Timer);
     while !shared.stop_claiming.is_cancelled() {
         let mut pace = shared.claim_turn.lock().await;
+        if woken == Woken::Peek && !gather.is_in_vain() {
+            pace.pause = Duration::ZERO;
+        }
+        let began = Instant::now();
+        // This claim answers every commit that was told of before it.
+        let told = take(&shared.committed) || matches!(woken, Woken::Committed | Woken::Peek);
         let (pause, not_before) = match once(&shared, &mut pace).await {
             Ok(brought) => {
                 shared.vitals.claimed();
+                gather.claimed(began, told, brought.taken);
+                if told && brought.backlog {
+                    // It was for what was passed over, and has not looked at what is new.
+                    shared.committed.notify_one();
+                }
                 (brought.pause, brought.not_before)
             }
             Err(error) => {
@@ -70,32 +101,63 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         };
         drop(pace);
         // A timer has a tick of a millisecond: where there is more, nobody waits for it.
-        if !pause.is_zero() && rest(&shared, Instant::now() + pause).await.is_break() {
-            return;
+        woken = Woken::Timer;
+        if !pause.is_zero() {
+            match rest(&shared, &mut watch, Instant::now() + pause).await {
+                ControlFlow::Continue(by) => woken = by,
+                ControlFlow::Break(()) => return,
+            }
         }
-        if let Some(then) = not_before.filter(|then| *then > Instant::now()) {
+        let until = match woken {
+            Woken::Committed | Woken::Peek => Some(gather.not_before()).max(not_before),
+            Woken::Timer | Woken::Change => not_before,
+        };
+        if let Some(then) = until.filter(|then| *then > Instant::now()) {
             tokio::select! {
                 biased;
                 () = shared.stop_claiming.cancelled() => return,
+                () = shared.wake.notified(), if not_before.is_none() => woken = Woken::Change,
                 () = tokio::time::sleep_until(then) => {}
             }
         }
     }
 }
 
-/// Rests until a wake-up, the end of the pause, or the moment that a waiting event is due.
-async fn rest(shared: &Shared, pause_ends: Instant) -> ControlFlow<()> {
+/// Takes a notification that nobody has waited for; whether there was one.
+fn take(notify: &Notify) -> bool {
+    let mut notified = pin!(notify.notified());
+    notified.as_mut().enable()
+}
+
+/// Rests until a wake-up, the end of the pause, or the moment that a waiting event is due. Peeks meanwhile.
+async fn rest(shared: &Shared, watch: &mut Watch, pause_ends: Instant) -> ControlFlow<(), Woken> {
+    watch.begin(Instant::now());
     loop {
-        let due_at = {
+        let (due_at, may_claim) = {
             let buffer = lock(&shared.buffer);
-            buffer.due_at().into_iter().chain(buffer.starved_until()).min().unwrap_or(pause_ends)
+            let due_at = buffer.due_at().into_iter().chain(buffer.starved_until()).min();
+            (due_at.unwrap_or(pause_ends), buffer.may_claim())
         };
+        let ends = pause_ends.min(due_at);
+        let peek_at = watch.next().filter(|at| may_claim && *at < ends);
         tokio::select! {
             biased;
             () = shared.stop_claiming.cancelled() => return ControlFlow::Break(()),
-            () = shared.wake.notified() => return ControlFlow::Continue(()),
-            () = shared.due.notified() => {}
-            () = tokio::time::sleep_until(pause_ends.min(due_at)) => return ControlFlow::Continue(()),
+            () = shared.wake.notified() => return ControlFlow::Continue(Woken::Change),
+            () = shared.committed.notified() => return ControlFlow::Continue(Woken::Committed),
+            () = shared.due.notified() => continue,
+            () = tokio::time::sleep_until(peek_at.unwrap_or(ends)) => {}
+        }
+        if peek_at.is_none() {
+            return ControlFlow::Continue(Woken::Timer);
+        }
+        // Nobody but the end waits less than for its answer: a connection whose query is given up is of no more use.
+        tokio::select! {
+            biased;
+            () = shared.stop_claiming.cancelled() => return ControlFlow::Break(()),
+            news = watch.peek(shared) => if news {
+                return ControlFlow::Continue(Woken::Peek);
+            }
         }
     }
 }
@@ -164,11 +226,8 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     shared.metrics.queue_depths(hot as u64, cold as u64);
 
     let settings = &shared.settings;
-    pace.pause = if taken > 0 || again {
-        settings.poll_min
-    } else {
-        (pace.pause * 2).clamp(settings.poll_min, settings.poll_max)
-    };
+    let least = least(shared);
+    pace.pause = if taken > 0 || again { least } else { (pace.pause * 2).clamp(least, settings.poll_max) };
     // Between two looks at backlogs the lanes' own positions have their turn, and the other way round.
     let more_elsewhere = taken > 0 && shared.settings.poller && lock(&shared.buffer).is_behind();
     // What was let go is for the lanes' own claims to bring, which may have had to wait for this one.
@@ -178,6 +237,19 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     let gathers = taken > 0 && !more && !again && !pause.is_zero();
     let not_before = gathers.then(|| started + GATHER);
     Ok(Brought { taken, more: more || again || taken > 0, backlog, pause, not_before })
+}
+
+/// The shortest pause from now on. Where peeks tell of what comes next, a poll soon after a claim would find nothing. Where one told of something
+/// that has not come, it is near; but where others hold lanes too, it is as likely theirs.
+fn least(shared: &Shared) -> Duration {
+    let settings = &shared.settings;
+    let lanes = shared.store.features().lanes as usize;
+    let buffer = lock(&shared.buffer);
+    match (buffer.misses_events(), buffer.can_peek()) {
+        (true, _) if buffer.lanes_owned() >= lanes => CHASE.min(settings.poll_min),
+        (false, true) => (settings.poll_min * PEEKING_FACTOR).min(settings.poll_max),
+        _ => settings.poll_min,
+    }
 }
 
 /// Before events are sent, the table must know that they may be: whoever takes the lane after a crash is told to look out.

@@ -66,8 +66,10 @@ pub(crate) struct Shared {
     pub(crate) work: Notify,
     /// Outcomes wait to be settled.
     pub(crate) outcomes: Notify,
-    /// There may be something to claim: a commit, room in the queue, or a lane.
+    /// There may be something to claim, because something has changed here: room in the queue, a lane, a key.
     pub(crate) wake: Notify,
+    /// Somebody says that something was committed, here or elsewhere; whether it is for us is open.
+    pub(crate) committed: Notify,
     /// A lane was lost or could be had.
     pub(crate) lanes: Notify,
     /// A waiting event is due sooner than the poller knows.
@@ -142,6 +144,7 @@ impl Engine {
             work: Notify::new(),
             outcomes: Notify::new(),
             wake: Notify::new(),
+            committed: Notify::new(),
             lanes: Notify::new(),
             due: Notify::new(),
             progress: Notify::new(),
@@ -207,7 +210,7 @@ impl Engine {
 
     /// There may be something to deliver: a hint that follows a commit. Others hear of it if they may have to deliver it.
     pub fn wake(&self) {
-        self.shared.wake.notify_one();
+        self.shared.committed.notify_one();
         let owned = lock(&self.shared.buffer).lanes_owned();
         if owned < self.shared.store.features().lanes as usize {
             self.shared.store.announce();

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use postrider_core::{sink::error_chain, store::Recovery};
 use tracing::warn;
 
-use crate::{engine::Shared, lock, patience::answer};
+use crate::{engine::Shared, lock, time_limit::answer};
 
 /// How long to wait for a lane.
 const LANE_WAIT: Duration = Duration::from_secs(1);

@@ -51,6 +51,9 @@ pub struct Settings {
     pub poll_min: Duration,
     /// Longest pause between polls, reached when nothing comes. Default 5 s.
     pub poll_max: Duration,
+    /// Shortest time between two peeks at what was written last, by which events are found that nobody told of. The store may want more, and
+    /// while nothing comes it is four times as long. Zero: only polls find them. Default 5 ms.
+    pub peek: Duration,
     /// Whether the engine polls and follows wake-ups. Without it only hot events and `poll_once` deliver. Default true.
     pub poller: bool,
     /// How often a claim looks from the very bottom, whatever was met before. Default 60 s.
@@ -95,6 +98,7 @@ impl Default for Settings {
             settle_after: Duration::from_millis(3),
             poll_min: Duration::from_millis(20),
             poll_max: Duration::from_secs(5),
+            peek: Duration::from_millis(5),
             poller: true,
             full_look_every: Duration::from_secs(60),
             lease: Duration::from_secs(15),
@@ -125,6 +129,7 @@ impl Settings {
         let longest = Duration::from_secs(366 * 86_400);
         between("poll_min", self.poll_min, Duration::from_millis(1), longest)?;
         between("poll_max", self.poll_max, self.poll_min, longest)?;
+        between("peek", self.peek, Duration::ZERO, longest)?;
         between("full_look_every", self.full_look_every, self.poll_min, longest)?;
         between("lease", self.lease, Duration::from_millis(100), LEASE_MAX)?;
         between("settle_after", self.settle_after, Duration::ZERO, Duration::from_secs(1))?;
@@ -199,6 +204,7 @@ mod tests {
             claim_batch,
             poll_min,
             poll_max,
+            peek,
             poller,
             lease,
             max_attempts,
@@ -212,7 +218,7 @@ mod tests {
         } = Settings::default();
         assert_eq!((workers, hot_queue, cold_queue, queue_bytes), (4, 1000, 1000, 64 << 20));
         assert_eq!((claim_batch, max_attempts, poller), (200, 10, true));
-        assert_eq!((poll_min.as_millis(), poll_max.as_millis()), (20, 5000));
+        assert_eq!((poll_min.as_millis(), poll_max.as_millis(), peek.as_millis()), (20, 5000, 5));
         assert_eq!((lease.as_secs(), drain_timeout.as_secs()), (15, 5));
         assert_eq!((retention.as_secs(), purge_every.as_secs(), purge_batch), (3600, 5, 100));
         assert_eq!((key_order, dead_heads), (KeyOrder::Kept, DeadHeads::Block));

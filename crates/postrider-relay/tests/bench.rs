@@ -5,7 +5,7 @@ mod command;
 use command::{Counted, postrider, texts};
 
 /// What is promised, and what it is measured against.
-const FIGURES: [&str; 16] = [
+const FIGURES: [&str; 19] = [
     "backlog_rss_mib",
     "engine_to_channel",
     "memory_events_per_s",
@@ -21,6 +21,9 @@ const FIGURES: [&str; 16] = [
     "claim_ms_empty",
     "claim_ms_history",
     "claim_ms_parked",
+    "plain_insert_ms_p50",
+    "plain_insert_ms_p99",
+    "plain_insert_cpu",
     "cores",
 ];
 

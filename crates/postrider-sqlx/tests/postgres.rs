@@ -205,6 +205,10 @@ async fn each_role_can_do_its_part_with_the_printed_rights_and_no_more() {
     let error = writing.stats().await.unwrap_err();
     assert!(matches!(&error, Error::Store(error) if error.kind() == StoreErrorKind::Denied), "{error:?}");
     drop(tx);
+    // Whoever may not read the sequence cannot peek, which is no error.
+    for _ in 0..2 {
+        assert_eq!(writing.peek().await.unwrap(), None);
+    }
 
     let relaying = as_role(&relay).await;
     relaying.migrate().await.unwrap();
@@ -212,6 +216,7 @@ async fn each_role_can_do_its_part_with_the_printed_rights_and_no_more() {
     let mut owner = Owner::lease(&relaying).await;
     let events = owner.claim(&relaying).await.events;
     assert_eq!(events.len(), 3);
+    assert!(relaying.peek().await.unwrap().is_some_and(|peek| peek.last >= events[2].seq));
     let dead = Change::Dead { attempts: 1, error: "no".to_owned(), block: true };
     relaying.settle(owner.leases(), &[settlement(&events[0], dead)], Duration::from_secs(1)).await.unwrap();
     owner.again(&events[1..]);

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use postrider::{Delivery, Event, Outbox, postgres::PgStore, store::Subject};
+use postrider::{Delivery, Event, Outbox, metrics::Recording, postgres::PgStore, store::Subject};
 use postrider_testkit::conformance::Failure;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
@@ -172,4 +172,85 @@ async fn two_instances_deliver_every_key_in_order_and_wake_each_other() -> Resul
     assert!(one.shutdown().await.released && two.shutdown().await.released);
     store.close().await;
     run(&server, format!("DROP DATABASE {name} WITH (FORCE)")).await
+}
+
+/// An engine that polls once a minute, on a database of its own, after its first claim.
+async fn that_never_polls(
+    name: &str,
+    delivered: &Delivered,
+) -> Result<(String, PgStore, Outbox, Arc<Recording>), Failure> {
+    let server = server()?;
+    let name = format!("{name}_{}", std::process::id());
+    run(&server, format!("CREATE DATABASE {name}")).await?;
+    let (base, _) = server.rsplit_once('/').ok_or("a name has a database")?;
+    let store = PgStore::connect(&format!("{base}/{name}")).await?;
+    let (delivered, metrics) = (Arc::clone(delivered), Arc::new(Recording::default()));
+    let outbox = Outbox::builder()
+        .store(store.clone())
+        .poll(Duration::from_secs(60), Duration::from_secs(60))
+        .metrics(metrics.clone())
+        .on("Tested", move |event: Delivery| {
+            delivered.lock().unwrap().entry(event.id().to_string()).or_default().push(String::new());
+            std::future::ready(())
+        })
+        .start()
+        .await?;
+    while metrics.snapshot().claims == 0 {
+        tokio::task::yield_now().await;
+    }
+    Ok((name, store, outbox, metrics))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plain_insert_is_delivered_without_a_poll_and_without_a_word() -> Result<(), Failure> {
+    let delivered = Delivered::default();
+    let (name, store, outbox, metrics) = that_never_polls("peeks", &delivered).await?;
+    let insert = "INSERT INTO postrider_event (event_type, payload) VALUES ('Tested', '{}')";
+    for count in 1..=20 {
+        let written = std::time::Instant::now();
+        sqlx::raw_sql(insert).execute(store.pool()).await?;
+        until_delivered(&delivered, count).await;
+        assert!(written.elapsed() < Duration::from_secs(5), "it took {:?}", written.elapsed());
+    }
+    // One that is open for a while is found when it commits, and one that is rolled back is no end of claims.
+    let mut late = store.pool().begin().await?;
+    sqlx::raw_sql(insert).execute(&mut *late).await?;
+    let mut never = store.pool().begin().await?;
+    sqlx::raw_sql(insert).execute(&mut *never).await?;
+    never.rollback().await?;
+    let (claims, began) = (metrics.snapshot().claims, std::time::Instant::now());
+    while began.elapsed() < Duration::from_secs(1) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let claims = metrics.snapshot().claims - claims;
+    assert!(claims <= 20, "{claims} claims in a second for what was not committed");
+    late.commit().await?;
+    until_delivered(&delivered, 21).await;
+    assert!(outbox.shutdown().await.released);
+    store.close().await;
+    run(&server()?, format!("DROP DATABASE {name} WITH (FORCE)")).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_of_notifications_become_a_few_claims() -> Result<(), Failure> {
+    let delivered = Delivered::default();
+    let (name, store, outbox, metrics) = that_never_polls("notifies", &delivered).await?;
+    let (before, began) = (metrics.snapshot().claims, std::time::Instant::now());
+    let mut conn = store.pool().acquire().await?;
+    for number in 0..3000 {
+        // Of notifications that are alike, a server may send one.
+        let notify = AssertSqlSafe(format!("NOTIFY postrider_wake, '{number}'"));
+        sqlx::raw_sql(notify).execute(&mut *conn).await?;
+    }
+    let (claims, took) = (metrics.snapshot().claims - before, began.elapsed());
+    let most = 15 + took.as_millis() / 25;
+    assert!(claims >= 1 && u128::from(claims) <= most, "{claims} claims for 3000 notifications in {took:?}");
+    // What one of them tells of is delivered all the same.
+    let insert = "INSERT INTO postrider_event (event_type, payload) VALUES ('Tested', '{}')";
+    sqlx::raw_sql(AssertSqlSafe(format!("{insert}; NOTIFY postrider_wake, 'x'"))).execute(&mut *conn).await?;
+    until_delivered(&delivered, 1).await;
+    drop(conn);
+    assert!(outbox.shutdown().await.released);
+    store.close().await;
+    run(&server()?, format!("DROP DATABASE {name} WITH (FORCE)")).await
 }

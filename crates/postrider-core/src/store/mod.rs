@@ -14,6 +14,7 @@ mod lane;
 mod list;
 mod operate;
 mod pause;
+mod peek;
 mod settle;
 
 pub use claim::{
@@ -24,6 +25,7 @@ pub use lane::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Renewed, Taken, Tok
 pub use list::{Bookmark, ListFrom, ListedEvent, Listing, Shelf, TypeCount};
 pub use operate::{DeadLetter, EventStatus, Hold, HoldReason, Stats};
 pub use pause::{PAUSES_MAX, Pause, Paused, SUBJECT_CHARS_MAX, Subject, too_many_pauses};
+pub use peek::Peek;
 pub use settle::{Change, Settled, Settlement};
 
 use std::time::Duration;
@@ -91,6 +93,14 @@ pub trait Store: Send + Sync + 'static {
     /// It never returns an event of a held key other than its head; those that it meets it parks. Nothing else is
     /// written, and a claim marks no event that it returns.
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>>;
+
+    /// The last `seq` that was drawn, as cheaply as the database can say it: a fraction of a claim. Engines that rest ask every few milliseconds
+    /// and claim when it moved, so that events of plain `INSERT`s and of other processes are found at once. It may move for
+    /// nothing: a number is drawn at the `INSERT`, and its transaction may never commit. None where the store cannot tell, or may
+    /// not; then polling finds what nobody told of.
+    fn peek(&self) -> BoxFuture<'_, Result<Option<Peek>>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// Writes outcomes, in one transaction, if every lane that they belong to is still held; otherwise none of them.
     /// Repeating a settle changes nothing.

@@ -238,6 +238,31 @@ impl Buffer {
             || self.next_backlog(settings).is_some()
     }
 
+    /// Whether a claim that is begun now would look at something: there is a lane, there is room, and nobody has stopped everything.
+    pub(crate) fn may_claim(&self) -> bool {
+        !self.lanes.is_empty() && self.starved_since.is_none() && !self.pauses.stop()
+    }
+
+    /// A peek found that this number was drawn last.
+    pub(crate) fn peeked(&mut self, last: Seq) -> Peeked {
+        self.drawn.peeked(last)
+    }
+
+    /// A peek was not answered: polls have to find everything.
+    pub(crate) fn cannot_peek(&mut self) {
+        self.drawn.not_answered();
+    }
+
+    /// Whether peeks find what is written next.
+    pub(crate) fn can_peek(&self) -> bool {
+        self.drawn.is_answered()
+    }
+
+    /// Whether a peek told of an event that has not come.
+    pub(crate) fn misses_events(&self) -> bool {
+        self.drawn.misses()
+    }
+
     /// Whether something was passed over and is still in the table.
     pub(crate) fn has_passed_over(&self) -> bool {
         !lock(&self.behind).is_empty()

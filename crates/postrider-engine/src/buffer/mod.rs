@@ -10,6 +10,7 @@
 
 mod behind;
 mod claim;
+mod drawn;
 mod except;
 mod filter;
 mod followers;
@@ -55,6 +56,8 @@ use crate::{
     settings::{KeyOrder, Settings},
 };
 use behind::Behind;
+use drawn::Drawn;
+pub(crate) use drawn::Peeked;
 pub(crate) use except::Plan;
 use followers::Followers;
 use pace::Pace;
@@ -228,6 +231,8 @@ pub(crate) struct Buffer {
     /// Busy keys, with what waits behind them.
     keys: HashMap<KeyOfLane, Followers, QuickState>,
     tracked: Tracker,
+    /// What peeks have told of.
+    drawn: Drawn,
     /// Places in the hot queue for events that are about to commit.
     reserved: BTreeMap<Seq, Item>,
     hot_count: usize,
@@ -318,6 +323,7 @@ impl Buffer {
             turn: 0,
             keys: HashMap::default(),
             tracked: Tracker::default(),
+            drawn: Drawn::default(),
             reserved: BTreeMap::new(),
             hot_count: 0,
             cold_count: 0,

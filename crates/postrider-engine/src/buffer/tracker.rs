@@ -144,6 +144,7 @@ impl Tracker {
 
 impl Buffer {
     pub(super) fn track(&mut self, item: &Item) {
+        self.drawn.came(item.seq);
         // A place that was given again after a rollback may still be tracked.
         if self.tracked.contains(item.seq) {
             self.untrack(item.seq);

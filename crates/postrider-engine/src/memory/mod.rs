@@ -44,13 +44,16 @@ use postrider_core::{
     BoxFuture, EventId, Result, Store, Target, Timestamp,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
         too_many_pauses,
     },
     tx::{Dialect, LaneHints, Prefix},
 };
 use tables::Tables;
 pub use tx::{Memory, MemoryTx};
+
+/// How often it is worth a peek. Each is a timer, of which paused time has to pass every one.
+const PEEK_EVERY: Duration = Duration::from_millis(10);
 
 /// An outbox in memory. Cloning it gives another handle to the same one.
 ///
@@ -180,6 +183,10 @@ impl Store for MemoryStore {
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
         self.answer(|tables, now| claim::claim(tables, claim, now))
+    }
+
+    fn peek(&self) -> BoxFuture<'_, Result<Option<Peek>>> {
+        self.answer(|tables, _| Some(Peek { last: tables.last_seq(), every: PEEK_EVERY }))
     }
 
     fn settle<'a>(

@@ -1,10 +1,11 @@
 //! `postrider bench`: what Postrider promises in numbers, measured here and now.
 //!
 //! Each benchmark is a file that says what it compares. `rounds` takes the turns and the medians, `figure` knows the limits,
-//! `report` prints; `server/` is what is measured on a server; `files`, `settled`, `memory` and `machine` are what several of them need.
+//! `report` prints; `server/` is what is measured on a server; `files`, `settled`, `memory`, `cpu` and `machine` are what several of them need.
 
 mod backlog;
 mod claim;
+mod cpu;
 mod drain;
 mod engine;
 mod figure;
@@ -12,6 +13,7 @@ mod files;
 mod hot;
 mod machine;
 mod memory;
+mod plain;
 mod report;
 mod rounds;
 mod server;
@@ -91,6 +93,9 @@ enum Bench {
     Paced,
     /// With --store: from the return of a commit to the handler, by a wake-up in the process and by NOTIFY
     Wake,
+    /// A relay with nothing set, and plain INSERTs of another process, 50 a second: from the return of the INSERT to the sink, what relay and
+    /// server take meanwhile, and what they take when nothing comes; on a SQLite file, or with --store on a server
+    Plain,
     /// With --store and --sink: from the server to the sink; against draining the server and then sending with the bare client
     Sink,
     /// With --store and --sink: a relay's memory with a million pending events and no receiver, its first delivery, and what it takes
@@ -123,7 +128,7 @@ impl Subject {
 impl Bench {
     fn runs_on(self, subject: Subject) -> bool {
         match self {
-            Self::Drain => subject != Subject::Relay,
+            Self::Drain | Self::Plain => subject != Subject::Relay,
             Self::Insert | Self::Wal | Self::Beside | Self::Paced | Self::Wake => subject == Subject::Server,
             Self::Sink | Self::Relay => subject == Subject::Relay,
             Self::Backlog | Self::Engine | Self::Write | Self::Hot | Self::Claim => subject == Subject::Here,
@@ -189,6 +194,7 @@ async fn measure(args: &Args, terminal: Terminal) -> Result<Vec<Figure>, Failure
             Bench::Write => write::measure(scale, rounds).await?,
             Bench::Hot => hot::measure(scale, rounds).await?,
             Bench::Claim => claim::measure(scale, rounds).await?,
+            Bench::Plain => plain::on_file(scale).await?,
             _ => Vec::new(),
         });
     }

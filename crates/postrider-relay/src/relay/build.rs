@@ -113,6 +113,7 @@ pub(crate) fn settings(plan: &Plan) -> Settings {
     span(&mut settings.poll_max, source.poll.max);
     settings.poll_min = settings.poll_min.min(settings.poll_max);
     span(&mut settings.poll_min, source.poll.min);
+    span(&mut settings.peek, source.poll.peek);
     span(&mut settings.lease, source.lease);
     span(&mut settings.retention, source.retention);
     span(&mut settings.drain_timeout, source.drain_timeout);

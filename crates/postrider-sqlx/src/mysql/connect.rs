@@ -4,7 +4,7 @@ use std::{str::FromStr, time::Duration};
 
 use postrider_core::{ConfigError, Result, StoreError, StoreErrorKind};
 use sqlx::{
-    AssertSqlSafe, ConnectOptions, MySql, MySqlPool,
+    AssertSqlSafe, ConnectOptions, Executor, MySql, MySqlConnection, MySqlPool,
     mysql::{MySqlConnectOptions, MySqlPoolOptions},
 };
 
@@ -138,6 +138,14 @@ fn sessions(
             })
             .connect_lazy_with(options.clone())
     })
+}
+
+/// A connection for peeks, to the database that this pool is for. It is kept outside of the pool, which would ask it after each use whether it
+/// still is one.
+pub(super) async fn peeking(pool: &MySqlPool) -> sqlx::Result<MySqlConnection> {
+    let mut conn = pool.connect_options().connect().await?;
+    conn.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED").await?;
+    Ok(conn)
 }
 
 #[cfg(test)]

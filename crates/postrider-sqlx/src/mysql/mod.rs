@@ -16,6 +16,7 @@
 //! * `lease`: who may deliver, and the fence
 //! * `claim/`: what is due; `row` decodes it
 //! * `settle`: what became of it; `hold` sees to the keys
+//! * `peek`: finding what nobody told of
 //! * `operate`: what operators see and do; `pause`: what they have told to wait
 //! * `error`: what error codes mean, and which of them are worth another try
 //! * `statement`: what SQL texts are made of
@@ -29,6 +30,7 @@ mod lease;
 mod list;
 mod operate;
 mod pause;
+mod peek;
 mod rehearse;
 mod row;
 mod schema;
@@ -53,7 +55,7 @@ use postrider_core::{
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
         too_many_pauses,
     },
     tx::Prefix,
@@ -110,6 +112,7 @@ struct Inner {
     operate: operate::Statements,
     pause: pause::Statements,
     late: claim::LateCommits,
+    peek: peek::Peeking,
 }
 
 impl MysqlStore {
@@ -165,6 +168,7 @@ impl MysqlStore {
             operate: operate::Statements::new(&prefix),
             pause: pause::Statements::new(&prefix),
             late: claim::LateCommits::default(),
+            peek: peek::Peeking::new(&prefix),
         }))
     }
 
@@ -214,6 +218,7 @@ impl MysqlStore {
         for connections in [verbs, settling, keeping, operating] {
             connections.close().await;
         }
+        self.0.peek.close().await;
         self.0.pool.close().await;
     }
 
@@ -438,11 +443,19 @@ impl Store for MysqlStore {
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
-        let Inner { claim: sql, lease, hold, late, lanes, .. } = &*self.0;
+        let Inner { claim: sql, lease, hold, late, lanes, peek, .. } = &*self.0;
         self.run("claim events", move |mut conn| async move {
             let lanes = lanes.load(Relaxed);
-            claim::Claiming { sql, lease, hold, late, lanes }.claim(&mut conn, claim).await
+            let claiming = claim::Claiming { sql, lease, hold, late, lanes };
+            let claimed = claiming.claim(&mut conn, claim).await?;
+            peek.claimed(&claimed);
+            Ok(claimed)
         })
+    }
+
+    fn peek(&self) -> BoxFuture<'_, Result<Option<Peek>>> {
+        let cannot = |error| error::of_sqlx(error, format!("cannot peek at the events in {}", self.0.place));
+        Box::pin(async move { self.0.peek.peek(&self.0.verbs).await.map_err(cannot) })
     }
 
     fn settle<'a>(

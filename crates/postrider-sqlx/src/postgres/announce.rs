@@ -79,7 +79,11 @@ impl Bell {
         loop {
             match listener.try_recv().await {
                 Ok(Some(ring)) if ring.payload() == self.ringer => {}
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    // What has come meanwhile is the same news.
+                    while listener.next_buffered().is_some() {}
+                    return Ok(());
+                }
                 Err(error) => {
                     *place = None;
                     return Err(error);

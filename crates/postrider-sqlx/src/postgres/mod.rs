@@ -14,7 +14,7 @@
 //! * `claim/`: what is due, and what may still commit; `row` decodes it
 //! * `settle`: what became of it
 //! * `operate`, `list`: what operators see and do; `pause`: what they have told to wait
-//! * `announce`: waking up other processes
+//! * `announce`: waking up other processes; `peek`: finding what nobody told of
 //! * `error`: what PostgreSQL's states mean, and which of them are worth another try
 
 mod announce;
@@ -26,6 +26,7 @@ mod lease;
 mod list;
 mod operate;
 mod pause;
+mod peek;
 #[cfg(test)]
 mod plans;
 mod rehearse;
@@ -102,6 +103,7 @@ struct Inner {
     settle: statement::Twice<settle::Statements>,
     operate: operate::Statements,
     pause: pause::Statements,
+    peek: peek::Peeking,
 }
 
 /// How a verb runs.
@@ -245,6 +247,7 @@ impl PgStoreBuilder {
             settle: statement::Twice::new(&shape, settle::Statements::new),
             operate: operate::Statements::new(&shape),
             pause: pause::Statements::new(&shape),
+            peek: peek::Peeking::new(&shape),
             shape,
         })))
     }

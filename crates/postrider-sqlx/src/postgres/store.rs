@@ -10,7 +10,7 @@ use postrider_core::{
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
         too_many_pauses,
     },
 };
@@ -129,6 +129,22 @@ impl Store for PgStore {
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
         Box::pin(self.claim_all(claim))
+    }
+
+    fn peek(&self) -> BoxFuture<'_, Result<Option<Peek>>> {
+        let Inner { peek, verbs, .. } = &*self.0;
+        if peek.is_refused() {
+            return Box::pin(std::future::ready(Ok(None)));
+        }
+        if self.is_pooled() {
+            let cannot = |error| error::of_sqlx(error, format!("cannot peek at {}", self.0.place));
+            return Box::pin(async move { peek.pooled(verbs).await.map_err(cannot) });
+        }
+        self.run_in(Way::Plain(Task::Peek), "peek at the events", move |mut session| async move {
+            let peeked = peek.direct(&mut session).await?;
+            session.commit().await?;
+            Ok(peeked)
+        })
     }
 
     fn settle<'a>(

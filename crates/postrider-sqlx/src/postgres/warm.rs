@@ -16,12 +16,13 @@ use sqlx::{PgPool, Postgres, pool::PoolConnection};
 pub(super) enum Task {
     Claim,
     Settle,
+    Peek,
     /// Marking what is under way, and whatever else is short.
     Other,
 }
 
 /// One for each task.
-const MOST: usize = 3;
+const MOST: usize = 4;
 
 /// Fewest connections of a pool that some are kept back from: nobody else shall have to wait for them.
 const POOL_LEAST: u32 = 2 * MOST as u32;

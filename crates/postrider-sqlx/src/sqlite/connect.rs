@@ -112,7 +112,7 @@ pub(super) fn beside(pool: &SqlitePool) -> SqlitePool {
     SqlitePoolOptions::new().max_connections(1).test_before_acquire(false).connect_lazy_with(options)
 }
 
-fn is_in_memory(pool: &SqlitePool) -> bool {
+pub(super) fn is_in_memory(pool: &SqlitePool) -> bool {
     let options = pool.connect_options();
     let name = options.get_filename().to_string_lossy();
     name.contains(":memory:") || name.starts_with("file:sqlx-in-memory")

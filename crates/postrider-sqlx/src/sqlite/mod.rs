@@ -11,6 +11,7 @@
 //! * `lease`: who may deliver
 //! * `claim/`: what is due, the usual way in one statement and the careful way in pages; `row` decodes it
 //! * `settle`: what became of it
+//! * `peek`: finding what nobody told of
 //! * `operate`: what operators see and do; `pause`: what they have told to wait
 //! * `error`: what SQLite's result codes mean, and which of them are worth another try
 
@@ -22,6 +23,7 @@ mod lease;
 mod list;
 mod operate;
 mod pause;
+mod peek;
 #[cfg(test)]
 mod plans;
 mod row;
@@ -45,7 +47,7 @@ use postrider_core::{
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
         too_many_pauses,
     },
     tx::Prefix,
@@ -82,6 +84,7 @@ struct Inner {
     settle: settle::Statements,
     operate: operate::Statements,
     pause: pause::Statements,
+    peek: peek::Peeking,
 }
 
 impl SqliteStore {
@@ -119,6 +122,7 @@ impl SqliteStore {
             settle: settle::Statements::new(&prefix),
             operate: operate::Statements::new(&prefix),
             pause: pause::Statements::new(&prefix),
+            peek: peek::Peeking::new(&prefix),
         }))
     }
 
@@ -149,8 +153,11 @@ impl SqliteStore {
     /// Closes all connections; the last one merges the write-ahead log into the file. Call it when the engine has shut
     /// down, if somebody is to copy the file.
     pub async fn close(&self) {
+        // From now on the pool counts as closed, and nobody opens another connection to peek.
+        let closed = self.0.pool.close();
         self.0.keeping.close().await;
-        self.0.pool.close().await;
+        self.0.peek.close().await;
+        closed.await;
     }
 
     /// The pool that the verbs run on.
@@ -342,6 +349,12 @@ impl Store for SqliteStore {
             "claim events",
             move |mut conn| async move { claim::claim(sql, lease, &mut conn, claim).await },
         )
+    }
+
+    fn peek(&self) -> BoxFuture<'_, Result<Option<Peek>>> {
+        let Inner { peek, pool, file, .. } = &*self.0;
+        let cannot = move |error| error::of_sqlx(error, format!("cannot peek at the events in {file}"));
+        Box::pin(async move { peek.peek(pool).await.map_err(cannot) })
     }
 
     fn settle<'a>(

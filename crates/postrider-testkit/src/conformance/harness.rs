@@ -14,6 +14,9 @@ pub trait StoreHarness: Sized + Send + Sync + 'static {
     /// A caller's transaction that is open. Dropping it rolls it back.
     type Tx: Send;
 
+    /// Whether the store can [peek](Store::peek).
+    const PEEKS: bool = true;
+
     /// An empty, migrated store that no other test sees.
     fn fresh() -> impl Future<Output = Result<Self, Failure>> + Send;
 

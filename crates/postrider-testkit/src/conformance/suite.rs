@@ -186,6 +186,11 @@ macro_rules! delivery_conformance {
                 there_is_an_end_to_how_much_can_be_paused
                 a_pause_changes_no_event_and_outlives_a_migration
             }
+            peeking {
+                a_peek_moves_with_a_plain_insert
+                a_peek_stands_still_while_nothing_is_written
+                a_peek_moves_with_what_is_written_after_everything_was_delivered
+            }
             listing {
                 events_are_listed_in_pages_both_ways
                 a_list_tells_shelves_keys_and_types_apart

@@ -6,7 +6,7 @@
 //! * `acceptance`: the acceptance tests of the source system, by their names
 //! * `writing`: into the caller's transaction, or one that the outbox owns
 //! * `hints`: where events without a key lie
-//! * `poller`, `queues`: from the table into memory, and what waits there
+//! * `poller`, `peeking`, `queues`: from the table into memory, and what waits there
 //! * `routing`, `interceptors`, `outcomes`, `outages`, `health`, `ordering`, `batches`: delivery
 //! * `leases`, `draining`, `shutdown`: the right to deliver, who waits for those who have it, and its end
 //! * `metrics`, `databases`: what is measured; several outboxes in one program
@@ -33,6 +33,7 @@ mod outages;
 mod outcomes;
 mod parts;
 mod pauses;
+mod peeking;
 mod poller;
 mod queues;
 mod routing;

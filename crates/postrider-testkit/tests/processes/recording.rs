@@ -12,7 +12,7 @@ use postrider::{
     BoxFuture, EventId, Metrics, Result, Store, Target,
     store::{
         Change, Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
     },
 };
 
@@ -103,6 +103,7 @@ impl Store for Recording {
         mark_sent(marks: &'a [(Lease, Seq)]) -> Vec<Lane>;
         release(lanes: &'a [(Lease, Seq)]) -> ();
         claim(claim: &'a Claim) -> Claimed;
+        peek() -> Option<Peek>;
         dead(after: Seq, limit: usize) -> Vec<DeadLetter>;
         list(listing: &'a Listing) -> Vec<ListedEvent>;
         count_by_type(types: usize) -> Vec<TypeCount>;

@@ -120,6 +120,8 @@ impl<T: Table> Harness<T> {
 }
 
 impl<T: Table> StoreHarness for Harness<T> {
+    const PEEKS: bool = false;
+
     /// Statements that are to be run as one.
     type Tx = String;
 

@@ -9,13 +9,14 @@ mod database;
 mod drain;
 mod insert;
 mod paced;
+pub(super) mod process;
 mod relay;
 mod sink;
 mod wake;
 mod wal;
 
 use self::database::Database;
-use super::{Bench, Scale, figure::Figure, rounds::Rounds};
+use super::{Bench, Scale, figure::Figure, plain, rounds::Rounds};
 use crate::failure::Failure;
 
 /// Rows that claims, settles and bounds take at a time.
@@ -80,6 +81,10 @@ async fn measure_all(
             (Bench::Wal, Some(store)) => wal::measure(database, store, scale).await?,
             (Bench::Beside, Some(store)) => beside::measure(database, store, scale, rounds).await?,
             (Bench::Paced, Some(store)) => paced::measure(database, store, scale, rounds).await?,
+            (Bench::Plain, _) => {
+                database.refill(0).await?;
+                plain::measure(&database.url, scale).await?
+            }
             (Bench::Wake, Some(store)) => wake::measure(database, store, scale, rounds).await?,
             _ => Vec::new(),
         });

@@ -11,6 +11,8 @@ GRANT SELECT, INSERT, DELETE ON {p}done TO {relay};
 GRANT SELECT, UPDATE ON {p}lane TO {relay};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {p}hold, {p}member TO {relay};
 GRANT SELECT ON {p}meta, {p}pause TO {relay};
+-- Without it, events that nobody told of are found by polling alone.
+GRANT SELECT ON SEQUENCE {p}event_seq_seq TO {relay};
 
 -- Who looks at them, tries dead letters again, discards them, pauses and resumes.
 GRANT SELECT, UPDATE, DELETE ON {p}event TO {operator};

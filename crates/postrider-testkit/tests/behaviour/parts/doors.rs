@@ -12,12 +12,12 @@ use postrider::{
     BoxFuture, EventId, Result, Store, StoreError, StoreErrorKind, Target,
     store::{
         Admission, Claim, Claimed, DeadLetter, EventStatus, Features, Glance, Hold, Lane, Lease,
-        LeaseRequest, Leased, ListedEvent, Listing, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats,
+        LeaseRequest, Leased, ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats,
         Subject, TypeCount,
     },
 };
 
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 use super::Gate;
 
@@ -93,6 +93,11 @@ pub(crate) struct Doors {
     pub(crate) settle: Door,
     pub(crate) pauses: Door,
     pub(crate) release: Door,
+    pub(crate) peek: Door,
+    /// Whether peeks are let through; otherwise only polls and wake-ups find anything.
+    pub(crate) peeks: AtomicBool,
+    /// Announcements of others, which nobody has sent.
+    pub(crate) heard: Notify,
     /// How many rows claims have asked about.
     pub(crate) asked: Arc<AtomicUsize>,
 }
@@ -108,6 +113,9 @@ impl Doors {
             settle: Door::new(),
             pauses: Door::new(),
             release: Door::new(),
+            peek: Door::new(),
+            peeks: AtomicBool::new(false),
+            heard: Notify::new(),
             asked: Arc::default(),
         })
     }
@@ -178,6 +186,13 @@ impl Store for Doors {
         Box::pin(self.claim.through(Box::pin(async move { self.inner.claim(&claim).await })))
     }
 
+    fn peek(&self) -> BoxFuture<'_, Result<Option<Peek>>> {
+        if !self.peeks.load(SeqCst) {
+            return Box::pin(std::future::ready(Ok(None)));
+        }
+        Box::pin(self.peek.through(Box::pin(async move { self.inner.peek().await })))
+    }
+
     fn settle<'a>(
         &'a self,
         leases: &'a [Lease],
@@ -236,5 +251,12 @@ impl Store for Doors {
 
     fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>>> {
         Box::pin(self.pauses.through(Box::pin(async move { self.inner.pauses().await })))
+    }
+
+    fn announced(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.heard.notified().await;
+            Ok(())
+        })
     }
 }

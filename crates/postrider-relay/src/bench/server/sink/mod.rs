@@ -142,19 +142,19 @@ async fn ours(database: &Database, config: &Config, count: u64) -> Result<f64, F
 fn config_of(database: &Database, section: &Value, operations: Option<u16>) -> Result<Config, Failure> {
     let folder = TemporaryFolder::create("bench")?;
     let path = folder.path().join("postrider.yaml");
-    std::fs::write(&path, text(database, section, operations))
+    std::fs::write(&path, text(&database.url, section, operations))
         .map_err(|error| Failure::unreachable(format!("cannot write {}", path.display()), &error))?;
     config::load(&path).map_err(Failure::configuration)
 }
 
 /// The text of that configuration: JSON is YAML too.
-pub(super) fn text(database: &Database, section: &Value, operations: Option<u16>) -> String {
+pub(super) fn text(url: &str, section: &Value, operations: Option<u16>) -> String {
     let operations = match operations {
         Some(port) => json!({ "listen": format!("127.0.0.1:{port}") }),
         None => json!({ "enabled": false }),
     };
     let source = json!({
-        "url": database.url,
+        "url": url,
         "retention": "0s",
         // Nobody waits for what cannot be sent.
         "drain_timeout": "1s",

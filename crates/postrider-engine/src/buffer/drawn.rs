@@ -1,0 +1,146 @@
+//! The numbers that were drawn for events, as peeks tell of them, and how many of these have come into memory.
+
+use postrider_core::store::Seq;
+
+/// What a peek says of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Peeked {
+    /// Nothing was drawn since the last one.
+    Still,
+    /// What was drawn is in memory, or was.
+    Known,
+    /// Something may be there that no claim has brought.
+    News,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Drawn {
+    /// The last number that a peek told of, or that came from beyond it.
+    last: Option<Seq>,
+    /// Events that came with a number beyond it: how many, and the largest.
+    ahead: u64,
+    ahead_to: Seq,
+    /// How many of the numbers that the last move passed have not come.
+    missing: u64,
+    /// Whether the last peek was answered.
+    answered: bool,
+}
+
+impl Drawn {
+    /// An event came into memory, by a claim or from its writer.
+    pub(super) fn came(&mut self, seq: Seq) {
+        if self.last.is_none_or(|last| seq > last) {
+            self.ahead += 1;
+            self.ahead_to = self.ahead_to.max(seq);
+        } else {
+            self.missing = self.missing.saturating_sub(1);
+        }
+    }
+
+    /// A peek found that this was drawn last.
+    ///
+    /// Whether what is missing will ever come is open: it may be rolled back, delayed, or somebody else's. So it is counted against one move, and
+    /// the next one begins anew.
+    pub(super) fn peeked(&mut self, last: Seq) -> Peeked {
+        self.answered = true;
+        let (before, beyond) = match self.last {
+            Some(before) if last < before && self.ahead == 0 => {
+                // The database went back in time, or its numbers were set back: they say nothing any more.
+                *self = Self { last: Some(last), missing: 1, answered: true, ..Self::default() };
+                return Peeked::News;
+            }
+            Some(before) => (before, last.max(self.ahead_to)),
+            // What lay there before is for the claims that run anyway.
+            None => (last.max(self.ahead_to).saturating_sub(1), last.max(self.ahead_to)),
+        };
+        if beyond <= before {
+            return Peeked::Still;
+        }
+        self.last = Some(beyond);
+        let came = std::mem::take(&mut self.ahead);
+        self.missing = (beyond - before).saturating_sub(came);
+        if self.missing > 0 { Peeked::News } else { Peeked::Known }
+    }
+
+    /// A peek was not answered.
+    pub(super) fn not_answered(&mut self) {
+        self.answered = false;
+    }
+
+    /// Whether a peek will tell of what is written next.
+    pub(super) fn is_answered(&self) -> bool {
+        self.answered
+    }
+
+    /// Whether something was drawn that may still come.
+    pub(super) fn misses(&self) -> bool {
+        self.missing > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Peeked::*, *};
+
+    /// One that has been told of so many, and misses nothing.
+    fn at(last: Seq) -> Drawn {
+        Drawn { last: Some(last), ..Drawn::default() }
+    }
+
+    #[test]
+    fn a_number_that_nobody_brought_is_news_once_and_missed_until_it_comes() {
+        let mut drawn = at(10);
+        assert_eq!((drawn.peeked(10), drawn.misses()), (Still, false));
+        assert_eq!((drawn.peeked(11), drawn.misses()), (News, true));
+        assert_eq!((drawn.peeked(11), drawn.misses()), (Still, true));
+        drawn.came(11);
+        assert_eq!((drawn.peeked(11), drawn.misses()), (Still, false));
+    }
+
+    #[test]
+    fn what_came_before_the_peek_is_no_news() {
+        let mut drawn = at(10);
+        (11..=13).for_each(|seq| drawn.came(seq));
+        assert_eq!((drawn.peeked(13), drawn.misses()), (Known, false));
+        // A peek that was answered before the claim began.
+        drawn.came(14);
+        assert_eq!(drawn.peeked(13), Known);
+        assert_eq!(drawn.peeked(14), Still);
+    }
+
+    #[test]
+    fn one_that_commits_behind_another_is_missed() {
+        let mut drawn = at(10);
+        drawn.came(12);
+        assert_eq!((drawn.peeked(12), drawn.misses()), (News, true));
+        drawn.came(11);
+        assert!(!drawn.misses());
+    }
+
+    #[test]
+    fn what_never_comes_is_forgotten_with_the_next_move() {
+        let mut drawn = at(10);
+        assert_eq!(drawn.peeked(20), News);
+        drawn.came(21);
+        assert_eq!((drawn.peeked(21), drawn.misses()), (Known, false));
+    }
+
+    #[test]
+    fn the_first_peek_asks_for_a_claim_unless_one_has_brought_the_last_event() {
+        let mut fresh = Drawn::default();
+        assert_eq!(fresh.peeked(0), Still);
+        assert_eq!(fresh.peeked(1), News);
+        assert_eq!(Drawn::default().peeked(1000), News);
+        let mut claimed = Drawn::default();
+        (990..=1000).for_each(|seq| claimed.came(seq));
+        assert_eq!(claimed.peeked(1000), Known);
+    }
+
+    #[test]
+    fn numbers_that_go_back_are_news_and_are_counted_from_there() {
+        let mut drawn = at(400);
+        assert_eq!(drawn.peeked(330), News);
+        assert_eq!(drawn.peeked(330), Still);
+        assert_eq!(drawn.peeked(331), News);
+    }
+}

@@ -1,0 +1,126 @@
+//! A relay as a process of its own: this program, started with `run` and a configuration that sets nothing but what must be set. What it has
+//! delivered is read from its `/metrics`, what it takes from Linux.
+
+use std::{
+    net::{Ipv4Addr, TcpListener},
+    path::PathBuf,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tokio::process::{Child, Command};
+
+use super::{
+    super::{cpu, memory::Resident},
+    sink,
+};
+use crate::{failure::Failure, folder::TemporaryFolder};
+
+/// A relay that has not done what it should by then never will.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often its metrics are read while it is waited for.
+const BEAT: Duration = Duration::from_millis(5);
+
+/// A relay that runs. Dropping it kills it.
+pub(in super::super) struct Relay {
+    process: Child,
+    client: reqwest::Client,
+    metrics: String,
+    _folder: TemporaryFolder,
+}
+
+impl Relay {
+    /// Starts it, and waits until it can be asked.
+    pub(in super::super) async fn start(url: &str, section: &Value) -> Result<Self, Failure> {
+        let cannot =
+            |what: &str, error: &std::io::Error| Failure::unreachable(format!("cannot {what}"), error);
+        let folder = TemporaryFolder::create("bench")?;
+        let (path, port): (PathBuf, u16) = (folder.path().join("postrider.yaml"), free_port()?);
+        std::fs::write(&path, sink::text(url, section, Some(port)))
+            .map_err(|error| cannot("write a configuration", &error))?;
+        let program = std::env::current_exe().map_err(|error| cannot("find this program", &error))?;
+        let process = Command::new(program)
+            .arg("run")
+            .arg("--config")
+            .arg(&path)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| cannot("start a relay", &error))?;
+        let client = sink::http::client()?;
+        Ok(Self { process, client, metrics: format!("http://127.0.0.1:{port}/metrics"), _folder: folder })
+    }
+
+    /// Waits until a counter has counted something.
+    pub(in super::super) async fn until(&self, counter: &str) -> Result<(), Failure> {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            let text = match self.client.get(&self.metrics).send().await {
+                Ok(answer) => answer.text().await.unwrap_or_default(),
+                Err(_) => String::new(),
+            };
+            if counted(&text, counter) {
+                return Ok(());
+            }
+            tokio::time::sleep(BEAT).await;
+        }
+        Err(Failure::bad(format!("the relay has not counted any {counter} for {PATIENCE:?}")))
+    }
+
+    fn read(&self, file: &str) -> Result<String, Failure> {
+        let id = self.process.id().ok_or_else(|| Failure::bad("the relay has ended by itself"))?;
+        let path = format!("/proc/{id}/{file}");
+        std::fs::read_to_string(&path)
+            .map_err(|error| Failure::unreachable(format!("cannot read {path}"), &error))
+    }
+
+    pub(in super::super) fn resident(&self) -> Result<Resident, Failure> {
+        Resident::of(&self.read("status")?)
+    }
+
+    /// Seconds of processor time that it has taken.
+    pub(in super::super) fn cpu(&self) -> Result<f64, Failure> {
+        let id = self.process.id().ok_or_else(|| Failure::bad("the relay has ended by itself"))?;
+        cpu::of_process(id)
+    }
+
+    /// Ends it as an operator would, so that the next one finds the lanes free.
+    pub(in super::super) async fn stop(mut self) -> Result<(), Failure> {
+        let id = self.process.id().ok_or_else(|| Failure::bad("the relay has ended by itself"))?;
+        let cannot = |error: &std::io::Error| Failure::unreachable("cannot end the relay", error);
+        Command::new("kill").arg(id.to_string()).status().await.map_err(|error| cannot(&error))?;
+        match tokio::time::timeout(PATIENCE, self.process.wait()).await {
+            Ok(ended) => ended.map(|_| ()).map_err(|error| cannot(&error)),
+            Err(_) => Err(Failure::bad(format!("the relay has not ended for {PATIENCE:?}"))),
+        }
+    }
+}
+
+/// Whether a counter of this name, of whatever labels, is above zero.
+fn counted(metrics: &str, counter: &str) -> bool {
+    let samples = metrics.lines().filter(|line| line.starts_with(counter));
+    samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).any(|value| value > 0.0)
+}
+
+pub(super) fn free_port() -> Result<u16, Failure> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(|error| Failure::unreachable("no port is free", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_has_counted_once_it_is_above_zero() {
+        let metrics = "# TYPE a_total counter\na_total{source=\"x\"} 0\nb_total{source=\"x\"} 3\n";
+        assert!(!counted(metrics, "a_total"));
+        assert!(counted(metrics, "b_total"));
+        assert!(!counted(metrics, "c_total"));
+    }
+}
