@@ -46,8 +46,9 @@ struct Current<DB: Database> {
     pool: Pool<DB>,
     sticky: Arc<Sticky<DB>>,
     limits: Limits,
-    /// How often the pool was replaced.
+    /// How often the pool was replaced, and when it was opened.
     replaced: u64,
+    opened_at: Instant,
 }
 
 impl<DB: Database> Connections<DB> {
@@ -60,7 +61,8 @@ impl<DB: Database> Connections<DB> {
     /// Connections of which some are open, with the limits that hold before a lease is known.
     pub(crate) fn on(pool: Pool<DB>, open: impl Fn(Limits) -> Pool<DB> + Send + Sync + 'static) -> Self {
         let sticky = Arc::new(Sticky::of(&pool));
-        let current = Current { pool, sticky, limits: Limits::default(), replaced: 0 };
+        let current =
+            Current { pool, sticky, limits: Limits::default(), replaced: 0, opened_at: Instant::now() };
         Self { current: Mutex::new(current), open: Box::new(open) }
     }
 
@@ -96,10 +98,22 @@ impl<DB: Database> Connections<DB> {
         }
     }
 
+    /// No connection was to be had. It may be that all are busy; or a pool waits for dead ones that were given back, of whom it asks how they are.
+    /// So one that is not new is replaced.
+    fn doubt(&self, replaced: u64) {
+        let is_new = {
+            let current = self.current();
+            current.opened_at.elapsed() < current.limits.verb() * 2
+        };
+        if !is_new {
+            self.distrust(replaced);
+        }
+    }
+
     fn replace(&self, current: &mut Current<DB>) {
         let old = std::mem::replace(&mut current.pool, (self.open)(current.limits));
         current.sticky = Arc::new(Sticky::of(&current.pool));
-        current.replaced += 1;
+        (current.replaced, current.opened_at) = (current.replaced + 1, Instant::now());
         // What is in use ends by itself; nobody waits for it.
         tokio::spawn(async move { old.close().await });
     }
@@ -129,7 +143,12 @@ impl<DB: Database> Connections<DB> {
     ) -> sqlx::Result<T> {
         let (replaced, began) = (self.current().replaced, Instant::now());
         match tokio::time::timeout_at(until, trying).await {
-            Ok(done) => done,
+            Ok(done) => {
+                if matches!(done, Err(sqlx::Error::PoolTimedOut)) {
+                    self.doubt(replaced);
+                }
+                done
+            }
             Err(_) => {
                 self.distrust(replaced);
                 let what = format!("no answer within {:.1?}", began.elapsed());
