@@ -254,7 +254,8 @@ impl Looks {
             })
         };
         let near_pause = if self.full { NEAR_EVERY } else { Duration::ZERO };
-        if positions.clone().any(|position| far(position) < near(position))
+        if self.last_far.is_some()
+            && positions.clone().any(|position| far(position) < near(position))
             && rested(self.last_far, FAR_EVERY)
         {
             From::Far
@@ -342,6 +343,8 @@ impl Looks {
             From::Near => self.last_near = scan,
             From::Far => (self.last_near, self.last_far) = (scan, scan),
         }
+        // The first one is made when there is something that a near scan may have missed.
+        self.last_far.get_or_insert((begun.started, Duration::ZERO));
         self.last_number += 1;
         let (number, over) = (self.last_number, self.horizons.over(sight.xmin));
         let remembered = Remembered { number, sight: sight.clone(), over };
