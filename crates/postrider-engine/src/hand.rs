@@ -105,12 +105,13 @@ impl<'a> InHand<'a> {
 
     /// The event was delivered, which is to be settled.
     pub(crate) fn delivered(&mut self, item: Item) {
+        let event_id = item.id().clone();
         let Item { lease, seq, key, held, key_number, along, .. } = item;
         self.verdicts.push(
             lease,
             key_number,
             along,
-            Settlement { lane: lease.lane, seq, key, held, change: Change::Done },
+            Settlement { lane: lease.lane, seq, event_id, key, held, change: Change::Done },
         );
     }
 

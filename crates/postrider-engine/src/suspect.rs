@@ -43,6 +43,7 @@ async fn count(shared: &Shared, item: &Item) -> bool {
     let attempt = Settlement {
         lane: item.lease.lane,
         seq: item.seq,
+        event_id: item.id().clone(),
         key: None,
         held: false,
         change: Change::Attempt { attempts: item.attempts.saturating_add(1) },

@@ -83,7 +83,8 @@ pub trait Store: Send + Sync + 'static {
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>>;
 
     /// Writes outcomes, in one transaction, if every lane that they belong to is still held; otherwise none of them.
-    /// Repeating a settle changes nothing.
+    /// Repeating a settle changes nothing. A row that somebody else has locked is not waited for: the others are written, and the answer
+    /// names it.
     fn settle<'a>(
         &'a self,
         leases: &'a [Lease],

@@ -35,7 +35,7 @@ use std::{
 };
 
 use postrider_core::{
-    Event, SinkTraits, Source, Timestamp,
+    Event, EventId, SinkTraits, Source, Timestamp,
     event::limits::EVENT_FLAT_BYTES,
     store::{
         Change, Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Lease, Position, Seq, Settlement, Taken,
@@ -111,6 +111,10 @@ impl Item {
     /// Its route, if it has one.
     pub(crate) fn route(&self) -> Option<RouteId> {
         self.slot.checked_sub(1)
+    }
+
+    pub(crate) fn id(&self) -> &EventId {
+        self.cargo.as_ref().map_or_else(|row| &row.id, Event::id)
     }
 
     /// The key that is busy with it.

@@ -23,10 +23,10 @@ pub(super) fn settle(
 ) -> Settled {
     let lost = lost(tables, leases, settlements);
     if !lost.is_empty() {
-        return Settled { applied: 0, lost };
+        return Settled { lost, ..Settled::default() };
     }
     let applied = settlements.iter().filter(|settlement| apply(tables, settlement, retention, now)).count();
-    Settled { applied: applied as u64, lost }
+    Settled { applied: applied as u64, ..Settled::default() }
 }
 
 /// The lanes that the caller may not settle: somebody else's, and those it brought no lease for.
@@ -54,6 +54,7 @@ fn apply(tables: &mut Tables, settlement: &Settlement, retention: Duration, now:
     let open = |row: &&Row| {
         row.status != Status::Dead
             && row.lane == settlement.lane
+            && *row.id() == settlement.event_id
             && !is_repeated(row, &settlement.change, now)
     };
     if tables.rows.get(seq).filter(open).is_none() {

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, collections::HashSet, time::Duration};
 
 use postrider_core::{
-    Timestamp,
+    EventId, Timestamp,
     event::limits::clean_error,
     store::{Change, HoldReason, Lane, Lease, Seq, Settled, Settlement},
     tx::Prefix,
@@ -13,7 +13,9 @@ use sqlx::{Connection, MySqlConnection};
 use super::{
     hold::{self, Held, Key},
     lease,
-    statement::{AT, LIST_MAX, Listed, Statement, bound, filled, json, micros, natural, set, time},
+    statement::{
+        AT, LIST_MAX, Listed, Ready, Statement, bound, filled, json, micros, natural, set, text, time,
+    },
 };
 
 /// The statements of this file.
@@ -30,9 +32,10 @@ const KEPT: &str =
     "seq, lane, attempts, available_at, created_at, occurred_at, event_id, event_type, aggregate_type,
     aggregate_id, ordering_key, tenant_id, content_type, headers, last_error, payload, payload_bytes";
 
-/// Delivered rows: only those that are neither dead nor of another lane.
+/// Delivered rows: only those that are neither dead nor of another lane, and that bear the id of an event that was delivered. A server that
+/// lost its last transactions gives their numbers again.
 const DELIVERED: &str = "FROM {p}event AS e FORCE INDEX (PRIMARY)
-    WHERE e.seq IN ({list}) AND FIND_IN_SET(e.lane, ?) AND e.status IN (0, 2)";
+    WHERE e.seq IN ({list}) AND e.event_id IN ({list}) AND FIND_IN_SET(e.lane, ?) AND e.status IN (0, 2)";
 
 impl Statements {
     pub(super) fn new(prefix: &Prefix) -> Self {
@@ -45,7 +48,7 @@ impl Statements {
             remove: Listed::of_values(&format!("DELETE e {DELIVERED}"), prefix),
             open: Listed::of_values(
                 &format!(
-                    "SELECT seq, lane, status, parked, attempts, {} AS available_at FROM {{p}}event FORCE INDEX (PRIMARY)
+                    "SELECT seq, lane, event_id, status, parked, attempts, {} AS available_at FROM {{p}}event FORCE INDEX (PRIMARY)
                      WHERE seq IN ({{list}})",
                     micros("available_at")
                 ),
@@ -69,6 +72,7 @@ impl Statements {
 /// A row as it stands before it is changed.
 struct Row {
     lane: Lane,
+    event_id: String,
     status: u8,
     parked: bool,
     attempts: u32,
@@ -104,14 +108,14 @@ impl Settle<'_> {
             lost.sort_unstable();
             lost.dedup();
             tx.rollback().await?;
-            return Ok(Settled { applied: 0, lost });
+            return Ok(Settled { lost, ..Settled::default() });
         }
         let mut applied = self.deliver(&mut tx, leases, settlements, retention, fence.now).await?;
         let changed = self.change(&mut tx, settlements, fence.now).await?;
         applied += changed.len() as u64;
         self.settle_keys(&mut tx, settlements, &changed, fence.now).await?;
         tx.commit().await?;
-        Ok(Settled { applied, lost: Vec::new() })
+        Ok(Settled { applied, ..Settled::default() })
     }
 
     /// Moves or deletes what was delivered, and says how many there were.
@@ -124,18 +128,17 @@ impl Settle<'_> {
         now: Timestamp,
     ) -> sqlx::Result<u64> {
         let done = settlements.iter().filter(|settlement| settlement.change == Change::Done);
-        let mut done: Vec<Seq> = done.map(|settlement| settlement.seq).collect();
+        let mut done: Vec<(Seq, &EventId)> = done.map(|done| (done.seq, &done.event_id)).collect();
         // In the order of the table, so that neighbours are found together.
         done.sort_unstable();
         let lanes = set(leases.iter().map(|lease| lease.lane));
         let mut delivered = 0;
-        for seqs in done.chunks(LIST_MAX) {
+        for done in done.chunks(LIST_MAX) {
             if !retention.is_zero() {
-                let keep = self.sql.keep.query(seqs.len()).bind(bound(now));
-                let keep = filled(seqs).fold(keep, |query, seq| query.bind(seq));
-                keep.bind(lanes.clone()).execute(&mut *conn).await?;
+                let keep = self.sql.keep.query(done.len()).bind(bound(now));
+                named(keep, done).bind(lanes.clone()).execute(&mut *conn).await?;
             }
-            let remove = filled(seqs).fold(self.sql.remove.query(seqs.len()), |query, seq| query.bind(seq));
+            let remove = named(self.sql.remove.query(done.len()), done);
             delivered += remove.bind(lanes.clone()).execute(&mut *conn).await?.rows_affected();
         }
         Ok(delivered)
@@ -153,7 +156,10 @@ impl Settle<'_> {
         let rows = self.open(conn, &wanted).await?;
         let open = |settlement: &&Settlement| {
             rows.get(&settlement.seq).is_some_and(|row| {
-                row.lane == settlement.lane && row.status != 3 && !is_repeated(row, &settlement.change, now)
+                row.lane == settlement.lane
+                    && settlement.event_id == row.event_id.as_str()
+                    && row.status != 3
+                    && !is_repeated(row, &settlement.change, now)
             })
         };
         let changes: Vec<Changed> =
@@ -172,6 +178,7 @@ impl Settle<'_> {
             for row in query.fetch_all(&mut *conn).await? {
                 let state = Row {
                     lane: natural(&row, "lane")?,
+                    event_id: text(&row, "event_id")?.unwrap_or_default(),
                     status: natural(&row, "status")?,
                     parked: natural::<u8>(&row, "parked")? != 0,
                     attempts: natural(&row, "attempts")?,
@@ -195,7 +202,7 @@ impl Settle<'_> {
         let heads = settlements.iter().filter(|s| s.held && s.key.is_some() && s.change == Change::Done);
         let survivors = self.open(conn, &heads.map(|settlement| settlement.seq).collect::<Vec<_>>()).await?;
         let (mut freed, mut held) = (Vec::<(Key, Seq)>::new(), Vec::<Held>::new());
-        for Settlement { lane, seq, key, held: was_held, change } in settlements {
+        for Settlement { lane, seq, key, held: was_held, change, .. } in settlements {
             let Some(key) = key.as_deref().map(|key| Key { lane: *lane, key: key.to_owned() }) else {
                 continue;
             };
@@ -216,6 +223,12 @@ impl Settle<'_> {
         hold::free(self.hold, conn, &freed).await?;
         hold::hold(self.hold, conn, &held).await
     }
+}
+
+/// Binds the numbers and then the ids of rows.
+fn named(query: Ready, rows: &[(Seq, &EventId)]) -> Ready {
+    let query = filled(rows).fold(query, |query, (seq, _)| query.bind(seq));
+    filled(rows).fold(query, |query, (_, id)| query.bind(id.as_str().to_owned()))
 }
 
 /// What a settlement makes of its row; none for what was delivered.

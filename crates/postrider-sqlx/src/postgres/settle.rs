@@ -43,11 +43,14 @@ const FENCE: &str = "
         SELECT count(*) = cardinality($1) AS open, cardinality($1) = (SELECT count(*) FROM {p}lane) AS all_lanes FROM locked
     )";
 
-/// Delivered rows: only those that are neither dead nor of another lane. A lane is looked for among the others for each row, so not if all
-/// of them are there.
+/// Delivered rows: only those that are neither dead nor of another lane, and that bear the id of an event that was delivered: a server that
+/// lost its last transactions gives their numbers again. The rows are found by their numbers and then looked up in a hash table of numbers and
+/// ids; the CASE keeps the planner from making a join of it. A lane is looked for among the others for each row, so not if all of them are
+/// there.
 const REMOVED: &str = "
     DELETE FROM {p}event AS e
     WHERE (SELECT open FROM gate) AND e.seq = ANY ($4::bigint[]) AND e.status IN (0, 2)
+      AND CASE WHEN (e.seq, e.event_id) IN (SELECT d.seq, d.id FROM unnest($4, $5::text[]) AS d (seq, id)) THEN true END
       AND ((SELECT all_lanes FROM gate) OR e.lane = ANY ($1))";
 
 /// The columns that a delivered event keeps.
@@ -63,16 +66,16 @@ const CHANGED: &str = "
         SELECT clock_timestamp() AS now
     ), change AS MATERIALIZED (
         SELECT c.*, (SELECT now FROM clock) + c.after_us * interval '1 microsecond' AS until
-        FROM unnest($5::bigint[], $6::integer[], $7::smallint[], $8::integer[], $9::bigint[], $10::text[], $11::boolean[],
-                    $12::text[], $13::text[]) WITH ORDINALITY
-             AS c (seq, lane, status, attempts, after_us, error, counted, key, reason, place)
+        FROM unnest($6::bigint[], $7::integer[], $8::smallint[], $9::integer[], $10::bigint[], $11::text[], $12::boolean[],
+                    $13::text[], $14::text[], $15::text[]) WITH ORDINALITY
+             AS c (seq, lane, status, attempts, after_us, error, counted, key, reason, event_id, place)
     ), changed AS (
         UPDATE {p}event AS e
         SET status = c.status, attempts = c.attempts, parked = e.parked AND c.status = 0,
             available_at = CASE c.status WHEN 3 THEN (SELECT now FROM clock) ELSE coalesce(c.until, e.available_at) END,
             last_error = coalesce(c.error, e.last_error)
         FROM change AS c
-        WHERE (SELECT open FROM gate) AND e.seq = c.seq AND e.lane = c.lane AND e.status IN (0, 2)
+        WHERE (SELECT open FROM gate) AND e.seq = c.seq AND e.event_id = c.event_id AND e.lane = c.lane AND e.status IN (0, 2)
           AND NOT (c.status = 0 AND e.status = 0 AND e.attempts = c.attempts)
           AND NOT (c.status = 2 AND e.status = 2 AND NOT e.parked AND e.attempts = c.attempts
                    AND (c.counted OR e.available_at > (SELECT now FROM clock)))
@@ -156,7 +159,7 @@ pub(super) async fn settle(
     if !lost.is_empty() {
         lost.sort_unstable();
         lost.dedup();
-        return Ok(Settled { applied: 0, lost });
+        return Ok(Settled { lost, ..Settled::default() });
     }
     let (settled, changed) = write(sql, conn, leases, settlements, retention).await?;
     if frees && settled.lost.is_empty() {
@@ -173,8 +176,9 @@ async fn write(
     settlements: &[Settlement],
     retention: Duration,
 ) -> sqlx::Result<(Settled, HashSet<Seq>)> {
-    let done: Vec<i64> =
-        settlements.iter().filter(|s| s.change == Change::Done).map(|s| integer(s.seq)).collect();
+    let done = || settlements.iter().filter(|settlement| settlement.change == Change::Done);
+    let done_seqs: Vec<i64> = done().map(|settlement| integer(settlement.seq)).collect();
+    let done_ids: Vec<&str> = done().map(|settlement| settlement.event_id.as_str()).collect();
     let changes = Changes::of(settlements);
     let (simple, full) = match retention.is_zero() {
         true => (&sql.delete, &sql.delete_and_change),
@@ -182,17 +186,18 @@ async fn write(
     };
     let leases = leases.iter().copied();
     if changes.seq.is_empty() {
-        let removed =
-            with_tokens(simple, leases.clone()).bind(&done).execute(&mut *conn).await?.rows_affected();
+        let query = with_tokens(simple, leases.clone()).bind(&done_seqs).bind(&done_ids);
+        let removed = query.execute(&mut *conn).await?.rows_affected();
         if removed > 0 {
-            return Ok((Settled { applied: removed, lost: Vec::new() }, HashSet::new()));
+            return Ok((Settled { applied: removed, ..Settled::default() }, HashSet::new()));
         }
         // All was settled before, or the fence was closed. Which of them it was is told by the lock alone, so it is asked for once more.
     }
-    let query = with_tokens(full, leases.clone()).bind(done);
+    let query = with_tokens(full, leases.clone()).bind(done_seqs).bind(done_ids);
     let query = query.bind(changes.seq).bind(changes.lane).bind(changes.status).bind(changes.attempts);
     let query = query.bind(changes.after_us).bind(changes.error).bind(changes.counted);
-    let row = query.bind(changes.key).bind(changes.reason).fetch_one(conn).await?;
+    let query = query.bind(changes.key).bind(changes.reason).bind(changes.event_id);
+    let row = query.fetch_one(conn).await?;
     let changed: HashSet<Seq> =
         row.try_get::<Option<Vec<i64>>, _>("changed")?.into_iter().flatten().map(natural).collect();
     let lost = match row.try_get::<Option<Vec<i32>>, _>("held")? {
@@ -200,7 +205,7 @@ async fn write(
         None => Vec::new(),
     };
     let applied = natural::<u64>(row.try_get("removed")?) + changed.len() as u64;
-    Ok((Settled { applied, lost }, changed))
+    Ok((Settled { applied, lost, ..Settled::default() }, changed))
 }
 
 /// Rows that wait or are dead, column by column.
@@ -216,6 +221,7 @@ struct Changes {
     key: Vec<Option<String>>,
     /// Why its key waits; none if it does not.
     reason: Vec<Option<&'static str>>,
+    event_id: Vec<String>,
 }
 
 impl Changes {
@@ -244,6 +250,7 @@ impl Changes {
             all.counted.push(counted);
             all.key.push(settlement.key.as_deref().map(str::to_owned));
             all.reason.push(reason);
+            all.event_id.push(settlement.event_id.as_str().to_owned());
         }
         all
     }

@@ -58,14 +58,15 @@ impl Settle<'_> {
         let held =
             if mind.lease == Some(self.lease) { fence(self.shape, tx, self.lease).await? } else { None };
         let Some(now) = held else {
-            return Ok((Settled { applied: 0, lost: vec![LANE] }, Vec::new()));
+            return Ok((Settled { lost: vec![LANE], ..Settled::default() }, Vec::new()));
         };
         let (mut applied, mut expected) = (0, 0);
         let mut then = Vec::with_capacity(settlements.len());
         // Rows that were claimed together are settled together.
         let mut done: BTreeMap<(Option<&str>, u32), Vec<&Row>> = BTreeMap::new();
-        for Settlement { seq, change, key, .. } in settlements {
-            let claimed = mind.rows.get(seq).filter(|row| row.state == State::Claimed);
+        for Settlement { seq, event_id, change, key, .. } in settlements {
+            let ours = |row: &&Row| row.state == State::Claimed && row.id == event_id.as_str();
+            let claimed = mind.rows.get(seq).filter(ours);
             let Some(row) = claimed else { continue };
             expected += 1;
             match change {
@@ -96,7 +97,7 @@ impl Settle<'_> {
             warn!(table = %self.shape.profile.table, events = expected - applied,
                 "events were changed by somebody else while they were under way: their outcomes were not written");
         }
-        Ok((Settled { applied, lost: Vec::new() }, then))
+        Ok((Settled { applied, ..Settled::default() }, then))
     }
 
     fn update(&self) -> Sql {

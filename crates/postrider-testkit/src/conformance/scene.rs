@@ -328,7 +328,14 @@ pub fn settlement(event: &ClaimedEvent, change: Change) -> Settlement {
         Ok(event) => event.shared_key().cloned(),
         Err(undecodable) => undecodable.key.clone(),
     };
-    Settlement { lane: event.lane, seq: event.seq, key, held: event.held, change }
+    Settlement {
+        lane: event.lane,
+        seq: event.seq,
+        event_id: event.id().clone(),
+        key,
+        held: event.held,
+        change,
+    }
 }
 
 /// A failed attempt, to be repeated after [`BACKOFF`].
