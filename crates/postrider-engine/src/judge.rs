@@ -8,7 +8,7 @@ use std::{
 
 use postrider_core::{
     Backoff, Health, Outcome, RetryPolicy, Source,
-    event::limits::clean_error,
+    event::limits::{KEY_CHARS_MAX, clean_error},
     store::{Change, HoldReason, Settlement},
 };
 use tracing::{error, info, warn};
@@ -51,6 +51,8 @@ pub(crate) async fn judge(hand: &mut InHand<'_>, item: Item, end: End) {
         End::NotSent => return hand.take_back(vec![item]),
         End::Undecodable => {
             let error = item.cargo.as_ref().err().map_or_else(String::new, |row| row.reason.clone());
+            // No event can have such a key, so nothing follows it; and a key as long as that cannot be held.
+            let block = block && item.key.as_ref().is_none_or(|key| key.chars().count() <= KEY_CHARS_MAX);
             Change::Dead { attempts: item.attempts, error: format!("undecodable: {error}"), block }
         }
     };

@@ -8,7 +8,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use postrider_core::{rng::Rng, store::LeaseRequest};
+use postrider_core::{rng::Rng, sink::error_chain, store::LeaseRequest};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
@@ -30,6 +30,7 @@ impl Keeper {
     /// Renews what is held, takes what is free, and says when to come again.
     pub(crate) async fn round(&mut self) -> Duration {
         let renew_every = self.shared.settings.lease / 3;
+        self.give_up_old().await;
         let renewed = self.renew().await;
         let taken = if renewed { self.balance().await } else { None };
         let (owned, expired, hints) = {
@@ -111,6 +112,18 @@ impl Keeper {
         self.give_back_drained().await;
         let owned = lock(&self.shared.buffer).lanes_owned();
         if owned >= share { Some(None) } else { self.take(share - owned).await }
+    }
+
+    /// Gives up leases of a future that the database has lost, as far as it still believes in them: nobody has to wait until they run out.
+    async fn give_up_old(&self) {
+        let old = lock(&self.shared.buffer).old_leases();
+        if old.is_empty() {
+            return;
+        }
+        match answer(&self.shared, self.shared.store.release(&old)).await {
+            Ok(()) => lock(&self.shared.buffer).gave_up(&old),
+            Err(error) => warn!(error = error_chain(&error), "cannot give up old leases: will try again"),
+        }
     }
 
     /// Gives back the lanes that are over the share, once nothing of them is under way.

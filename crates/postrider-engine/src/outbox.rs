@@ -8,7 +8,9 @@ use postrider_core::{
     tx::OnDuplicate,
 };
 
-use crate::{Drained, Engine, OutboxBuilder, Receipt, Receipts, ShutdownReport, Tx, Writer, tx::may_be_hot};
+use crate::{
+    Drained, Engine, OutboxBuilder, Receipt, Receipts, ShutdownReport, Tx, Unsettled, Writer, tx::may_be_hot,
+};
 
 /// A transactional outbox. Cheap to clone; all clones are the same outbox. When the last one is dropped the engine stops
 /// at once; [`shutdown`](Outbox::shutdown) lets it finish what is under way.
@@ -57,6 +59,11 @@ impl Outbox {
     /// The engine, unless this outbox only writes.
     pub fn engine(&self) -> Option<&Arc<Engine>> {
         self.engine.as_ref()
+    }
+
+    /// Outcomes that the database refuses to write: see [`Engine::unsettled`].
+    pub fn unsettled(&self) -> Vec<Unsettled> {
+        self.engine.as_ref().map(|engine| engine.unsettled()).unwrap_or_default()
     }
 
     /// The database.

@@ -16,6 +16,7 @@ use sqlx::{MySql, Transaction};
 
 struct MysqlHarness {
     store: MysqlStore,
+    locker: tokio::sync::Mutex<Option<Transaction<'static, MySql>>>,
     _database: Database,
 }
 
@@ -29,7 +30,7 @@ impl StoreHarness for MysqlHarness {
         sqlx::raw_sql("CREATE TABLE business (name VARCHAR(255) NOT NULL PRIMARY KEY)")
             .execute(store.pool())
             .await?;
-        Ok(Self { store, _database: database })
+        Ok(Self { store, locker: tokio::sync::Mutex::default(), _database: database })
     }
 
     fn store(&self) -> Arc<dyn Store> {
@@ -103,6 +104,21 @@ impl StoreHarness for MysqlHarness {
 
     async fn rollback(&self, tx: Self::Tx) -> Result<(), Failure> {
         Ok(tx.rollback().await?)
+    }
+
+    async fn lock_row(&self, event: &Event) -> Result<bool, Failure> {
+        let mut tx = self.store.pool().begin().await?;
+        let lock = sqlx::query("SELECT 1 FROM postrider_event WHERE event_id = ? FOR UPDATE");
+        lock.bind(event.id().to_string()).fetch_one(&mut *tx).await?;
+        *self.locker.lock().await = Some(tx);
+        Ok(true)
+    }
+
+    async fn unlock_row(&self) -> Result<(), Failure> {
+        if let Some(tx) = self.locker.lock().await.take() {
+            tx.rollback().await?;
+        }
+        Ok(())
     }
 
     async fn insert_undecodable(&self) -> Result<EventId, Failure> {

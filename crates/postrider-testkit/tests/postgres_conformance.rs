@@ -78,6 +78,7 @@ trait Way: Send + Sync + 'static {
 
 struct PgHarness<W> {
     store: PgStore,
+    locker: tokio::sync::Mutex<Option<Transaction<'static, Postgres>>>,
     _database: Database,
     _way: std::marker::PhantomData<W>,
 }
@@ -96,7 +97,7 @@ impl<W: Way> StoreHarness for PgHarness<W> {
         );
         store.migrate().await?;
         sqlx::raw_sql("CREATE TABLE business (name text PRIMARY KEY)").execute(store.pool()).await?;
-        Ok(Self { store, _database: database, _way: std::marker::PhantomData })
+        Ok(Self { store, locker: tokio::sync::Mutex::default(), _database: database, _way: std::marker::PhantomData })
     }
 
     fn store(&self) -> Arc<dyn Store> {
@@ -165,6 +166,21 @@ impl<W: Way> StoreHarness for PgHarness<W> {
 
     async fn rollback(&self, tx: Self::Tx) -> Result<(), Failure> {
         Ok(tx.rollback().await?)
+    }
+
+    async fn lock_row(&self, event: &Event) -> Result<bool, Failure> {
+        let mut tx = self.store.pool().begin().await?;
+        let lock = sqlx::query("SELECT 1 FROM postrider_event WHERE event_id = $1 FOR UPDATE").persistent(false);
+        lock.bind(event.id().to_string()).fetch_one(&mut *tx).await?;
+        *self.locker.lock().await = Some(tx);
+        Ok(true)
+    }
+
+    async fn unlock_row(&self) -> Result<(), Failure> {
+        if let Some(tx) = self.locker.lock().await.take() {
+            tx.rollback().await?;
+        }
+        Ok(())
     }
 
     async fn insert_undecodable(&self) -> Result<EventId, Failure> {

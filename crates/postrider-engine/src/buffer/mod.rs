@@ -8,6 +8,7 @@
 //!   every claim that began before has returned: an older snapshot would bring it back.
 //! * **Under lease.** Nothing is sent for a lane that is not held, or whose local deadline has passed.
 
+mod aside;
 mod behind;
 mod claim;
 mod except;
@@ -23,6 +24,7 @@ mod receivers;
 mod suspects;
 mod tracker;
 mod verdicts;
+mod went_back;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, hash_map::Entry},
@@ -39,7 +41,7 @@ use postrider_core::{
     event::limits::EVENT_FLAT_BYTES,
     store::{
         Change, Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Lease, Position, Seq, Settlement, Taken,
-        Undecodable,
+        Token, Undecodable,
     },
     tx::Placed,
 };
@@ -54,6 +56,9 @@ use crate::{
     routes::{ReceiverId, RouteId, RouteTable},
     settings::{KeyOrder, Settings},
 };
+use aside::Aside;
+pub use aside::Unsettled;
+pub(crate) use aside::Why;
 use behind::Behind;
 pub(crate) use except::Plan;
 use followers::Followers;
@@ -271,6 +276,11 @@ pub(crate) struct Buffer {
     outcomes_since: Option<Instant>,
     /// Outcomes that a settle under way writes.
     settling: usize,
+    /// Outcomes that could not be written.
+    aside: Aside,
+    /// The tokens of leases from before the database went back in time, and those leases that it may still believe in.
+    forgotten: HashSet<Token>,
+    old_leases: Vec<(Lease, Seq)>,
     /// The database's clock as it was last seen, and when that was here.
     clock: Option<(Timestamp, Instant)>,
     /// Since when a suspect waits to go alone, or goes.
@@ -346,6 +356,9 @@ impl Buffer {
             outcomes_room: Verdicts::default(),
             outcomes_since: None,
             settling: 0,
+            aside: Aside::default(),
+            forgotten: HashSet::new(),
+            old_leases: Vec::new(),
             clock: None,
             alone_since: None,
             suspect_turn: Lane::MAX,
@@ -371,9 +384,9 @@ impl Buffer {
         self.sending
     }
 
-    /// Whether outcomes wait to be settled, or are being settled.
+    /// Whether outcomes wait to be settled, or are being settled. What the database refuses is not waited for.
     pub(crate) fn has_outcomes(&self) -> bool {
-        !self.outcomes.is_empty() || self.settling > 0
+        !self.outcomes.is_empty() || self.settling > 0 || self.aside.has_locked()
     }
 
     /// Nothing is being sent, nothing is to be settled, and nothing can be sent.

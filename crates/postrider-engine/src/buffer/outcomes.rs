@@ -17,19 +17,24 @@ impl Buffer {
 
     /// When outcomes are to be settled: at once if there are many or nothing else is under way, else soon.
     pub(crate) fn settle_at(&self, settings: &Settings, now: Instant) -> Option<Instant> {
-        let since = self.outcomes_since?;
-        let many = self.outcomes.len() >= settings.settle_batch;
-        Some(if many || (self.sending == 0 && !self.has_work(now)) {
-            now
-        } else {
-            since + settings.settle_after
-        })
+        let fresh = self.outcomes_since.map(|since| {
+            let many = self.outcomes.len() >= settings.settle_batch;
+            if many || (self.sending == 0 && !self.has_work(now)) {
+                now
+            } else {
+                since + settings.settle_after
+            }
+        });
+        fresh.into_iter().chain(self.aside.next()).min()
     }
 
-    /// Takes outcomes to settle. Those of a lane that was lost meanwhile are dropped here; the second value says how
-    /// many.
-    pub(crate) fn take_outcomes(&mut self, most: usize) -> (Verdicts, u64) {
-        let taken = self.outcomes.take(most, std::mem::take(&mut self.outcomes_room));
+    /// Takes outcomes to settle: those that were put aside by themselves, so that no others wait for what they wait for. Those of a lane
+    /// that was lost meanwhile are dropped here; the second value says how many.
+    pub(crate) fn take_outcomes(&mut self, most: usize, now: Instant) -> (Verdicts, u64) {
+        let mut taken = self.take_aside(now);
+        if taken.is_empty() {
+            taken = self.outcomes.take(most, std::mem::take(&mut self.outcomes_room));
+        }
         if self.outcomes.is_empty() {
             self.outcomes_since = None;
         }
@@ -55,6 +60,10 @@ impl Buffer {
         let count = dropped.len() as u64;
         for verdict in dropped.drain() {
             let settlement = &verdict.settlement;
+            self.aside.forget(settlement.seq);
+            if self.is_forgotten(verdict.lease) {
+                continue;
+            }
             // If the lane was taken anew, the event is pending under the new lease and nobody else will look at it.
             self.look_again(settlement.lane, settlement.seq);
             self.leave(verdict.lease, settlement);
@@ -124,6 +133,7 @@ impl Buffer {
             lane.busy = lane.busy.saturating_sub(1);
             lane.suspect_under_way &= settlement.seq > lane.suspect_to;
         }
+        self.aside.forget(settlement.seq);
         if self.claiming && !broken::is(Variant::TrackerForgets) {
             self.untrack_after_claim(settlement.seq);
         } else {

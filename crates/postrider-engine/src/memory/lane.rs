@@ -14,6 +14,7 @@ use super::{
 };
 
 /// Until when a lane is held. Who holds it is told by the token alone.
+#[derive(Clone)]
 pub(super) struct Owner {
     pub(super) until: Timestamp,
 }
@@ -26,7 +27,7 @@ pub(super) struct Held {
     pub(super) reason: HoldReason,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct LaneTable {
     pub(super) owner: Option<Owner>,
     pub(super) epoch: u64,

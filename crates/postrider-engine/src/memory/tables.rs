@@ -20,6 +20,7 @@ use super::{
 /// Most events of one key that a claim lets come back, unless a test wants fewer.
 const RETURNING_OF_A_KEY_MAX: usize = 16;
 
+#[derive(Clone)]
 pub(super) struct Tables {
     /// Events that are not delivered.
     pub(super) rows: Rows,
@@ -93,6 +94,11 @@ impl Tables {
         self.last_seq += 1;
         self.open.entry(tx).or_insert(self.last_seq);
         self.last_seq
+    }
+
+    /// Nothing comes from the transactions that were open any more.
+    pub(super) fn close_all(&mut self) {
+        self.open.clear();
     }
 
     /// Nothing more comes from this transaction.

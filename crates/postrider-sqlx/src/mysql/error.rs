@@ -105,6 +105,11 @@ pub(crate) fn is_transient(error: &sqlx::Error) -> bool {
         && matches!(kind(error), StoreErrorKind::Busy | StoreErrorKind::Unreachable)
 }
 
+/// Whether somebody else had a lock for longer than it was to be waited for.
+pub(super) fn is_locked(error: &sqlx::Error) -> bool {
+    database(error).is_some_and(|told| told.number() == code::LOCK_WAIT)
+}
+
 /// Whether it misses a savepoint: what was set outside of a transaction is gone at once.
 pub(super) fn is_no_savepoint(error: &sqlx::Error) -> bool {
     database(error).is_some_and(|told| told.number() == code::NO_SUCH_SAVEPOINT)

@@ -94,6 +94,7 @@ struct Inner {
     operate: operate::Statements,
     pause: pause::Statements,
     memory: claim::Memory,
+    locked: settle::Locked,
 }
 
 impl MysqlStore {
@@ -146,6 +147,7 @@ impl MysqlStore {
             operate: operate::Statements::new(&prefix),
             pause: pause::Statements::new(&prefix),
             memory: claim::Memory::default(),
+            locked: settle::Locked::default(),
         }))
     }
 
@@ -310,9 +312,21 @@ impl Store for MysqlStore {
         settlements: &'a [Settlement],
         retention: Duration,
     ) -> BoxFuture<'a, Result<Settled>> {
-        let Inner { settle: sql, lease, hold, .. } = &*self.0;
+        let Inner { settle: sql, lease, hold, locked, .. } = &*self.0;
         self.run("settle events", move |mut conn| async move {
-            settle::Settle { sql, lease, hold }.settle(&mut conn, leases, settlements, retention).await
+            let settle = settle::Settle { sql, lease, hold };
+            // What was locked a moment ago is not waited for once more.
+            if !locked.has_any(settlements) {
+                let way = settle::Way::Straight;
+                match settle.settle(&mut conn, leases, settlements, retention, way).await {
+                    Err(error) if error::is_locked(&error) => {}
+                    settled => return settled,
+                }
+            }
+            let way = settle::Way::Around;
+            let settled = settle.settle(&mut conn, leases, settlements, retention, way).await?;
+            locked.note(settlements, &settled.locked);
+            Ok(settled)
         })
     }
 

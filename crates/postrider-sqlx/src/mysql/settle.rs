@@ -1,6 +1,10 @@
 //! Settling: the fence, the rows, then the keys; one transaction.
 
-use std::{collections::HashMap, collections::HashSet, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use postrider_core::{
     EventId, Timestamp,
@@ -24,8 +28,13 @@ pub(super) struct Statements {
     pub(super) keep: Listed,
     pub(super) remove: Listed,
     pub(super) open: Listed,
+    pub(super) lock: Listed,
     pub(super) change: Statement,
 }
+
+/// How a settle begins. A lock of somebody else's is waited for a second at most, which is the least that MySQL knows; then the settle goes
+/// [around](Way::Around) it. What else runs on the connection later is tried again after as long.
+const BEGIN: &str = "SET SESSION innodb_lock_wait_timeout = 1; BEGIN";
 
 /// The columns that a delivered event keeps.
 const KEPT: &str =
@@ -52,6 +61,10 @@ impl Statements {
                      WHERE seq IN ({{list}})",
                     micros("available_at")
                 ),
+                prefix,
+            ),
+            lock: Listed::of_values(
+                "SELECT seq FROM {p}event FORCE INDEX (PRIMARY) WHERE seq IN ({list}) FOR UPDATE SKIP LOCKED",
                 prefix,
             ),
             change: Statement::new(
@@ -82,6 +95,34 @@ struct Row {
 /// A change of a row: `seq`, status, attempts, when it is due and what went wrong.
 type Changed = (Seq, u8, u32, Option<i64>, Option<String>);
 
+/// What a settle does about rows that somebody else has locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It waits for them, since there are hardly ever any.
+    Straight,
+    /// It leaves them alone, and says which they are.
+    Around,
+}
+
+/// Events whose rows were locked when they were to be settled last.
+#[derive(Debug, Default)]
+pub(super) struct Locked(Mutex<HashSet<Seq>>);
+
+impl Locked {
+    /// Whether one of these was.
+    pub(super) fn has_any(&self, settlements: &[Settlement]) -> bool {
+        let locked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        !locked.is_empty() && settlements.iter().any(|settlement| locked.contains(&settlement.seq))
+    }
+
+    /// These were settled, but for those that are locked.
+    pub(super) fn note(&self, settlements: &[Settlement], locked: &[Seq]) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        settlements.iter().for_each(|settlement| _ = known.remove(&settlement.seq));
+        known.extend(locked);
+    }
+}
+
 /// What a settle works with.
 pub(super) struct Settle<'a> {
     pub(super) sql: &'a Statements,
@@ -97,8 +138,9 @@ impl Settle<'_> {
         leases: &[Lease],
         settlements: &[Settlement],
         retention: Duration,
+        way: Way,
     ) -> sqlx::Result<Settled> {
-        let mut tx = conn.begin().await?;
+        let mut tx = conn.begin_with(BEGIN).await?;
         let fence = lease::fence(self.lease, &mut tx, &lease::in_order(leases.iter().copied())).await?;
         let mut lost = fence.lost;
         // An outcome of a lane that nobody proved to hold is as lost as one that was taken away.
@@ -110,12 +152,54 @@ impl Settle<'_> {
             tx.rollback().await?;
             return Ok(Settled { lost, ..Settled::default() });
         }
+        let locked = match way {
+            Way::Straight => HashSet::new(),
+            Way::Around => self.locked(&mut tx, settlements).await?,
+        };
+        let free: Vec<Settlement>;
+        let settlements = if locked.is_empty() {
+            settlements
+        } else {
+            let is_free = |settlement: &&Settlement| !locked.contains(&settlement.seq);
+            free = settlements.iter().filter(is_free).cloned().collect();
+            &free
+        };
         let mut applied = self.deliver(&mut tx, leases, settlements, retention, fence.now).await?;
         let changed = self.change(&mut tx, settlements, fence.now).await?;
         applied += changed.len() as u64;
         self.settle_keys(&mut tx, settlements, &changed, fence.now).await?;
         tx.commit().await?;
-        Ok(Settled { applied, ..Settled::default() })
+        let mut locked: Vec<Seq> = locked.into_iter().collect();
+        locked.sort_unstable();
+        Ok(Settled { applied, locked, ..Settled::default() })
+    }
+
+    /// Locks the rows and holds that are to be changed, as far as nobody else has, and says which events are the others'.
+    async fn locked(
+        &self,
+        conn: &mut MySqlConnection,
+        settlements: &[Settlement],
+    ) -> sqlx::Result<HashSet<Seq>> {
+        let seqs: Vec<Seq> = settlements.iter().map(|settlement| settlement.seq).collect();
+        let mut ours = HashSet::with_capacity(seqs.len());
+        for seqs in seqs.chunks(LIST_MAX) {
+            let query = filled(seqs).fold(self.sql.lock.query(seqs.len()), |query, seq| query.bind(seq));
+            for row in query.fetch_all(&mut *conn).await? {
+                ours.insert(natural::<Seq>(&row, "seq")?);
+            }
+        }
+        let rows = self.open(conn, &seqs).await?;
+        let key_of = |settlement: &Settlement| {
+            let key = settlement.key.as_deref().filter(|_| settlement.held || settlement.change != Change::Done)?;
+            Some(Key { lane: settlement.lane, key: key.to_owned() })
+        };
+        let keys: Vec<Key> = settlements.iter().filter_map(key_of).collect();
+        let held = hold::locked(self.hold, conn, &keys).await?;
+        let locked = settlements.iter().filter(|settlement| {
+            let there = rows.get(&settlement.seq).is_some_and(|row| settlement.event_id == row.event_id.as_str());
+            (there && !ours.contains(&settlement.seq)) || key_of(settlement).is_some_and(|key| held.contains(&key))
+        });
+        Ok(locked.map(|settlement| settlement.seq).collect())
     }
 
     /// Moves or deletes what was delivered, and says how many there were.

@@ -28,11 +28,12 @@ pub(super) struct Statements {
     pub(super) keep_and_change: Statement,
     pub(super) free: Statement,
     pub(super) release: Statement,
+    pub(super) locked: Statement,
 }
 
 /// The fence: all lanes are held by these tokens, or nothing is written. The share lock lets other settles pass and stops whoever
 /// wants to take a lane over. A gate in front of everything costs nothing; a join with the lanes that were locked is planned as a
-/// nested loop and halves the speed.
+/// nested loop and halves the speed. Behind the gate nobody else's lock is waited for longer than a moment: see [`settle_around`].
 const FENCE: &str = "
     locked AS MATERIALIZED (
         SELECT l.lane FROM {p}lane AS l
@@ -40,7 +41,8 @@ const FENCE: &str = "
           ON l.lane = t.lane AND l.epoch = t.epoch AND l.nonce = t.nonce
         ORDER BY l.lane FOR SHARE OF l
     ), gate AS MATERIALIZED (
-        SELECT count(*) = cardinality($1) AS open, cardinality($1) = (SELECT count(*) FROM {p}lane) AS all_lanes FROM locked
+        SELECT count(*) = cardinality($1) AS open, cardinality($1) = (SELECT count(*) FROM {p}lane) AS all_lanes,
+               set_config('lock_timeout', '100ms', true) AS waits FROM locked
     )";
 
 /// Delivered rows: only those that are neither dead nor of another lane, and that bear the id of an event that was delivered: a server that
@@ -97,6 +99,23 @@ const FREED: &str = "
     WHERE h.lane = f.lane AND h.effective_key = f.key AND (h.seq = f.seq OR h.reason = 'returning')
       AND NOT (f.delivered AND EXISTS (SELECT 1 FROM {p}event AS e WHERE e.seq = f.seq))";
 
+/// Locks the rows and the holds that a settle is to change, as far as nobody else has. Answers with the events of the others.
+const LOCKED: &str = "
+    WITH named AS MATERIALIZED (
+        SELECT n.* FROM unnest($1::bigint[], $2::text[], $3::integer[], $4::text[]) AS n (seq, event_id, lane, key)
+    ), ours AS MATERIALIZED (
+        SELECT e.seq FROM {p}event AS e JOIN named AS n ON e.seq = n.seq AND e.event_id = n.event_id
+        ORDER BY e.seq FOR UPDATE OF e SKIP LOCKED
+    ), held AS MATERIALIZED (
+        SELECT h.lane, h.effective_key FROM {p}hold AS h JOIN named AS n ON h.lane = n.lane AND h.effective_key = n.key
+        ORDER BY h.lane, h.effective_key FOR UPDATE OF h SKIP LOCKED
+    )
+    SELECT n.seq FROM named AS n
+    WHERE (EXISTS (SELECT 1 FROM {p}event AS e WHERE e.seq = n.seq AND e.event_id = n.event_id)
+           AND NOT EXISTS (SELECT 1 FROM ours WHERE ours.seq = n.seq))
+       OR (EXISTS (SELECT 1 FROM {p}hold AS h WHERE h.lane = n.lane AND h.effective_key = n.key)
+           AND NOT EXISTS (SELECT 1 FROM held WHERE held.lane = n.lane AND held.effective_key = n.key))";
+
 impl Statements {
     pub(super) fn new(shape: &Shape) -> Self {
         let statement = |template: &str| Statement::new(template, shape);
@@ -125,6 +144,7 @@ impl Statements {
             release: statement(&format!(
                 "UPDATE {{p}}hold AS h SET reason = 'returning', until = NULL {FREED} AND h.reason <> 'returning'"
             )),
+            locked: statement(LOCKED),
         }
     }
 }
@@ -166,6 +186,42 @@ pub(super) async fn settle(
         free_keys(sql, conn, settlements, &changed).await?;
     }
     Ok(settled)
+}
+
+/// Writes outcomes around what somebody else has locked, in the transaction of the session: the quick way waits for such a lock, inside its
+/// lane locks, so it is given up after a tenth of a second. To skip locked rows there would cost each settle what few have use for.
+pub(super) async fn settle_around(
+    sql: &Statements,
+    lease_sql: &lease::Statements,
+    conn: &mut PgConnection,
+    leases: &[Lease],
+    settlements: &[Settlement],
+    retention: Duration,
+) -> sqlx::Result<Settled> {
+    let lost = lease::lock(lease_sql, conn, leases.iter().copied()).await?;
+    if !lost.is_empty() {
+        return Ok(Settled { lost, ..Settled::default() });
+    }
+    let held_key = |settlement: &Settlement| {
+        settlement.key.as_deref().filter(|_| settlement.held || settlement.change != Change::Done).map(str::to_owned)
+    };
+    let query = sql.locked.query();
+    let query = query.bind(settlements.iter().map(|settlement| integer(settlement.seq)).collect::<Vec<_>>());
+    let ids = settlements.iter().map(|settlement| settlement.event_id.as_str());
+    let query = query.bind(ids.collect::<Vec<_>>());
+    let query = query.bind(settlements.iter().map(|settlement| small(settlement.lane)).collect::<Vec<_>>());
+    let query = query.bind(settlements.iter().map(held_key).collect::<Vec<_>>());
+    let rows = query.fetch_all(&mut *conn).await?;
+    let locked: HashSet<Seq> =
+        rows.iter().map(|row| row.try_get(0).map(natural)).collect::<sqlx::Result<_>>()?;
+    let free: Vec<Settlement> =
+        settlements.iter().filter(|settlement| !locked.contains(&settlement.seq)).cloned().collect();
+    let settled = match free.is_empty() {
+        true => Settled::default(),
+        false => settle(sql, lease_sql, conn, leases, &free, retention).await?,
+    };
+    let locked = settlements.iter().map(|settlement| settlement.seq).filter(|seq| locked.contains(seq));
+    Ok(Settled { locked: locked.collect(), ..settled })
 }
 
 /// The rows, and the keys that are held; says which rows were changed.

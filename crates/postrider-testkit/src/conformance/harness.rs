@@ -58,6 +58,18 @@ pub trait StoreHarness: Sized + Send + Sync + 'static {
     /// Commits a row that decodes to no event (malformed headers, say), and gives its id.
     fn insert_undecodable(&self) -> impl Future<Output = Result<EventId, Failure>> + Send;
 
+    /// Locks the row of an event from another transaction, as `SELECT … FOR UPDATE` in somebody's terminal does, until it is
+    /// [unlocked](StoreHarness::unlock_row). False if the database knows no locks of rows.
+    fn lock_row(&self, event: &Event) -> impl Future<Output = Result<bool, Failure>> + Send {
+        let _ = event;
+        std::future::ready(Ok(false))
+    }
+
+    /// Ends the lock.
+    fn unlock_row(&self) -> impl Future<Output = Result<(), Failure>> + Send {
+        std::future::ready(Ok(()))
+    }
+
     /// Writes events in one transaction and commits it.
     fn write(&self, events: &[Event]) -> impl Future<Output = Result<(), Failure>> + Send {
         async move {

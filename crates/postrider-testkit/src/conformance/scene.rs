@@ -165,7 +165,9 @@ impl Owner {
         let concerned = |lease: &&Lease| settlements.iter().any(|settlement| settlement.lane == lease.lane);
         let leases: Vec<Lease> = self.leases.iter().filter(concerned).copied().collect();
         let settled = store.settle(&leases, settlements, retention).await?;
-        self.let_go(settlements.iter().map(|settlement| settlement.seq));
+        // What could not be written is still to be settled.
+        let written = |seq: &Seq| !settled.locked.contains(seq);
+        self.let_go(settlements.iter().map(|settlement| settlement.seq).filter(written));
         Ok(settled)
     }
 }

@@ -1,0 +1,118 @@
+//! Outcomes that could not be written: a row is locked by somebody else, or the database refuses it. They are tried again, the first soon and
+//! the others slowly, while all else goes on. Their events stay tracked, their keys busy, and their lanes cannot be given back.
+
+use super::*;
+
+/// How long to wait before a row that was locked is tried again; doubled each time.
+const LOCKED_MIN: Duration = Duration::from_millis(50);
+const LOCKED_MAX: Duration = Duration::from_secs(1);
+
+/// The same for an outcome that was refused.
+const REFUSED_MIN: Duration = Duration::from_secs(1);
+const REFUSED_MAX: Duration = Duration::from_secs(60);
+
+/// An outcome that the database refuses to write, in whatever form. It is tried again once in a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unsettled {
+    /// The id of the event.
+    pub event_id: EventId,
+    /// Its type, unless what is in its row is no event.
+    pub event_type: Option<String>,
+    /// The key that waits behind it.
+    pub key: Option<String>,
+    /// What the database said.
+    pub error: String,
+}
+
+/// Why an outcome was not written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    Locked,
+    Refused,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Aside {
+    waiting: Vec<(Instant, Why, Verdict)>,
+    refused: BTreeMap<Seq, Unsettled>,
+}
+
+impl Aside {
+    /// When the first of them is to be tried again.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.waiting.iter().map(|(at, ..)| *at).min()
+    }
+
+    /// Whether some wait for a lock to go, which will.
+    pub(super) fn has_locked(&self) -> bool {
+        self.waiting.iter().any(|(_, why, _)| *why == Why::Locked)
+    }
+
+    /// Takes those whose time has come, of one kind: what is refused must not keep others from being written.
+    fn take_due(&mut self, now: Instant) -> Verdicts {
+        let mut taken = Verdicts::default();
+        let due = |(at, ..): &&(Instant, Why, Verdict)| *at <= now;
+        let Some(kind) = self.waiting.iter().find(due).map(|(_, why, _)| *why) else { return taken };
+        for entry in self.waiting.extract_if(.., |(at, why, _)| *at <= now && *why == kind) {
+            taken.push_again(entry.2);
+        }
+        taken
+    }
+
+    /// The outcome was written, or is nobody's business any more.
+    pub(super) fn forget(&mut self, seq: Seq) {
+        if !self.refused.is_empty() {
+            self.refused.remove(&seq);
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Buffer {
+    /// Takes outcomes that were put aside and whose time has come.
+    pub(super) fn take_aside(&mut self, now: Instant) -> Verdicts {
+        self.aside.take_due(now)
+    }
+
+    /// An outcome could not be written. Says whether that is news.
+    pub(crate) fn put_aside(&mut self, mut verdict: Verdict, why: Why, error: &str, now: Instant) -> bool {
+        let Settlement { lane, seq, event_id, key, .. } = &verdict.settlement;
+        // It does not go alone any more: others need not wait for a lock to go.
+        if let Some(lane) = self.lanes.get_mut(lane).filter(|lane| lane.lease == verdict.lease) {
+            lane.suspect_under_way &= *seq > lane.suspect_to;
+        }
+        let (min, max) = match why {
+            Why::Locked => (LOCKED_MIN, LOCKED_MAX),
+            Why::Refused => (REFUSED_MIN, REFUSED_MAX),
+        };
+        let news = match why {
+            Why::Locked => verdict.tries == 0,
+            Why::Refused => {
+                let unsettled = Unsettled {
+                    event_id: event_id.clone(),
+                    event_type: verdict.event.as_ref().map(|event| event.event_type().to_owned()),
+                    key: key.as_deref().map(str::to_owned),
+                    error: error.to_owned(),
+                };
+                self.aside.refused.insert(*seq, unsettled).is_none()
+            }
+        };
+        let pause = min.saturating_mul(1 << verdict.tries.min(16)).min(max);
+        verdict.tries = verdict.tries.saturating_add(1);
+        self.aside.waiting.push((now + pause, why, verdict));
+        news
+    }
+
+    /// Outcomes that the database refuses to write.
+    pub(crate) fn unsettled(&self) -> Vec<Unsettled> {
+        self.aside.refused.values().cloned().collect()
+    }
+
+    pub(crate) fn unsettled_count(&self) -> usize {
+        self.aside.refused.len()
+    }
+}
