@@ -6,6 +6,7 @@
 //! * [`sqlite`]: the outbox in a SQLite database, and the writers for the transactions of `sqlx` and `rusqlite`
 //! * [`mysql`]: the outbox in a MySQL or MariaDB database, and the writers for the transactions of `sqlx`
 //! * `choose`: whose turn it is in a claim
+//! * `high_water`: whether a database went back in time
 //! * [`Server`]: which product a database is, and which version of it
 //! * `profile`: delivery from tables that somebody else designed, in PostgreSQL, MySQL and MariaDB
 //!
@@ -31,6 +32,8 @@
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod choose;
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+mod high_water;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]

@@ -121,6 +121,12 @@ impl StoreHarness for MysqlHarness {
         Ok(())
     }
 
+    async fn go_back(&self) -> Result<bool, Failure> {
+        let lost = "DELETE FROM postrider_event; ALTER TABLE postrider_event AUTO_INCREMENT = 1";
+        sqlx::raw_sql(lost).execute(self.store.pool()).await?;
+        Ok(true)
+    }
+
     async fn insert_undecodable(&self) -> Result<EventId, Failure> {
         let id = EventId::ulid();
         sqlx::query("INSERT INTO postrider_event (event_id, event_type, payload, headers) VALUES (?, 'Broken', '{}', ?)")

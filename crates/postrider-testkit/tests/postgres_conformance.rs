@@ -97,7 +97,12 @@ impl<W: Way> StoreHarness for PgHarness<W> {
         );
         store.migrate().await?;
         sqlx::raw_sql("CREATE TABLE business (name text PRIMARY KEY)").execute(store.pool()).await?;
-        Ok(Self { store, locker: tokio::sync::Mutex::default(), _database: database, _way: std::marker::PhantomData })
+        Ok(Self {
+            store,
+            locker: tokio::sync::Mutex::default(),
+            _database: database,
+            _way: std::marker::PhantomData,
+        })
     }
 
     fn store(&self) -> Arc<dyn Store> {
@@ -170,7 +175,8 @@ impl<W: Way> StoreHarness for PgHarness<W> {
 
     async fn lock_row(&self, event: &Event) -> Result<bool, Failure> {
         let mut tx = self.store.pool().begin().await?;
-        let lock = sqlx::query("SELECT 1 FROM postrider_event WHERE event_id = $1 FOR UPDATE").persistent(false);
+        let lock =
+            sqlx::query("SELECT 1 FROM postrider_event WHERE event_id = $1 FOR UPDATE").persistent(false);
         lock.bind(event.id().to_string()).fetch_one(&mut *tx).await?;
         *self.locker.lock().await = Some(tx);
         Ok(true)

@@ -1,5 +1,8 @@
 //! Outcomes that could not be written: a row is locked by somebody else, or the database refuses it. They are tried again, the first soon and
 //! the others slowly, while all else goes on. Their events stay tracked, their keys busy, and their lanes cannot be given back.
+//!
+//! What follows in a key that is *stuck* so is not kept in memory, which a long backlog of it would fill: it is dropped when a claim brings it,
+//! and the lane is read from the beginning once the key goes on.
 
 use super::*;
 
@@ -10,6 +13,9 @@ const LOCKED_MAX: Duration = Duration::from_secs(1);
 /// The same for an outcome that was refused.
 const REFUSED_MIN: Duration = Duration::from_secs(1);
 const REFUSED_MAX: Duration = Duration::from_secs(60);
+
+/// A key is stuck after so many tries at a locked row; most locks are gone by then.
+const LOCKED_TRIES: u32 = 3;
 
 /// An outcome that the database refuses to write, in whatever form. It is tried again once in a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +42,8 @@ pub(crate) enum Why {
 pub(super) struct Aside {
     waiting: Vec<(Instant, Why, Verdict)>,
     refused: BTreeMap<Seq, Unsettled>,
+    /// Keys whose followers are not kept in memory.
+    stuck: HashSet<KeyOfLane, QuickState>,
 }
 
 impl Aside {
@@ -101,10 +109,42 @@ impl Buffer {
                 self.aside.refused.insert(*seq, unsettled).is_none()
             }
         };
+        if why == Why::Refused || verdict.tries >= LOCKED_TRIES {
+            self.stick(&verdict);
+        }
         let pause = min.saturating_mul(1 << verdict.tries.min(16)).min(max);
         verdict.tries = verdict.tries.saturating_add(1);
         self.aside.waiting.push((now + pause, why, verdict));
         news
+    }
+
+    /// What waits behind a key that is stuck is left to the table.
+    fn stick(&mut self, verdict: &Verdict) {
+        let Some(key) = verdict.key_of_lane() else { return };
+        let followers = self.keys.get_mut(&key).map(Followers::take).unwrap_or_default();
+        followers.iter().for_each(|follower| self.untrack(follower.seq));
+        self.aside.stuck.insert(key);
+    }
+
+    /// Whether an event is not to be kept, because its key is stuck.
+    pub(super) fn is_stuck(&self, item: &Item) -> bool {
+        !self.aside.stuck.is_empty() && item.key_of_lane().is_some_and(|key| self.aside.stuck.contains(&key))
+    }
+
+    /// The outcome was written: if its key was stuck, the lane is read from the beginning. What a claim under way brings of the key would
+    /// come before what was dropped.
+    pub(super) fn unstick(&mut self, verdict: &Verdict) {
+        if self.aside.stuck.is_empty() {
+            return;
+        }
+        let Some(key) = verdict.key_of_lane().filter(|key| self.aside.stuck.contains(key)) else { return };
+        self.aside.stuck.remove(&key);
+        if let Some(lane) = self.lanes.get_mut(&key.lane) {
+            lane.from_start = true;
+        }
+        if self.claiming {
+            self.held_meanwhile.insert(key);
+        }
     }
 
     /// Outcomes that the database refuses to write.

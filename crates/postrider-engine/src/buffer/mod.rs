@@ -184,6 +184,8 @@ struct OwnedLane {
     deadline: Instant,
     position: Position,
     again: Vec<Seq>,
+    /// The next claim begins before everything, wherever one that is under way ends.
+    from_start: bool,
     /// How far the table knows that events may be under way.
     sent_to: Seq,
     /// Events up to this one may have been under way when the last owner ended: each goes alone, and is counted before.
@@ -212,6 +214,7 @@ impl OwnedLane {
             deadline,
             position: Position::START,
             again: Vec::new(),
+            from_start: false,
             sent_to: taken.suspect_to,
             suspect_to,
             suspects: VecDeque::new(),

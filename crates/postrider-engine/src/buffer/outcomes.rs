@@ -60,6 +60,7 @@ impl Buffer {
         let count = dropped.len() as u64;
         for verdict in dropped.drain() {
             let settlement = &verdict.settlement;
+            self.unstick(&verdict);
             self.aside.forget(settlement.seq);
             if self.is_forgotten(verdict.lease) {
                 continue;
@@ -67,7 +68,7 @@ impl Buffer {
             // If the lane was taken anew, the event is pending under the new lease and nobody else will look at it.
             self.look_again(settlement.lane, settlement.seq);
             self.leave(verdict.lease, settlement);
-            if let Some(key) = key_of_lane(verdict) {
+            if let Some(key) = verdict.key_of_lane() {
                 self.give_back_followers(key);
             }
         }
@@ -76,6 +77,7 @@ impl Buffer {
 
     /// A settle was committed: keys move on, or their followers are given back to wait in the table.
     pub(crate) fn committed(&mut self, verdict: Verdict) {
+        self.unstick(&verdict);
         let settlement = &verdict.settlement;
         self.leave(verdict.lease, settlement);
         // A claim that passes rows over does not come back to those that were due: if it met this one before the settle was known to be
@@ -87,7 +89,7 @@ impl Buffer {
         match settlement.change {
             Change::Done | Change::Dead { block: false, .. } => self.free(verdict),
             Change::Wait { .. } | Change::Attempt { .. } | Change::Dead { block: true, .. } => {
-                if let Some(key) = key_of_lane(verdict) {
+                if let Some(key) = verdict.key_of_lane() {
                     self.give_back_followers(key);
                 }
             }
@@ -97,7 +99,7 @@ impl Buffer {
     /// The next event of the key lines up.
     fn free(&mut self, verdict: Verdict) {
         let held = verdict.settlement.held;
-        let Some(key) = key_of_lane(verdict) else { return };
+        let Some(key) = verdict.key_of_lane() else { return };
         let Entry::Occupied(mut followers) = self.keys.entry(key) else { return };
         if !followers.get_mut().departs() {
             return;
@@ -141,10 +143,4 @@ impl Buffer {
             self.untrack_untidily(settlement.seq);
         }
     }
-}
-
-/// The key that is busy with the event of a verdict.
-fn key_of_lane(verdict: Verdict) -> Option<KeyOfLane> {
-    let Verdict { settlement, key_number: number, .. } = verdict;
-    settlement.key.map(|key| KeyOfLane { lane: settlement.lane, key, number })
 }

@@ -5,6 +5,8 @@ use postrider_core::{
     store::{Change, Lease, Seq, Settlement},
 };
 
+use super::KeyOfLane;
+
 /// Outcomes of events on their way to the table.
 #[derive(Debug, Default)]
 pub(crate) struct Verdicts {
@@ -36,6 +38,14 @@ pub(crate) struct Verdict {
     /// Its event, unless what is in the row is none.
     pub(crate) event: Option<Event>,
     pub(crate) settlement: Settlement,
+}
+
+impl Verdict {
+    /// The key that is busy with its event.
+    pub(super) fn key_of_lane(&self) -> Option<KeyOfLane> {
+        let key = self.settlement.key.clone()?;
+        Some(KeyOfLane { lane: self.settlement.lane, key, number: self.key_number })
+    }
 }
 
 impl Verdicts {

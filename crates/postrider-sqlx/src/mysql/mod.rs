@@ -58,13 +58,18 @@ use postrider_core::{
     },
     tx::Prefix,
 };
-use sqlx::{Connection, MySql, MySqlPool, Row as _, pool::PoolConnection};
+use sqlx::{AssertSqlSafe, Connection, MySql, MySqlPool, Row as _, pool::PoolConnection};
 
 use self::patience::{VERB_TRIES, patiently};
 #[cfg(feature = "profiles")]
 pub(crate) use self::schema::account;
 pub use self::write::MysqlTx;
-use crate::Server;
+use crate::{Server, high_water::HighWater};
+
+/// The number of the next event. MySQL would answer from what it knew yesterday; MariaDB knows no such setting, and does not read it.
+const NEXT_SEQ: &str = "SET @postrider = 0 /*!80000 , SESSION information_schema_stats_expiry = 0 */;
+    SELECT AUTO_INCREMENT AS next FROM information_schema.TABLES
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '{p}event'";
 
 /// How many lanes an outbox has unless somebody asks for another number.
 pub const LANES_DEFAULT: u32 = 64;
@@ -95,6 +100,8 @@ struct Inner {
     pause: pause::Statements,
     memory: claim::Memory,
     locked: settle::Locked,
+    next_seq: String,
+    high_water: HighWater,
 }
 
 impl MysqlStore {
@@ -148,6 +155,8 @@ impl MysqlStore {
             pause: pause::Statements::new(&prefix),
             memory: claim::Memory::default(),
             locked: settle::Locked::default(),
+            next_seq: statement::splice(NEXT_SEQ, &prefix),
+            high_water: HighWater::default(),
         }))
     }
 
@@ -194,6 +203,22 @@ impl MysqlStore {
     /// ```
     pub fn grants_sql(prefix: &Prefix, writer: &str, relay: &str, operator: &str) -> String {
         schema::grants_sql(prefix, writer, relay, operator)
+    }
+
+    /// An error if the database went back in time: a failover lost its last transactions, or a backup was restored. What was met is
+    /// forgotten then, because its numbers are given again.
+    async fn check_time(&self) -> Result<()> {
+        let Inner { next_seq, high_water, memory, place, .. } = &*self.0;
+        if !high_water.is_due() {
+            return Ok(());
+        }
+        let next = self.run("ask for the next number", move |mut conn| async move {
+            // Safe because a template is a constant of this crate and a prefix is a plain identifier.
+            let rows = sqlx::raw_sql(AssertSqlSafe(next_seq.clone())).fetch_all(&mut *conn).await?;
+            rows.first().map(|row| statement::maybe::<Seq>(row, "next")).transpose()
+        });
+        let Some(next) = next.await?.flatten() else { return Ok(()) };
+        Ok(high_water.rise(next, place).inspect_err(|_| memory.forget())?)
     }
 
     /// Runs a verb on a connection, and again if another try may help. `what` says what the verb cannot do if it fails.
@@ -300,9 +325,15 @@ impl Store for MysqlStore {
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
         let Inner { claim: sql, lease, hold, memory, lanes, .. } = &*self.0;
-        self.run("claim events", move |mut conn| async move {
+        let claiming = self.run("claim events", move |mut conn| async move {
             let lanes = lanes.load(Relaxed);
             claim::Claiming { sql, lease, hold, memory, lanes }.claim(&mut conn, claim).await
+        });
+        Box::pin(async move {
+            let claimed = claiming.await?;
+            // What it met is of no use if it was met in another time.
+            self.check_time().await?;
+            Ok(claimed)
         })
     }
 

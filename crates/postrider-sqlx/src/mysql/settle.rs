@@ -190,14 +190,17 @@ impl Settle<'_> {
         }
         let rows = self.open(conn, &seqs).await?;
         let key_of = |settlement: &Settlement| {
-            let key = settlement.key.as_deref().filter(|_| settlement.held || settlement.change != Change::Done)?;
+            let key =
+                settlement.key.as_deref().filter(|_| settlement.held || settlement.change != Change::Done)?;
             Some(Key { lane: settlement.lane, key: key.to_owned() })
         };
         let keys: Vec<Key> = settlements.iter().filter_map(key_of).collect();
         let held = hold::locked(self.hold, conn, &keys).await?;
         let locked = settlements.iter().filter(|settlement| {
-            let there = rows.get(&settlement.seq).is_some_and(|row| settlement.event_id == row.event_id.as_str());
-            (there && !ours.contains(&settlement.seq)) || key_of(settlement).is_some_and(|key| held.contains(&key))
+            let there =
+                rows.get(&settlement.seq).is_some_and(|row| settlement.event_id == row.event_id.as_str());
+            (there && !ours.contains(&settlement.seq))
+                || key_of(settlement).is_some_and(|key| held.contains(&key))
         });
         Ok(locked.map(|settlement| settlement.seq).collect())
     }

@@ -203,7 +203,11 @@ pub(super) async fn settle_around(
         return Ok(Settled { lost, ..Settled::default() });
     }
     let held_key = |settlement: &Settlement| {
-        settlement.key.as_deref().filter(|_| settlement.held || settlement.change != Change::Done).map(str::to_owned)
+        settlement
+            .key
+            .as_deref()
+            .filter(|_| settlement.held || settlement.change != Change::Done)
+            .map(str::to_owned)
     };
     let query = sql.locked.query();
     let query = query.bind(settlements.iter().map(|settlement| integer(settlement.seq)).collect::<Vec<_>>());

@@ -223,12 +223,7 @@ async fn abandoned(shape: &Shape, tx: &mut Tx, mind: &Mind, older_than: Duration
 
 /// Takes the marks off rows that the engine has no more, and says off which: not off those that somebody else has locked. The rows stay in
 /// memory until the transaction is committed.
-pub(super) async fn unmark(
-    shape: &Shape,
-    tx: &mut Tx,
-    mind: &Mind,
-    seqs: &[Seq],
-) -> sqlx::Result<Vec<Seq>> {
+pub(super) async fn unmark(shape: &Shape, tx: &mut Tx, mind: &Mind, seqs: &[Seq]) -> sqlx::Result<Vec<Seq>> {
     if shape.mark == Mark::Nothing {
         return Ok(seqs.to_vec());
     }

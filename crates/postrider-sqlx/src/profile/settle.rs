@@ -140,7 +140,8 @@ impl Settle<'_> {
         let shape = self.shape;
         if shape.profile.has(Field::Error) {
             sql.push(&format!(", {} = ", shape.column(Field::Error)));
-            sql.bind(cleaned(error), shape.of_type(Field::Error));
+            let error: String = cleaned(error).chars().take(shape.length(Field::Error)).collect();
+            sql.bind(error, shape.of_type(Field::Error));
         }
     }
 

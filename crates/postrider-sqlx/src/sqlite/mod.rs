@@ -51,8 +51,8 @@ use self::patience::{VERB_TRIES, patiently};
 #[cfg(feature = "rusqlite")]
 pub use self::rusqlite::Rusqlite;
 pub use self::write::SqliteTx;
-use crate::Server;
 pub use crate::Sqlx;
+use crate::{Server, high_water::HighWater};
 
 /// An outbox in a SQLite database. Cloning it copies a pointer.
 #[derive(Clone)]
@@ -68,6 +68,8 @@ struct Inner {
     settle: settle::Statements,
     operate: operate::Statements,
     pause: pause::Statements,
+    last_seq: statement::Statement,
+    high_water: HighWater,
 }
 
 impl SqliteStore {
@@ -103,6 +105,11 @@ impl SqliteStore {
             settle: settle::Statements::new(&prefix),
             operate: operate::Statements::new(&prefix),
             pause: pause::Statements::new(&prefix),
+            last_seq: statement::Statement::new(
+                "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '{p}event'",
+                &prefix,
+            ),
+            high_water: HighWater::default(),
         }))
     }
 
@@ -154,6 +161,19 @@ impl SqliteStore {
                 patiently(VERB_TRIES, move || async move { verb(self.connection().await?).await }).await;
             done.map_err(|error| error::of_sqlx(error, format!("cannot {what} in {}", self.0.file)))
         })
+    }
+
+    /// An error if the file went back in time: it was restored from a backup.
+    async fn check_time(&self) -> Result<()> {
+        let Inner { last_seq, high_water, file, .. } = &*self.0;
+        if !high_water.is_due() {
+            return Ok(());
+        }
+        let last = self.run("ask for the last number", move |mut conn| async move {
+            last_seq.query().fetch_one(&mut *conn).await?.try_get(0)
+        });
+        let last: i64 = last.await?;
+        Ok(high_water.rise(statement::natural(last), file)?)
     }
 
     /// A connection that is in no transaction.
@@ -232,10 +252,15 @@ impl Store for SqliteStore {
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
         let Inner { claim: sql, lease, .. } = &*self.0;
-        self.run(
-            "claim events",
-            move |mut conn| async move { claim::claim(sql, lease, &mut conn, claim).await },
-        )
+        let claiming = self.run("claim events", move |mut conn| async move {
+            claim::claim(sql, lease, &mut conn, claim).await
+        });
+        Box::pin(async move {
+            let claimed = claiming.await?;
+            // What it met is of no use if it was met in another time.
+            self.check_time().await?;
+            Ok(claimed)
+        })
     }
 
     fn settle<'a>(

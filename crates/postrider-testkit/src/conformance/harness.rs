@@ -70,6 +70,11 @@ pub trait StoreHarness: Sized + Send + Sync + 'static {
         std::future::ready(Ok(()))
     }
 
+    /// Takes all events back that were written, and their numbers, as a failover that lost them would. False if that cannot be done.
+    fn go_back(&self) -> impl Future<Output = Result<bool, Failure>> + Send {
+        std::future::ready(Ok(false))
+    }
+
     /// Writes events in one transaction and commits it.
     fn write(&self, events: &[Event]) -> impl Future<Output = Result<(), Failure>> + Send {
         async move {

@@ -47,13 +47,14 @@ pub async fn a_settle_goes_around_a_locked_row<H: StoreHarness>() -> Checked {
         let (Some(one), Some(two), Some(three)) = (of(&before), of(&locked), of(&behind)) else {
             return Err("three events were written".into());
         };
-        let batch = [
-            settlement(one, Change::Done),
-            settlement(two, change.clone()),
-            settlement(three, Change::Done),
-        ];
+        let batch =
+            [settlement(one, Change::Done), settlement(two, change.clone()), settlement(three, Change::Done)];
         let Some(settled) = settle_beside(&mut scene, &locked, &batch).await? else { return Ok(()) };
-        assert_eq!((settled.applied, settled.locked, settled.lost.len()), (2, vec![two.seq], 0), "{change:?}");
+        assert_eq!(
+            (settled.applied, settled.locked, settled.lost.len()),
+            (2, vec![two.seq], 0),
+            "{change:?}"
+        );
         scene.assert_done(&before).await?;
         scene.assert_done(&behind).await?;
         assert!(scene.store.why(&format!("locked {round}")).await?.is_none());

@@ -257,7 +257,8 @@ pub async fn a_row_of_that_number_with_another_id_is_left_alone<H: StoreHarness>
     let [claimed] = scene.claim_exactly().await?;
     let before = scene.status(&event).await?;
     let deferred = Change::Wait { after: BACKOFF, attempts: 0, error: None, reason: HoldReason::Deferred };
-    for change in [Change::Done, retry(1), deferred, Change::Attempt { attempts: 1 }, dead(true), dead(false)] {
+    for change in [Change::Done, retry(1), deferred, Change::Attempt { attempts: 1 }, dead(true), dead(false)]
+    {
         for (retention, held) in [(RETENTION, false), (Duration::ZERO, true)] {
             let event_id = "another".into();
             let of_another = Settlement { event_id, held, ..settlement(&claimed, change.clone()) };

@@ -131,6 +131,9 @@ macro_rules! delivery_conformance {
                 the_longest_wait_is_stored
                 a_row_of_that_number_with_another_id_is_left_alone
             }
+            going_back {
+                a_claim_says_once_that_the_database_went_back_in_time
+            }
             locking {
                 a_settle_goes_around_a_locked_row
                 a_locked_head_is_not_freed

@@ -70,6 +70,11 @@ impl Memory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Forgets everything: numbers are given again.
+    pub(in super::super) fn forget(&self) {
+        *self.lock() = Inner::default();
+    }
+
     /// Notes the largest `seq` that there is, and gives one so old that what is not to be seen below it may be given up.
     pub(super) fn low(&self, tip: Seq, now: Instant) -> Seq {
         let mut inner = self.lock();
