@@ -210,7 +210,7 @@ async fn what_postgresql_refuses_to_write_is_seen_and_stops_nothing_but_its_key(
          WHEN (OLD.ordering_key = 'key 3') EXECUTE FUNCTION refuse()";
     sqlx::raw_sql(trigger).execute(store.pool()).await?;
     for key in 0..KEYS {
-        let event = Event::json_text("Tested", "").key(format!("key {key}"));
+        let event = Event::json_text("Tested", "0").key(format!("key {key}"));
         outbox.transaction(&store, async |tx| tx.write(event).await).await?;
     }
     until_delivered(&delivered, KEYS).await;
@@ -240,7 +240,7 @@ async fn a_key_that_no_index_takes_is_dead_with_a_reason_and_stops_nothing() -> 
          SELECT 'Tested', string_agg(md5(n::text || random()::text), ''), '{}' FROM generate_series(1, 250) AS n;
          INSERT INTO postrider_event (event_type, aggregate_type, aggregate_id, payload)
          SELECT 'Tested', 'Order', string_agg(md5(n::text || random()::text), ''), '{}' FROM generate_series(1, 250) AS n;
-         INSERT INTO postrider_event (event_type, ordering_key, payload) SELECT 'Tested', 'key ' || n, '' FROM generate_series(1, 20) AS n";
+         INSERT INTO postrider_event (event_type, ordering_key, payload) SELECT 'Tested', 'key ' || n, '0' FROM generate_series(1, 20) AS n";
     sqlx::raw_sql(long).execute(store.pool()).await?;
     outbox.engine().ok_or("it delivers")?.wake();
     until_delivered(&delivered, 20).await;

@@ -6,10 +6,7 @@
 
 use std::sync::OnceLock;
 
-use postrider_core::{
-    Timestamp,
-    store::{Claim, Claimed, Lease, Position, Seq},
-};
+use postrider_core::store::{Claim, Claimed, Lease, Position, Seq};
 
 use super::{
     db::Tx,

@@ -227,35 +227,32 @@ pub(super) async fn unmark(shape: &Shape, tx: &mut Tx, mind: &Mind, seqs: &[Seq]
     if shape.mark == Mark::Nothing {
         return Ok(seqs.to_vec());
     }
-    let rows = || seqs.iter().filter_map(|seq| Some((*seq, mind.rows.get(seq)?.id.as_str())));
-    let locked = locked_by_others(shape, tx, rows().map(|(_, id)| id)).await?;
-    let free = || rows().filter(|(_, id)| !locked.contains(*id));
-    take_marks_off(shape, tx, mind, free().map(|(_, id)| id)).await?;
-    Ok(free().map(|(seq, _)| seq).collect())
+    let rows: Vec<(Seq, &str)> =
+        seqs.iter().filter_map(|seq| Some((*seq, mind.rows.get(seq)?.id.as_str()))).collect();
+    let ids: Vec<&str> = rows.iter().map(|(_, id)| *id).collect();
+    let locked = locked_by_others(shape, tx, &ids).await?;
+    let (seqs, ids): (Vec<Seq>, Vec<&str>) = rows.into_iter().filter(|(_, id)| !locked.contains(*id)).unzip();
+    take_marks_off(shape, tx, mind, &ids).await?;
+    Ok(seqs)
 }
 
 /// Takes the marks off rows of a claim that nobody heard of again, and says which are locked: the commit of that claim may still be under
 /// way.
 pub(super) async fn unmark_uncertain(shape: &Shape, tx: &mut Tx, mind: &Mind) -> sqlx::Result<Vec<String>> {
-    let ids = || mind.uncertain.iter().map(String::as_str);
-    let locked = locked_by_others(shape, tx, ids()).await?;
-    take_marks_off(shape, tx, mind, ids().filter(|id| !locked.contains(*id))).await?;
+    let ids: Vec<&str> = mind.uncertain.iter().map(String::as_str).collect();
+    let locked = locked_by_others(shape, tx, &ids).await?;
+    let free: Vec<&str> = ids.into_iter().filter(|id| !locked.contains(*id)).collect();
+    take_marks_off(shape, tx, mind, &free).await?;
     Ok(locked.into_iter().collect())
 }
 
-async fn take_marks_off<'a>(
-    shape: &Shape,
-    tx: &mut Tx,
-    mind: &Mind,
-    ids: impl Iterator<Item = &'a str>,
-) -> sqlx::Result<()> {
-    let mut ids = ids.peekable();
-    if ids.peek().is_none() {
+async fn take_marks_off(shape: &Shape, tx: &mut Tx, mind: &Mind, ids: &[&str]) -> sqlx::Result<()> {
+    if ids.is_empty() {
         return Ok(());
     }
     let mut sql = unmarking(shape);
     sql.push(" WHERE ");
-    shape.ids(&mut sql, ids);
+    shape.ids(&mut sql, ids.iter().copied());
     sql.push(" AND ");
     claimed(shape, &mut sql, mind.lease.map(|lease| lease.token));
     tx.execute(sql).await?;
@@ -263,26 +260,22 @@ async fn take_marks_off<'a>(
 }
 
 /// Locks rows as far as nobody else has, and says which are the others'. A lock of theirs is not waited for.
-pub(super) async fn locked_by_others<'a>(
+pub(super) async fn locked_by_others(
     shape: &Shape,
     tx: &mut Tx,
-    ids: impl Iterator<Item = &'a str>,
+    ids: &[&str],
 ) -> sqlx::Result<BTreeSet<String>> {
-    let ids: Vec<&str> = ids.collect();
     if ids.is_empty() {
         return Ok(BTreeSet::new());
     }
-    let select = || {
-        let mut sql = shape.sql(format!("SELECT {} FROM {} WHERE ", shape.text(Field::Id), shape.table()));
-        shape.ids(&mut sql, ids.iter().copied());
-        sql
-    };
-    let mut sql = select();
-    sql.push(SKIP_LOCKED);
-    let ours: BTreeSet<String> = tx.fetch(sql).await?.iter().filter_map(|row| row.text(0)).collect();
+    let mut all = shape.sql(format!("SELECT {} FROM {} WHERE ", shape.text(Field::Id), shape.table()));
+    shape.ids(&mut all, ids.iter().copied());
+    let mut ours = all.clone();
+    ours.push(SKIP_LOCKED);
+    let ours: BTreeSet<String> = tx.fetch(ours).await?.iter().filter_map(|row| row.text(0)).collect();
     if ours.len() == ids.len() {
         return Ok(BTreeSet::new());
     }
-    let all = tx.fetch(select()).await?;
+    let all = tx.fetch(all).await?;
     Ok(all.iter().filter_map(|row| row.text(0)).filter(|id| !ours.contains(id)).collect())
 }

@@ -60,9 +60,9 @@ impl Settle<'_> {
         let Some(now) = held else {
             return Ok((Settled { lost: vec![LANE], ..Settled::default() }, Vec::new()));
         };
-        let is_ours = |settlement: &&Settlement| self.claimed(mind, settlement).is_some();
-        let ids = settlements.iter().filter(is_ours).map(|settlement| settlement.event_id.as_str());
-        let locked = locked_by_others(self.shape, tx, ids).await?;
+        let ours = settlements.iter().filter(|settlement| self.claimed(mind, settlement).is_some());
+        let ids: Vec<&str> = ours.map(|settlement| settlement.event_id.as_str()).collect();
+        let locked = locked_by_others(self.shape, tx, &ids).await?;
         let (mut applied, mut expected, mut locked_seqs) = (0, 0, Vec::new());
         let mut then = Vec::with_capacity(settlements.len());
         // Rows that were claimed together are settled together.

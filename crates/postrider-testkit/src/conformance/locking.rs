@@ -29,7 +29,7 @@ async fn settle_beside<H: StoreHarness>(
     if !scene.harness.lock_row(event).await? {
         return Ok(None);
     }
-    let settled = soon(async { Ok(scene.owner.settle(&scene.store, settlements, RETENTION).await?) }).await;
+    let settled = soon(scene.owner.settle(&scene.store, settlements, RETENTION)).await;
     scene.harness.unlock_row().await?;
     Ok(Some(settled?))
 }

@@ -48,9 +48,12 @@ async fn run() -> Result<(), Failure> {
     let outbox = Outbox::builder()
         .store(store)
         .workers(2 * KEYS)
-        .on("Tested", async move |delivery: Delivery| {
-            seen.lock().unwrap_or_else(PoisonError::into_inner).push(delivery.id().to_string());
-            let _ = waiting.clone().wait_for(|open| *open).await;
+        .on("Tested", move |delivery: Delivery| {
+            let (seen, mut waiting) = (seen.clone(), waiting.clone());
+            async move {
+                seen.lock().unwrap_or_else(PoisonError::into_inner).push(delivery.id().to_string());
+                let _ = waiting.wait_for(|open| *open).await;
+            }
         })
         .start()
         .await?;
@@ -58,16 +61,15 @@ async fn run() -> Result<(), Failure> {
 
     // The standby has what was delivered, and what is being sent.
     open.send_replace(true);
-    let first = write(&url, "first").await?;
+    let first = write(&url, "first", "k").await?;
     until("the first events are delivered", STEP, async || Ok(left(&url).await? == 0)).await?;
     open.send_replace(false);
-    let kept = write(&url, "kept").await?;
+    let kept = write(&url, "kept", "k").await?;
     until("they are under way", STEP, async || Ok(count() == 2 * KEYS)).await?;
     standby.catch_up(&primary.url).await?;
     standby.stop_following().await?;
-    let lost = write(&url, "lost").await?;
-    until("those that will be lost are written", STEP, async || Ok(left(&url).await? == 2 * KEYS as i64))
-        .await?;
+    let lost = write(&url, "lost", "x").await?;
+    until("those that will be lost are under way", STEP, async || Ok(count() == 3 * KEYS)).await?;
 
     kill(&primary.url).await?;
     standby.take_place(&primary.url).await?;
@@ -76,7 +78,7 @@ async fn run() -> Result<(), Failure> {
     if there != kept {
         return Err(format!("the standby has {} of {} events", there.len(), kept.len()).into());
     }
-    let new = write(&url, "new").await?;
+    let new = write(&url, "new", "k").await?;
     open.send_replace(true);
     until("all that the new primary has is delivered", SOON, async || Ok(left(&url).await? == 0)).await?;
     println!("  delivered {:.1} s after the promotion", began.elapsed().as_secs_f64());
@@ -114,13 +116,15 @@ fn in_order(sent: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes one event of each key, and gives their ids.
-async fn write(url: &str, round: &str) -> Result<BTreeSet<String>, Failure> {
+/// Writes one event of each of so many keys, and gives their ids.
+async fn write(url: &str, round: &str, keys: &str) -> Result<BTreeSet<String>, Failure> {
     let mut conn = PgConnection::connect(url).await?;
     let mut ids = BTreeSet::new();
     for key in 0..KEYS {
-        let event =
-            Event::json_text("Tested", "{}").id(format!("{round}-{key}")).key(format!("k{key}")).build()?;
+        let event = Event::json_text("Tested", "{}")
+            .id(format!("{round}-{key}"))
+            .key(format!("{keys}{key}"))
+            .build()?;
         let insert = "INSERT INTO postrider_event (event_id, event_type, ordering_key, payload) VALUES ($1, $2, $3, '{}')";
         let insert = sqlx::query(insert).bind(event.id().to_string()).bind("Tested");
         insert.bind(event.key().map(str::to_owned)).execute(&mut conn).await?;
