@@ -246,7 +246,7 @@ async fn a_key_that_no_index_takes_is_dead_with_a_reason_and_stops_nothing() -> 
     until_delivered(&delivered, 20).await;
     until(&store, "SELECT count(*) FROM postrider_event WHERE status = 3", 2).await?;
     until(&store, PENDING, 2).await?;
-    let dead = outbox.store().dead(0, 10).await?;
+    let dead = outbox.dead(0, 10).await?;
     assert!(dead.iter().all(|letter| letter.error.contains("undecodable")), "{dead:?}");
     until(&store, "SELECT count(*) FROM postrider_hold", 0).await?;
     assert!(outbox.unsettled().is_empty() && outbox.shutdown().await.released);
