@@ -57,6 +57,12 @@ pub trait Metrics: Send + Sync + 'static {
     fn fenced(&self, events: u64) {
         let _ = events;
     }
+    /// Outcomes that the database refuses to write, one by one; zero once all of them are written.
+    fn unsettled(&self, events: u64) {
+        let _ = events;
+    }
+    /// The database lost transactions that it had committed: all that was in memory is forgotten, and lanes are taken anew.
+    fn went_back(&self) {}
     /// Lanes that this instance owns.
     fn lanes_owned(&self, lanes: u64) {
         let _ = lanes;
@@ -114,6 +120,8 @@ pub struct Recording {
     settle_us: AtomicU64,
     settled: AtomicU64,
     fenced: AtomicU64,
+    unsettled: AtomicU64,
+    went_back: AtomicU64,
     lanes_owned: AtomicU64,
     given_back: AtomicU64,
     purged: AtomicU64,
@@ -158,6 +166,10 @@ pub struct Snapshot {
     pub settled: u64,
     /// Outcomes refused by the fence.
     pub fenced: u64,
+    /// Outcomes that the database refuses to write.
+    pub unsettled: u64,
+    /// How often the database went back in time.
+    pub went_back: u64,
     /// Lanes owned.
     pub lanes_owned: u64,
     /// Events given back unsent.
@@ -189,6 +201,8 @@ impl Recording {
             settle_us: self.settle_us.load(Relaxed),
             settled: self.settled.load(Relaxed),
             fenced: self.fenced.load(Relaxed),
+            unsettled: self.unsettled.load(Relaxed),
+            went_back: self.went_back.load(Relaxed),
             lanes_owned: self.lanes_owned.load(Relaxed),
             given_back: self.given_back.load(Relaxed),
             purged: self.purged.load(Relaxed),
@@ -244,6 +258,12 @@ impl Metrics for Recording {
     }
     fn fenced(&self, events: u64) {
         self.fenced.fetch_add(events, Relaxed);
+    }
+    fn unsettled(&self, events: u64) {
+        self.unsettled.store(events, Relaxed);
+    }
+    fn went_back(&self) {
+        self.went_back.fetch_add(1, Relaxed);
     }
     fn lanes_owned(&self, lanes: u64) {
         self.lanes_owned.store(lanes, Relaxed);

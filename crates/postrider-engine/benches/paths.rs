@@ -155,7 +155,14 @@ impl Backlog {
 
 fn done(event: &ClaimedEvent) -> Settlement {
     let key = event.event.as_ref().unwrap().shared_key().cloned();
-    Settlement { lane: event.lane, seq: event.seq, key, held: event.held, change: Change::Done }
+    Settlement {
+        lane: event.lane,
+        seq: event.seq,
+        event_id: event.id().clone(),
+        key,
+        held: event.held,
+        change: Change::Done,
+    }
 }
 
 /// So many events of so many keys; without a key if there are none.

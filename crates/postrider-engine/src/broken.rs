@@ -39,6 +39,14 @@ pub enum Variant {
     ScanStartsOver,
     /// A scan that goes on sees what has committed since it began.
     ScanSeesMore,
+    /// A settle names a row by its number alone, which may have been given again.
+    SettleBySeqAlone,
+    /// A settle that meets a locked row is repeated whole, and nothing else is written meanwhile.
+    LockedRowBlocks,
+    /// A settle that is refused is repeated whole, for ever.
+    RefusedSettleRepeatedWhole,
+    /// A database that went back in time is claimed from where its lost future ended.
+    KeepsPositionsAfterGoingBack,
 }
 
 #[cfg(not(feature = "broken-variants"))]

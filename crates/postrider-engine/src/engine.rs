@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::{
-    DeadHeads, Settings, announce,
+    DeadHeads, Settings, Unsettled, announce,
     buffer::{Buffer, HandOver},
     catch::catch,
     claim, deliver, lease, lock,
@@ -208,6 +208,12 @@ impl Engine {
         self.shared.vitals.health(self.shared.settings.lease, waiting)
     }
 
+    /// Outcomes that the database refuses to write, in whatever form: a trigger or a constraint stands in the way. They are tried again once
+    /// in a while; until then nothing more of their keys is delivered.
+    pub fn unsettled(&self) -> Vec<Unsettled> {
+        lock(&self.shared.buffer).unsettled()
+    }
+
     /// There may be something to deliver: a hint that follows a commit. Others hear of it if they may have to deliver it.
     pub fn wake(&self) {
         self.shared.committed.notify_one();
@@ -227,7 +233,7 @@ impl Engine {
         let mut buffer = lock(&self.shared.buffer);
         for (count, (place, event)) in wanted.iter().enumerate() {
             match buffer.reserve(event, place, &self.shared.settings, &self.shared.routes, now) {
-                HandOver::Reserved => reservation.seqs.push(place.seq),
+                HandOver::Reserved => reservation.seqs.push((place.seq, place.id.clone())),
                 HandOver::Full => {
                     // Until the next look at the lanes: others may have time for what comes now.
                     self.shared.hints.offer(Vec::new());
@@ -339,12 +345,13 @@ impl Engine {
     }
 
     async fn release(&self) -> bool {
-        let lanes = lock(&self.shared.buffer).lanes_with_suspects();
+        // What could not be written is the next owner's to find.
+        let (lanes, all) = lock(&self.shared.buffer).idle_lanes();
         match farewell(self.shared.store.release(&lanes)).await {
             Ok(()) => {
                 let mut buffer = lock(&self.shared.buffer);
                 lanes.iter().for_each(|(lease, _)| buffer.lose(*lease));
-                true
+                all
             }
             Err(error) => {
                 warn!(
@@ -360,7 +367,7 @@ impl Engine {
 /// Places in the hot queue. Dropping it leaves the events to the next claim, which asks the table whether they exist.
 pub(crate) struct Reservation {
     engine: Arc<Engine>,
-    seqs: Vec<Seq>,
+    seqs: Vec<(Seq, EventId)>,
     /// Events that found no room.
     dropped: u64,
     /// Events that a claim has to fetch.
@@ -375,8 +382,8 @@ impl Reservation {
         let mut queued = 0;
         {
             let mut buffer = lock(&shared.buffer);
-            for seq in std::mem::take(&mut self.seqs) {
-                if buffer.hand_over(seq) { queued += 1 } else { self.wake = true }
+            for (seq, id) in std::mem::take(&mut self.seqs) {
+                if buffer.hand_over(seq, &id) { queued += 1 } else { self.wake = true }
             }
         }
         (0..queued).for_each(|_| shared.metrics.hot_enqueued());
@@ -400,7 +407,7 @@ impl Drop for Reservation {
             return;
         }
         let mut buffer = lock(&self.engine.shared.buffer);
-        self.seqs.iter().for_each(|&seq| buffer.cancel_reservation(seq));
+        self.seqs.iter().for_each(|(seq, id)| buffer.cancel_reservation(*seq, id));
         drop(buffer);
         self.engine.shared.wake.notify_one();
     }

@@ -105,12 +105,14 @@ impl<'a> InHand<'a> {
 
     /// The event was delivered, which is to be settled.
     pub(crate) fn delivered(&mut self, item: Item) {
-        let Item { lease, seq, key, held, key_number, along, .. } = item;
+        let event_id = item.id().clone();
+        let Item { cargo, lease, seq, key, held, key_number, along, .. } = item;
         self.verdicts.push(
             lease,
             key_number,
             along,
-            Settlement { lane: lease.lane, seq, key, held, change: Change::Done },
+            cargo.ok(),
+            Settlement { lane: lease.lane, seq, event_id, key, held, change: Change::Done },
         );
     }
 
@@ -134,7 +136,9 @@ impl<'a> InHand<'a> {
         if matches!(change, Change::Dead { .. }) {
             self.shared.metrics.died(item.cargo.as_ref().ok().map(|event| event.event_type()));
         }
-        self.verdicts.push(item.lease, item.key_number, item.along, judge::settlement(item, change));
+        let (lease, key_number, along) = (item.lease, item.key_number, item.along);
+        let event = item.cargo.as_ref().ok().cloned();
+        self.verdicts.push(lease, key_number, along, event, judge::settlement(item, change));
     }
 
     /// The receiver is down: the event stays where it is.

@@ -7,8 +7,8 @@ use std::{
 };
 
 use postrider_core::{
-    Backoff, Event, Health, Outcome, RetryPolicy, Source,
-    event::limits::clean_error,
+    Backoff, Health, Outcome, RetryPolicy, Source,
+    event::limits::{KEY_CHARS_MAX, clean_error},
     store::{Change, HoldReason, Settlement},
 };
 use tracing::{error, info, warn};
@@ -51,6 +51,8 @@ pub(crate) async fn judge(hand: &mut InHand<'_>, item: Item, end: End) {
         End::NotSent => return hand.take_back(vec![item]),
         End::Undecodable => {
             let error = item.cargo.as_ref().err().map_or_else(String::new, |row| row.reason.clone());
+            // No event can have such a key, so nothing follows it; and a key as long as that cannot be held.
+            let block = block && item.key.as_ref().is_none_or(|key| key.chars().count() <= KEY_CHARS_MAX);
             Change::Dead { attempts: item.attempts, error: format!("undecodable: {error}"), block }
         }
     };
@@ -175,7 +177,8 @@ fn delay(shared: &Shared, item: &Item, attempts: u32, error: &str) -> Duration {
 pub(crate) fn settlement(item: Item, change: Change) -> Settlement {
     let change = clean(change);
     report(&item, &change);
-    Settlement { lane: item.lease.lane, seq: item.seq, key: item.key, held: item.held, change }
+    let event_id = item.id().clone();
+    Settlement { lane: item.lease.lane, seq: item.seq, event_id, key: item.key, held: item.held, change }
 }
 
 /// Error text is cut and cleaned here, before it is kept in memory and stored.
@@ -190,8 +193,7 @@ fn clean(mut change: Change) -> Change {
 /// A dead event is told of once, here, where its id and its reason are known.
 fn report(item: &Item, change: &Change) {
     if let Change::Dead { attempts, error, block } = change {
-        let id = item.cargo.as_ref().map_or_else(|row| &row.id, Event::id);
         let hot = item.source == Source::Hot;
-        error!(event = %id, attempts, reason = %error, blocks_its_key = block, hot, "event is dead");
+        error!(event = %item.id(), attempts, reason = %error, blocks_its_key = block, hot, "event is dead");
     }
 }

@@ -52,6 +52,7 @@ impl Keeper {
     pub(crate) async fn round(&mut self) -> Duration {
         let renew_every = self.shared.settings.lease / 3;
         let soon = (renew_every / 4).min(RETRY_MAX);
+        self.give_up_old().await;
         let renewed = self.renew().await;
         let balanced = if renewed.is_some() { self.balance().await } else { None };
         let (owned, expired, hints) = {
@@ -180,6 +181,18 @@ impl Keeper {
         self.give_back_drained().await;
         let owned = lock(&self.shared.buffer).lanes_owned();
         if owned >= share { Some(Balanced::CONTENT) } else { self.take(share - owned).await }
+    }
+
+    /// Gives up leases of a future that the database has lost, as far as it still believes in them: nobody has to wait until they run out.
+    async fn give_up_old(&self) {
+        let old = lock(&self.shared.buffer).old_leases();
+        if old.is_empty() {
+            return;
+        }
+        match answer(&self.shared, self.shared.store.release(&old)).await {
+            Ok(()) => lock(&self.shared.buffer).gave_up(&old),
+            Err(error) => warn!(error = error_chain(&error), "cannot give up old leases: will try again"),
+        }
     }
 
     /// Gives back the lanes that are over the share, once nothing of them is under way.

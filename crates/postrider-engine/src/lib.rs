@@ -10,7 +10,7 @@
 //! 4. `settle`: the outcomes back into the table, in batches, under the fence
 //!
 //! Around it: `lease` keeps the right to deliver, `buffer` is everything that is in memory, `receiver` and its `breaker` keep away
-//! from one that is down, `outage` tells the metrics, `pauses` are what an operator has told to wait, `purge` ends the retention of what was delivered, `drain` waits until all is, `vitals` tell how the engine is. [`Outbox`] is all of it in one piece;
+//! from one that is down, `outage` tells the metrics, `pauses` are what an operator has told to wait, `purge` ends the retention of what was delivered, `drain` waits until all is, `vitals` tell how the engine is, `went_back` forgets the future that a database has lost. [`Outbox`] is all of it in one piece;
 //! [`Engine`] and [`Writer`] are its halves for those who wire by hand. [`memory`] is a store without a database.
 
 mod announce;
@@ -49,10 +49,12 @@ mod time_limit;
 pub mod trace;
 pub mod tx;
 mod vitals;
+mod went_back;
 pub mod write;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+pub use buffer::Unsettled;
 pub use builder::OutboxBuilder;
 pub use drain::Drained;
 pub use engine::{Engine, Parts, ShutdownReport};

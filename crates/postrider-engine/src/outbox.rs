@@ -9,7 +9,7 @@ use postrider_core::{
 };
 
 use crate::{
-    Drained, Engine, EngineHealth, OutboxBuilder, Receipt, Receipts, ShutdownReport, Tx, Writer,
+    Drained, Engine, EngineHealth, OutboxBuilder, Receipt, Receipts, ShutdownReport, Tx, Unsettled, Writer,
     tx::may_be_hot,
 };
 
@@ -60,6 +60,11 @@ impl Outbox {
     /// The engine, unless this outbox only writes.
     pub fn engine(&self) -> Option<&Arc<Engine>> {
         self.engine.as_ref()
+    }
+
+    /// Outcomes that the database refuses to write: see [`Engine::unsettled`].
+    pub fn unsettled(&self) -> Vec<Unsettled> {
+        self.engine.as_ref().map(|engine| engine.unsettled()).unwrap_or_default()
     }
 
     /// The database.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use postrider_core::{Result, StoreError, StoreErrorKind};
 
-use crate::engine::Shared;
+use crate::{engine::Shared, went_back};
 
 /// An answer that comes later than after so many leases, and than this, comes no more. Leases have run out long before: it is not this
 /// that keeps order.
@@ -19,7 +19,8 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// What a verb answers, or an error once nobody believes in an answer any more.
 pub(crate) async fn answer<T>(shared: &Shared, verb: impl Future<Output = Result<T>>) -> Result<T> {
-    within((shared.settings.lease * LEASES).max(AT_LEAST), verb).await
+    let answered = within((shared.settings.lease * LEASES).max(AT_LEAST), verb).await;
+    answered.inspect_err(|error| went_back::heed(shared, error))
 }
 
 /// The same for one that ends.

@@ -2,21 +2,37 @@
 //!
 //! One settle runs at a time; what comes in meanwhile makes the next batch. A settle that fails is repeated until it is
 //! committed or its lanes are lost: an outcome is never dropped because the database was away.
+//!
+//! Rows that somebody else has locked are put aside and tried again, while the rest is written. A batch that the database refuses is halved
+//! until the culprit stands alone. That is written with less and less of its error text; if even that is refused it is put aside too, where
+//! everybody can see it.
 
 use std::{sync::Arc, time::Duration};
 
 use postrider_core::{
-    Metrics,
+    Error, Metrics, StoreErrorKind,
     sink::error_chain,
     store::{Change, HoldReason},
 };
 use tokio::time::Instant;
 use tracing::{error, warn};
 
-use crate::{buffer::Verdicts, engine::Shared, lock, sleep_until, time_limit::answer};
+use crate::{
+    broken::{self, Variant},
+    buffer::{Verdict, Verdicts, Why},
+    engine::Shared,
+    lock, sleep_until,
+    time_limit::answer,
+};
 
 /// Longest pause before a failed settle is repeated.
 const RETRY_MAX: Duration = Duration::from_secs(2);
+
+/// So many outcomes refused one by one, and none written: it is the database, and not they.
+const REFUSED_IN_A_ROW_MAX: usize = 16;
+
+/// What an error text is cut to, in characters, for a column that is narrower than ours.
+const SHORT_TEXT_CHARS: usize = 200;
 
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
@@ -24,7 +40,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let due = lock(&shared.buffer).settle_at(&shared.settings, now);
         match due {
             Some(due) if due <= now => {
-                let (verdicts, dropped) = lock(&shared.buffer).take_outcomes(shared.settings.settle_batch);
+                let (verdicts, dropped) =
+                    lock(&shared.buffer).take_outcomes(shared.settings.settle_batch, now);
                 count_fenced(&shared, dropped);
                 shared.vitals.settling();
                 let room = settle(&shared, verdicts).await;
@@ -44,45 +61,164 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 /// Settles these, and gives back the room that they had.
-async fn settle(shared: &Shared, mut verdicts: Verdicts) -> Verdicts {
-    let mut pause = shared.settings.poll_min;
-    while !verdicts.is_empty() {
-        let (leases, settlements) = (verdicts.distinct_leases(), verdicts.settlements());
-        let started = Instant::now();
-        let settling = shared.store.settle(&leases, settlements, shared.settings.retention);
-        match answer(shared, settling).await {
-            Ok(settled) if settled.lost.is_empty() => {
-                let (count, took) = (settlements.len() as u64, started.elapsed());
-                commit(shared, &mut verdicts);
-                shared.metrics.settled(count, took);
-                return verdicts;
+async fn settle(shared: &Shared, verdicts: Verdicts) -> Verdicts {
+    let (mut pause, mut refused_in_a_row) = (shared.settings.poll_min, 0);
+    let mut room = Verdicts::default();
+    // The next batch is the last of them.
+    let mut batches = vec![verdicts];
+    while let Some(mut batch) = batches.pop() {
+        let alone = batch.len() == 1;
+        match write(shared, &mut batch).await {
+            Ok(true) => {
+                (room, refused_in_a_row) = (batch, 0);
+                continue;
             }
-            Ok(settled) => {
-                warn!(lanes = ?settled.lost, "fenced: another instance took the lane, its events will be delivered there");
-                let mut buffer = lock(&shared.buffer);
-                leases
-                    .iter()
-                    .filter(|lease| settled.lost.contains(&lease.lane))
-                    .for_each(|&lease| buffer.lose(lease));
-                drop(buffer);
-                shared.lanes.notify_one();
+            // Lanes were lost, or a locked row blocks.
+            Ok(false) => {}
+            Err(error) if is_refused(&error) && refused_in_a_row < REFUSED_IN_A_ROW_MAX => {
+                if !alone {
+                    let (first, rest) = batch.halve();
+                    batches.extend([rest, first]);
+                    continue;
+                }
+                match write_plainly(shared, &mut batch, error).await {
+                    Ok(true) => refused_in_a_row = 0,
+                    Ok(false) => batches.push(still_held(shared, batch)),
+                    Err(error) if is_refused(&error) => {
+                        refused_in_a_row += 1;
+                        batch.drain().for_each(|verdict| refuse(shared, verdict, &error));
+                    }
+                    Err(error) => {
+                        rest(shared, &mut pause, &error, 1).await;
+                        batches.push(still_held(shared, batch));
+                    }
+                }
+                continue;
             }
             Err(error) => {
-                shared.vitals.settle_failed(&error);
-                error!(
-                    error = error_chain(&error),
-                    events = settlements.len(),
-                    "settle failed: will be repeated"
-                );
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(RETRY_MAX);
+                rest(shared, &mut pause, &error, batch.len()).await;
+                refused_in_a_row = 0;
             }
         }
-        let (held, dropped) = lock(&shared.buffer).still_held(verdicts);
-        count_fenced(shared, dropped);
-        verdicts = held;
+        batches.push(still_held(shared, batch));
     }
-    verdicts
+    room
+}
+
+/// Those whose lanes are still held; the others are dropped.
+fn still_held(shared: &Shared, verdicts: Verdicts) -> Verdicts {
+    let (held, dropped) = lock(&shared.buffer).still_held(verdicts);
+    count_fenced(shared, dropped);
+    held
+}
+
+async fn rest(shared: &Shared, pause: &mut Duration, error: &Error, events: usize) {
+    shared.vitals.settle_failed(error);
+    error!(error = error_chain(error), events, "settle failed: will be repeated");
+    tokio::time::sleep(*pause).await;
+    *pause = (*pause * 2).min(RETRY_MAX);
+}
+
+/// Writes a batch, but for what is locked. False if lanes of it are lost, and nothing was written.
+async fn write(shared: &Shared, batch: &mut Verdicts) -> Result<bool, Error> {
+    if batch.is_empty() {
+        return Ok(true);
+    }
+    let (leases, settlements) = (batch.distinct_leases(), batch.settlements());
+    let started = Instant::now();
+    let settling = shared.store.settle(&leases, settlements, shared.settings.retention);
+    let settled = answer(shared, settling).await?;
+    if !settled.lost.is_empty() {
+        warn!(lanes = ?settled.lost, "fenced: another instance took the lane, its events will be delivered there");
+        let mut buffer = lock(&shared.buffer);
+        let lost = leases.iter().filter(|lease| settled.lost.contains(&lease.lane));
+        lost.for_each(|&lease| buffer.lose(lease));
+        drop(buffer);
+        shared.lanes.notify_one();
+        return Ok(false);
+    }
+    if !settled.locked.is_empty() && broken::is(Variant::LockedRowBlocks) {
+        tokio::time::sleep(RETRY_MAX).await;
+        return Ok(false);
+    }
+    for verdict in batch.take_out(&settled.locked) {
+        put_aside_locked(shared, verdict);
+    }
+    let (count, took) = (batch.len() as u64, started.elapsed());
+    commit(shared, batch);
+    shared.metrics.settled(count, took);
+    Ok(true)
+}
+
+/// Writes an outcome that was refused, with less and less of its error text. What it was is set back if even that is refused.
+async fn write_plainly(shared: &Shared, batch: &mut Verdicts, mut refused: Error) -> Result<bool, Error> {
+    let Some(original) = batch.first_change().cloned() else { return Ok(true) };
+    while let Some(plainer) = batch.first_change().and_then(plainer) {
+        batch.set_first_change(plainer);
+        match write(shared, batch).await {
+            Err(error) if is_refused(&error) => refused = error,
+            Ok(true) => return Ok(true),
+            other => {
+                batch.set_first_change(original);
+                return other;
+            }
+        }
+    }
+    batch.set_first_change(original);
+    Err(refused)
+}
+
+/// The same outcome with a plainer error text: in ASCII, then short, then none; none if there is nothing plainer.
+fn plainer(change: &Change) -> Option<Change> {
+    let mut change = change.clone();
+    match &mut change {
+        Change::Wait { error, .. } => *error = plainer_text(error.as_deref()?),
+        Change::Dead { error, .. } if !error.is_empty() => *error = plainer_text(error).unwrap_or_default(),
+        _ => return None,
+    }
+    Some(change)
+}
+
+fn plainer_text(text: &str) -> Option<String> {
+    if !text.is_ascii() {
+        Some(text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect())
+    } else if text.len() > SHORT_TEXT_CHARS {
+        Some(text.chars().take(SHORT_TEXT_CHARS).collect())
+    } else {
+        None
+    }
+}
+
+/// Whether the database will not have what was written, however often it is tried. What is wrong with the database itself is waited for.
+pub(crate) fn is_refused(error: &Error) -> bool {
+    let refused = |kind| matches!(kind, StoreErrorKind::Other | StoreErrorKind::Denied);
+    matches!(error, Error::Store(error) if refused(error.kind()))
+        && !broken::is(Variant::RefusedSettleRepeatedWhole)
+}
+
+fn put_aside_locked(shared: &Shared, verdict: Verdict) {
+    let event_id = verdict.settlement.event_id.clone();
+    if lock(&shared.buffer).put_aside(verdict, Why::Locked, "", Instant::now()) {
+        warn!(%event_id, "the row of an event is locked by somebody else: what became of it is written when the lock is gone");
+    }
+}
+
+/// The outcome is refused in whatever form: it stays where everybody can see it.
+fn refuse(shared: &Shared, verdict: Verdict, error: &Error) {
+    let error = error_chain(error);
+    let (event_id, key) = (verdict.settlement.event_id.clone(), verdict.settlement.key.clone());
+    let event_type = verdict.event.as_ref().map(|event| event.event_type().to_owned()).unwrap_or_default();
+    let (news, count) = {
+        let mut buffer = lock(&shared.buffer);
+        let news = buffer.put_aside(verdict, Why::Refused, &error, Instant::now());
+        (news, buffer.unsettled_count())
+    };
+    shared.metrics.unsettled(count as u64);
+    if news {
+        let key = key.as_deref().unwrap_or_default();
+        error!(%event_id, event_type, key, error,
+            "the database refuses to write what became of an event: it is tried again, and its key waits");
+    }
 }
 
 /// How many events a settle said what of.
@@ -115,8 +251,9 @@ impl Tally {
 
 fn commit(shared: &Shared, verdicts: &mut Verdicts) {
     let (mut sooner, mut tally) = (false, Tally::default());
-    let (work, claim, drained, (hot, cold)) = {
+    let (work, claim, drained, (hot, cold), unsettled) = {
         let mut buffer = lock(&shared.buffer);
+        let unsettled = buffer.unsettled_count();
         let now = Instant::now();
         for verdict in verdicts.drain() {
             let change = &verdict.settlement.change;
@@ -133,8 +270,10 @@ fn commit(shared: &Shared, verdicts: &mut Verdicts) {
             buffer.wants_claim(&shared.settings),
             !buffer.drained_lanes().is_empty(),
             buffer.depths(),
+            Some(buffer.unsettled_count()).filter(|now| *now != unsettled),
         )
     };
+    unsettled.into_iter().for_each(|count| shared.metrics.unsettled(count as u64));
     // What the fence refused did not happen, so it is counted only here.
     tally.tell(&*shared.metrics);
     if work {

@@ -4,9 +4,11 @@
 //! too, the attempt is counted, and after `max_attempts` the event is dead. Its neighbours are not counted. A clean outcome
 //! takes the attempt back, since it is settled with the number that it stands for.
 
+use std::time::Duration;
+
 use postrider_core::{
     sink::error_chain,
-    store::{Change, Settlement},
+    store::{Change, HoldReason, Settlement},
 };
 use tokio::time::Instant;
 use tracing::warn;
@@ -18,6 +20,7 @@ use crate::{
     hand::InHand,
     judge::{give_up, max_attempts},
     lock,
+    settle::is_refused,
     time_limit::answer,
 };
 
@@ -28,8 +31,12 @@ pub(crate) async fn deliver(mut hand: InHand<'_>) {
         return give_up(hand);
     }
     let (lease, counted) = (item.lease, count(shared, item).await);
+    if counted == Counted::CannotBe {
+        return put_off(hand);
+    }
     // Counting takes time, and the lease may have run out meanwhile.
-    let until = lock(&shared.buffer).may_send_until(lease, Instant::now()).filter(|_| counted);
+    let until =
+        lock(&shared.buffer).may_send_until(lease, Instant::now()).filter(|_| counted == Counted::Yes);
     if let Some(until) = until {
         hand.counted = true;
         hand.extend(until);
@@ -40,11 +47,29 @@ pub(crate) async fn deliver(mut hand: InHand<'_>) {
     }
 }
 
-/// Writes the attempt. False if it was not written, and the event must not be sent.
-async fn count(shared: &Shared, item: &Item) -> bool {
+/// Its row is locked, or cannot be changed: that is settled like any other outcome, and others have their turn meanwhile.
+fn put_off(mut hand: InHand<'_>) {
+    if let Some(item) = hand.next() {
+        let (attempts, reason) = (item.attempts, HoldReason::Deferred);
+        hand.settle(item, Change::Wait { after: Duration::ZERO, attempts, error: None, reason });
+    }
+    _ = hand.end();
+}
+
+/// Whether an attempt was written. If it was not, the event must not be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counted {
+    Yes,
+    NotNow,
+    /// The row is locked, or the database refuses to change it.
+    CannotBe,
+}
+
+async fn count(shared: &Shared, item: &Item) -> Counted {
     let attempt = Settlement {
         lane: item.lease.lane,
         seq: item.seq,
+        event_id: item.id().clone(),
         key: None,
         held: false,
         change: Change::Attempt { attempts: item.attempts.saturating_add(1) },
@@ -52,15 +77,16 @@ async fn count(shared: &Shared, item: &Item) -> bool {
     let (leases, attempts) = ([item.lease], [attempt]);
     let settling = shared.store.settle(&leases, &attempts, shared.settings.retention);
     match answer(shared, settling).await {
-        Ok(settled) if settled.lost.is_empty() => true,
+        Ok(settled) if !settled.locked.is_empty() => Counted::CannotBe,
+        Ok(settled) if settled.lost.is_empty() => Counted::Yes,
         Ok(_) => {
             lock(&shared.buffer).lose(item.lease);
             shared.lanes.notify_one();
-            false
+            Counted::NotNow
         }
         Err(error) => {
             warn!(error = error_chain(&error), "could not count an attempt beforehand: the event waits");
-            false
+            if is_refused(&error) { Counted::CannotBe } else { Counted::NotNow }
         }
     }
 }

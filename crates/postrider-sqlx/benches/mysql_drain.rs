@@ -143,6 +143,7 @@ async fn drain(store: &MysqlStore, events: usize, limit: usize) -> (Duration, Du
             .map(|event| Settlement {
                 lane: event.lane,
                 seq: event.seq,
+                event_id: event.id().clone(),
                 key: event.event.as_ref().unwrap().shared_key().cloned(),
                 held: event.held,
                 change: Change::Done,

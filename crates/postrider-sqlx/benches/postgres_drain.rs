@@ -158,6 +158,7 @@ async fn settle(store: &PgStore, leases: &[Lease], events: &[ClaimedEvent]) -> u
         .map(|event| Settlement {
             lane: event.lane,
             seq: event.seq,
+            event_id: event.id().clone(),
             key: event.event.as_ref().ok().and_then(|event| event.shared_key().cloned()),
             held: event.held,
             change: Change::Done,

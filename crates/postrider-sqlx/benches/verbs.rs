@@ -71,6 +71,7 @@ async fn ours(store: &SqliteStore) -> Spent {
             .map(|event| Settlement {
                 lane: event.lane,
                 seq: event.seq,
+                event_id: event.id().clone(),
                 key: event.event.as_ref().unwrap().key().map(Into::into),
                 held: event.held,
                 change: Change::Done,

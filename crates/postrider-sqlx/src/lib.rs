@@ -7,6 +7,7 @@
 //! * [`mysql`]: the outbox in a MySQL or MariaDB database, and the writers for the transactions of `sqlx`
 //! * `connections`: what verbs run on, for how long, and again
 //! * `choose`: whose turn it is in a claim
+//! * `high_water`: whether a database went back in time
 //! * [`Server`]: which product a database is, and which version of it
 //! * `profile`: delivery from tables that somebody else designed, in PostgreSQL, MySQL and MariaDB
 //!
@@ -34,6 +35,8 @@
 mod choose;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod connections;
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+mod high_water;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -18,13 +18,14 @@ use postrider_testkit::{
 struct MemoryHarness<const LANES: u32> {
     store: MemoryStore,
     passed_us: AtomicU64,
+    locked: Mutex<Option<EventId>>,
 }
 
 impl<const LANES: u32> StoreHarness for MemoryHarness<LANES> {
     type Tx = MemoryTx;
 
     async fn fresh() -> Result<Self, Failure> {
-        let harness = Self { store: MemoryStore::new(LANES), passed_us: AtomicU64::new(0) };
+        let harness = Self { store: MemoryStore::new(LANES), passed_us: AtomicU64::new(0), locked: Mutex::default() };
         // Its clock cannot be set back to before its beginning.
         harness.pass(Duration::from_secs(365 * 86_400)).await?;
         Ok(harness)
@@ -93,6 +94,18 @@ impl<const LANES: u32> StoreHarness for MemoryHarness<LANES> {
 
     async fn rollback(&self, tx: MemoryTx) -> Result<(), Failure> {
         tx.rollback().await;
+        Ok(())
+    }
+
+    async fn lock_row(&self, event: &Event) -> Result<bool, Failure> {
+        self.store.lock_row(event.id());
+        *self.locked.lock().unwrap_or_else(PoisonError::into_inner) = Some(event.id().clone());
+        Ok(true)
+    }
+
+    async fn unlock_row(&self) -> Result<(), Failure> {
+        let locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        locked.iter().for_each(|id| self.store.unlock_row(id));
         Ok(())
     }
 

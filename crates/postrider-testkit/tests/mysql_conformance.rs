@@ -16,6 +16,7 @@ use sqlx::{MySql, Transaction};
 
 struct MysqlHarness {
     store: MysqlStore,
+    locker: tokio::sync::Mutex<Option<Transaction<'static, MySql>>>,
     _database: Database,
 }
 
@@ -46,7 +47,7 @@ impl StoreHarness for MysqlHarness {
         sqlx::raw_sql("CREATE TABLE business (name VARCHAR(255) NOT NULL PRIMARY KEY)")
             .execute(store.pool())
             .await?;
-        Ok(Self { store, _database: database })
+        Ok(Self { store, locker: tokio::sync::Mutex::default(), _database: database })
     }
 
     fn store(&self) -> Arc<dyn Store> {
@@ -118,6 +119,27 @@ impl StoreHarness for MysqlHarness {
     async fn insert_plain(&self, sql: &str) -> Option<Result<(), Failure>> {
         let done = sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned())).execute(self.store.pool()).await;
         Some(done.map(drop).map_err(Failure::from))
+    }
+
+    async fn lock_row(&self, event: &Event) -> Result<bool, Failure> {
+        let mut tx = self.store.pool().begin().await?;
+        let lock = sqlx::query("SELECT 1 FROM postrider_event WHERE event_id = ? FOR UPDATE");
+        lock.bind(event.id().to_string()).fetch_one(&mut *tx).await?;
+        *self.locker.lock().await = Some(tx);
+        Ok(true)
+    }
+
+    async fn unlock_row(&self) -> Result<(), Failure> {
+        if let Some(tx) = self.locker.lock().await.take() {
+            tx.rollback().await?;
+        }
+        Ok(())
+    }
+
+    async fn go_back(&self) -> Result<bool, Failure> {
+        let lost = "DELETE FROM postrider_event; ALTER TABLE postrider_event AUTO_INCREMENT = 1";
+        sqlx::raw_sql(lost).execute(self.store.pool()).await?;
+        Ok(true)
     }
 
     async fn insert_undecodable(&self) -> Result<EventId, Failure> {

@@ -86,6 +86,7 @@ struct PgHarness<W> {
     store: PgStore,
     /// What the harness itself uses.
     own: PgPool,
+    locker: tokio::sync::Mutex<Option<Transaction<'static, Postgres>>>,
     _database: Database,
     _way: std::marker::PhantomData<W>,
 }
@@ -135,7 +136,7 @@ impl<W: Way> StoreHarness for PgHarness<W> {
         store.migrate().await?;
         let own = if W::SETTINGS.is_empty() { store.pool().clone() } else { calm(&url)? };
         sqlx::raw_sql("CREATE TABLE business (name text PRIMARY KEY)").execute(&own).await?;
-        Ok(Self { store, own, _database: database, _way: std::marker::PhantomData })
+        Ok(Self { store, own, locker: tokio::sync::Mutex::default(), _database: database, _way: std::marker::PhantomData })
     }
 
     fn store(&self) -> Arc<dyn Store> {
@@ -205,6 +206,22 @@ impl<W: Way> StoreHarness for PgHarness<W> {
     async fn insert_plain(&self, sql: &str) -> Option<Result<(), Failure>> {
         let done = sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned())).execute(self.store.pool()).await;
         Some(done.map(drop).map_err(Failure::from))
+    }
+
+    async fn lock_row(&self, event: &Event) -> Result<bool, Failure> {
+        let mut tx = self.store.pool().begin().await?;
+        let lock =
+            sqlx::query("SELECT 1 FROM postrider_event WHERE event_id = $1 FOR UPDATE").persistent(false);
+        lock.bind(event.id().to_string()).fetch_one(&mut *tx).await?;
+        *self.locker.lock().await = Some(tx);
+        Ok(true)
+    }
+
+    async fn unlock_row(&self) -> Result<(), Failure> {
+        if let Some(tx) = self.locker.lock().await.take() {
+            tx.rollback().await?;
+        }
+        Ok(())
     }
 
     async fn insert_undecodable(&self) -> Result<EventId, Failure> {

@@ -140,6 +140,13 @@ impl StoreHarness for SqliteHarness {
         Some(done.map(drop).map_err(Failure::from))
     }
 
+    async fn go_back(&self) -> Result<bool, Failure> {
+        let lost =
+            "DELETE FROM postrider_event; UPDATE sqlite_sequence SET seq = 0 WHERE name = 'postrider_event'";
+        sqlx::raw_sql(lost).execute(self.store.pool()).await?;
+        Ok(true)
+    }
+
     async fn insert_undecodable(&self) -> Result<EventId, Failure> {
         let id = EventId::ulid();
         sqlx::query("INSERT INTO postrider_event (event_id, event_type, payload, headers) VALUES (?, 'Broken', '{}', ?)")

@@ -211,6 +211,13 @@ pub struct ClaimedEvent {
     pub event: Result<Event, Undecodable>,
 }
 
+impl ClaimedEvent {
+    /// Its id, whether or not it could be decoded.
+    pub fn id(&self) -> &EventId {
+        self.event.as_ref().map_or_else(|row| &row.id, Event::id)
+    }
+}
+
 /// What a claim returned.
 #[derive(Debug, Clone, Default)]
 pub struct Claimed {

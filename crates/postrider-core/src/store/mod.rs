@@ -103,7 +103,8 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Writes outcomes, in one transaction, if every lane that they belong to is still held; otherwise none of them.
-    /// Repeating a settle changes nothing.
+    /// Repeating a settle changes nothing. A row that somebody else has locked is not waited for: the others are written, and the answer
+    /// names it.
     fn settle<'a>(
         &'a self,
         leases: &'a [Lease],

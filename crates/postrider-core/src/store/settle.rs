@@ -3,14 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{HoldReason, Lane, Seq};
+use crate::EventId;
 
 /// What is to become of one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
     /// Its lane.
     pub lane: Lane,
-    /// Its place in the order.
+    /// Its place in the order...
     pub seq: Seq,
+    /// ...and its id. A row is named by both: a database that lost its last transactions gives their numbers to other events. A row of
+    /// this `seq` with another id is left alone, which is no error.
+    pub event_id: EventId,
     /// The key that waits behind it, where order is kept.
     pub key: Option<Arc<str>>,
     /// Whether a hold stands on the key already, as the claim said.
@@ -59,4 +63,6 @@ pub struct Settled {
     pub applied: u64,
     /// Lanes whose lease is no longer held. If there are any, nothing was written.
     pub lost: Vec<Lane>,
+    /// Events whose rows are locked by somebody else. Nothing was written of them, and all others were written.
+    pub locked: Vec<Seq>,
 }

@@ -90,7 +90,10 @@ impl Buffer {
         for lane in self.lanes.values_mut().filter(|lane| now < lane.deadline && !lane.draining) {
             let mut again = lane.take_again(Seq::MAX);
             // More to look at again than there is room for is as well looked for from the bottom.
-            if from_bottom || again.len() > settings.cold_queue + settings.hot_queue {
+            if std::mem::take(&mut lane.from_start)
+                || from_bottom
+                || again.len() > settings.cold_queue + settings.hot_queue
+            {
                 lane.position = Position::START;
                 again.clear();
             }
@@ -125,6 +128,7 @@ impl Buffer {
                 continue;
             };
             match plan.backlog {
+                None if owned.from_start => {}
                 None => owned.position = position,
                 Some(slot) => {
                     let reached = claimed.more.then_some(position);
@@ -147,7 +151,7 @@ impl Buffer {
                 known = Some(item.lease);
                 ours = self.lanes.get(&lane).is_some_and(|owned| owned.may_take(known));
             }
-            if !ours || self.tracked.contains(item.seq) {
+            if !ours || self.tracked.contains(item.seq) || self.is_stuck(&item) {
                 continue;
             }
             if !self.held_meanwhile.is_empty()
@@ -234,6 +238,7 @@ impl Buffer {
     pub(crate) fn wants_claim(&self, settings: &Settings) -> bool {
         self.starved_since.is_some()
             || self.returning
+            || self.lanes.values().any(|lane| lane.from_start)
             || self.has_again()
             || self.next_backlog(settings).is_some()
     }

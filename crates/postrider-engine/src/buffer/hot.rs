@@ -50,18 +50,24 @@ impl Buffer {
     }
 
     /// The event has committed: it lines up. False if its lane was lost meanwhile, or it was paused.
-    pub(crate) fn hand_over(&mut self, seq: Seq) -> bool {
-        let Some(item) = self.reserved.remove(&seq) else { return false };
+    pub(crate) fn hand_over(&mut self, seq: Seq, id: &EventId) -> bool {
+        let Some(item) = self.take_reserved(seq, id) else { return false };
         let paused = self.is_held_back(&item);
         self.line_up(item);
         !paused
     }
 
     /// Nobody knows whether the event has committed: the table does.
-    pub(crate) fn cancel_reservation(&mut self, seq: Seq) {
-        if let Some(item) = self.reserved.remove(&seq) {
+    pub(crate) fn cancel_reservation(&mut self, seq: Seq, id: &EventId) {
+        if let Some(item) = self.take_reserved(seq, id) {
             self.untrack(seq);
             self.look_again(item.lease.lane, seq);
         }
+    }
+
+    /// A number may have been given to another event since: the database lost the transaction, or it was rolled back.
+    fn take_reserved(&mut self, seq: Seq, id: &EventId) -> Option<Item> {
+        self.reserved.get(&seq).filter(|item| item.id() == id)?;
+        self.reserved.remove(&seq)
     }
 }

@@ -87,6 +87,7 @@ impl Buffer {
         (self.sharing, self.handlers_busy) = (false, 0);
         self.outcomes.clear();
         (self.outcomes_since, self.settling) = (None, 0);
+        self.aside.clear();
         self.receivers.iter_mut().for_each(Receiver::reset);
         self.end_claim();
     }
@@ -116,6 +117,13 @@ impl Buffer {
     pub(crate) fn drained_lanes(&self) -> Vec<(Lease, Seq)> {
         let drained = self.lanes.values().filter(|lane| lane.draining && lane.busy == 0);
         drained.map(|lane| (lane.lease, lane.suspect_to)).collect()
+    }
+
+    /// The lanes of which nothing is under way or still to be written, with their suspects; and whether that is all of them.
+    pub(crate) fn idle_lanes(&self) -> (Vec<(Lease, Seq)>, bool) {
+        let idle: Vec<_> = self.lanes.values().filter(|lane| lane.busy == 0).collect();
+        let all = idle.len() == self.lanes.len();
+        (idle.into_iter().map(|lane| (lane.lease, lane.suspect_to)).collect(), all)
     }
 
     /// All lanes, with their suspects.

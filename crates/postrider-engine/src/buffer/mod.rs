@@ -8,6 +8,7 @@
 //!   every claim that began before has returned: an older snapshot would bring it back.
 //! * **Under lease.** Nothing is sent for a lane that is not held, or whose local deadline has passed.
 
+mod aside;
 mod behind;
 mod claim;
 mod drawn;
@@ -24,6 +25,7 @@ mod receivers;
 mod suspects;
 mod tracker;
 mod verdicts;
+mod went_back;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, hash_map::Entry},
@@ -36,11 +38,11 @@ use std::{
 };
 
 use postrider_core::{
-    Event, SinkTraits, Source, Timestamp,
+    Event, EventId, SinkTraits, Source, Timestamp,
     event::limits::EVENT_FLAT_BYTES,
     store::{
         Change, Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Lease, Position, Seq, Settlement, Taken,
-        Undecodable,
+        Token, Undecodable,
     },
     tx::Placed,
 };
@@ -55,6 +57,9 @@ use crate::{
     routes::{ReceiverId, RouteId, RouteTable},
     settings::{KeyOrder, Settings},
 };
+use aside::Aside;
+pub use aside::Unsettled;
+pub(crate) use aside::Why;
 use behind::Behind;
 use drawn::Drawn;
 pub(crate) use drawn::Peeked;
@@ -114,6 +119,10 @@ impl Item {
     /// Its route, if it has one.
     pub(crate) fn route(&self) -> Option<RouteId> {
         self.slot.checked_sub(1)
+    }
+
+    pub(crate) fn id(&self) -> &EventId {
+        self.cargo.as_ref().map_or_else(|row| &row.id, Event::id)
     }
 
     /// The key that is busy with it.
@@ -178,6 +187,8 @@ struct OwnedLane {
     deadline: Instant,
     position: Position,
     again: Vec<Seq>,
+    /// The next claim begins before everything, wherever one that is under way ends.
+    from_start: bool,
     /// How far the table knows that events may be under way.
     sent_to: Seq,
     /// Events up to this one may have been under way when the last owner ended: each goes alone, and is counted before.
@@ -206,6 +217,7 @@ impl OwnedLane {
             deadline,
             position: Position::START,
             again: Vec::new(),
+            from_start: false,
             sent_to: taken.suspect_to,
             suspect_to,
             suspects: VecDeque::new(),
@@ -272,6 +284,11 @@ pub(crate) struct Buffer {
     outcomes_since: Option<Instant>,
     /// Outcomes that a settle under way writes.
     settling: usize,
+    /// Outcomes that could not be written.
+    aside: Aside,
+    /// The tokens of leases from before the database went back in time, and those leases that it may still believe in.
+    forgotten: HashSet<Token>,
+    old_leases: Vec<(Lease, Seq)>,
     /// The database's clock as it was last seen, and when that was here.
     clock: Option<(Timestamp, Instant)>,
     /// Since when a suspect waits to go alone, or goes.
@@ -348,6 +365,9 @@ impl Buffer {
             outcomes_room: Verdicts::default(),
             outcomes_since: None,
             settling: 0,
+            aside: Aside::default(),
+            forgotten: HashSet::new(),
+            old_leases: Vec::new(),
             clock: None,
             alone_since: None,
             suspect_turn: Lane::MAX,
@@ -373,9 +393,9 @@ impl Buffer {
         self.sending
     }
 
-    /// Whether outcomes wait to be settled, or are being settled.
+    /// Whether outcomes wait to be settled, or are being settled. What the database refuses is not waited for.
     pub(crate) fn has_outcomes(&self) -> bool {
-        !self.outcomes.is_empty() || self.settling > 0
+        !self.outcomes.is_empty() || self.settling > 0 || self.aside.has_locked()
     }
 
     /// Since when outcomes wait that nobody has taken to settle.

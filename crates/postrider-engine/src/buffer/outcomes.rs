@@ -17,19 +17,24 @@ impl Buffer {
 
     /// When outcomes are to be settled: at once if there are many or nothing else is under way, else soon.
     pub(crate) fn settle_at(&self, settings: &Settings, now: Instant) -> Option<Instant> {
-        let since = self.outcomes_since?;
-        let many = self.outcomes.len() >= settings.settle_batch;
-        Some(if many || (self.sending == 0 && !self.has_work(now)) {
-            now
-        } else {
-            since + settings.settle_after
-        })
+        let fresh = self.outcomes_since.map(|since| {
+            let many = self.outcomes.len() >= settings.settle_batch;
+            if many || (self.sending == 0 && !self.has_work(now)) {
+                now
+            } else {
+                since + settings.settle_after
+            }
+        });
+        fresh.into_iter().chain(self.aside.next()).min()
     }
 
-    /// Takes outcomes to settle. Those of a lane that was lost meanwhile are dropped here; the second value says how
-    /// many.
-    pub(crate) fn take_outcomes(&mut self, most: usize) -> (Verdicts, u64) {
-        let taken = self.outcomes.take(most, std::mem::take(&mut self.outcomes_room));
+    /// Takes outcomes to settle: those that were put aside by themselves, so that no others wait for what they wait for. Those of a lane
+    /// that was lost meanwhile are dropped here; the second value says how many.
+    pub(crate) fn take_outcomes(&mut self, most: usize, now: Instant) -> (Verdicts, u64) {
+        let mut taken = self.take_aside(now);
+        if taken.is_empty() {
+            taken = self.outcomes.take(most, std::mem::take(&mut self.outcomes_room));
+        }
         if self.outcomes.is_empty() {
             self.outcomes_since = None;
         }
@@ -55,10 +60,15 @@ impl Buffer {
         let count = dropped.len() as u64;
         for verdict in dropped.drain() {
             let settlement = &verdict.settlement;
+            self.unstick(&verdict);
+            self.aside.forget(settlement.seq);
+            if self.is_forgotten(verdict.lease) {
+                continue;
+            }
             // If the lane was taken anew, the event is pending under the new lease and nobody else will look at it.
             self.look_again(settlement.lane, settlement.seq);
             self.leave(verdict.lease, settlement);
-            if let Some(key) = key_of_lane(verdict) {
+            if let Some(key) = verdict.key_of_lane() {
                 self.give_back_followers(key);
             }
         }
@@ -67,6 +77,7 @@ impl Buffer {
 
     /// A settle was committed: keys move on, or their followers are given back to wait in the table.
     pub(crate) fn committed(&mut self, verdict: Verdict) {
+        self.unstick(&verdict);
         let settlement = &verdict.settlement;
         self.leave(verdict.lease, settlement);
         // A claim that passes rows over does not come back to those that were due: if it met this one before the settle was known to be
@@ -78,7 +89,7 @@ impl Buffer {
         match settlement.change {
             Change::Done | Change::Dead { block: false, .. } => self.free(verdict),
             Change::Wait { .. } | Change::Attempt { .. } | Change::Dead { block: true, .. } => {
-                if let Some(key) = key_of_lane(verdict) {
+                if let Some(key) = verdict.key_of_lane() {
                     self.give_back_followers(key);
                 }
             }
@@ -88,7 +99,7 @@ impl Buffer {
     /// The next event of the key lines up.
     fn free(&mut self, verdict: Verdict) {
         let held = verdict.settlement.held;
-        let Some(key) = key_of_lane(verdict) else { return };
+        let Some(key) = verdict.key_of_lane() else { return };
         let Entry::Occupied(mut followers) = self.keys.entry(key) else { return };
         if !followers.get_mut().departs() {
             return;
@@ -124,6 +135,7 @@ impl Buffer {
             lane.busy = lane.busy.saturating_sub(1);
             lane.suspect_under_way &= settlement.seq > lane.suspect_to;
         }
+        self.aside.forget(settlement.seq);
         if self.claiming && !broken::is(Variant::TrackerForgets) {
             self.untrack_after_claim(settlement.seq);
         } else {
@@ -131,10 +143,4 @@ impl Buffer {
             self.untrack_untidily(settlement.seq);
         }
     }
-}
-
-/// The key that is busy with the event of a verdict.
-fn key_of_lane(verdict: Verdict) -> Option<KeyOfLane> {
-    let Verdict { settlement, key_number: number, .. } = verdict;
-    settlement.key.map(|key| KeyOfLane { lane: settlement.lane, key, number })
 }

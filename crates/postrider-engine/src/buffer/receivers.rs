@@ -206,6 +206,9 @@ impl Buffer {
                 return Some(item);
             }
         }
+        if self.is_forgotten(item.lease) {
+            return None;
+        }
         // The lane may have been taken anew since: its claims have passed this event over, and what waits behind it.
         self.release(item);
         None

@@ -1,6 +1,11 @@
 //! Outcomes, in the shape that a settle takes them in.
 
-use postrider_core::store::{Change, Lease, Settlement};
+use postrider_core::{
+    Event,
+    store::{Change, Lease, Seq, Settlement},
+};
+
+use super::KeyOfLane;
 
 /// Outcomes of events on their way to the table.
 #[derive(Debug, Default)]
@@ -10,12 +15,15 @@ pub(crate) struct Verdicts {
 }
 
 /// What is known of an event beside what the table is told.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Mark {
     lease: Lease,
     key_number: u64,
     /// It was under way together with earlier events of its key.
     along: bool,
+    /// How often it was put aside.
+    tries: u32,
+    event: Option<Event>,
 }
 
 /// One outcome.
@@ -25,7 +33,19 @@ pub(crate) struct Verdict {
     pub(crate) lease: Lease,
     /// The number of its event's key, or of the event itself.
     pub(crate) key_number: u64,
+    /// How often it was put aside, because it could not be written.
+    pub(crate) tries: u32,
+    /// Its event, unless what is in the row is none.
+    pub(crate) event: Option<Event>,
     pub(crate) settlement: Settlement,
+}
+
+impl Verdict {
+    /// The key that is busy with its event.
+    pub(super) fn key_of_lane(&self) -> Option<KeyOfLane> {
+        let key = self.settlement.key.clone()?;
+        Some(KeyOfLane { lane: self.settlement.lane, key, number: self.key_number })
+    }
 }
 
 impl Verdicts {
@@ -33,8 +53,22 @@ impl Verdicts {
         Self { marks: Vec::with_capacity(count), settlements: Vec::with_capacity(count) }
     }
 
-    pub(crate) fn push(&mut self, lease: Lease, key_number: u64, along: bool, settlement: Settlement) {
-        self.marks.push(Mark { lease, key_number, along });
+    pub(crate) fn push(
+        &mut self,
+        lease: Lease,
+        key_number: u64,
+        along: bool,
+        event: Option<Event>,
+        settlement: Settlement,
+    ) {
+        self.marks.push(Mark { lease, key_number, along, tries: 0, event });
+        self.settlements.push(settlement);
+    }
+
+    /// Takes one up that could not be written before.
+    pub(super) fn push_again(&mut self, verdict: Verdict) {
+        let Verdict { lease, key_number, tries, event, settlement } = verdict;
+        self.marks.push(Mark { lease, key_number, along: false, tries, event });
         self.settlements.push(settlement);
     }
 
@@ -55,8 +89,46 @@ impl Verdicts {
         self.marks.drain(..).zip(self.settlements.drain(..)).map(|(mark, settlement)| Verdict {
             lease: mark.lease,
             key_number: mark.key_number,
+            tries: mark.tries,
+            event: mark.event,
             settlement,
         })
+    }
+
+    /// What the first of them says.
+    pub(crate) fn first_change(&self) -> Option<&Change> {
+        self.settlements.first().map(|settlement| &settlement.change)
+    }
+
+    /// Has the first of them say something else.
+    pub(crate) fn set_first_change(&mut self, change: Change) {
+        self.settlements.first_mut().into_iter().for_each(|settlement| settlement.change = change.clone());
+    }
+
+    /// Parts them in the middle. What is in the first half comes before the rest.
+    pub(crate) fn halve(mut self) -> (Self, Self) {
+        let middle = self.len() / 2;
+        let (marks, settlements) = (self.marks.split_off(middle), self.settlements.split_off(middle));
+        (self, Self { marks, settlements })
+    }
+
+    /// Takes these events out.
+    pub(crate) fn take_out(&mut self, seqs: &[Seq]) -> Vec<Verdict> {
+        if seqs.is_empty() {
+            return Vec::new();
+        }
+        let mut all = std::mem::take(self);
+        let mut out = Vec::with_capacity(seqs.len());
+        for (mark, settlement) in all.marks.drain(..).zip(all.settlements.drain(..)) {
+            if seqs.contains(&settlement.seq) {
+                let Mark { lease, key_number, tries, event, .. } = mark;
+                out.push(Verdict { lease, key_number, tries, event, settlement });
+            } else {
+                self.marks.push(mark);
+                self.settlements.push(settlement);
+            }
+        }
+        out
     }
 
     /// The keys of the events that were delivered, by their numbers.
@@ -111,7 +183,8 @@ impl Verdicts {
         let (mut kept, mut parted) = (Self::default(), Self::default());
         for (mark, settlement) in self.marks.into_iter().zip(self.settlements) {
             let to = if keep(mark.lease) { &mut kept } else { &mut parted };
-            to.push(mark.lease, mark.key_number, mark.along, settlement);
+            to.marks.push(mark);
+            to.settlements.push(settlement);
         }
         (kept, parted)
     }

@@ -13,7 +13,7 @@ const SWEEP_MIN: usize = 1024;
 ///
 /// A row that goes is not taken out here, because each would be a look at another corner of memory. What is found may be gone,
 /// and whoever asks has to look. When there are twice as many entries as there were rows, those that are gone are swept out.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Ids {
     seqs: FixedMap<u64, Seq>,
     twins: BTreeMap<EventId, Seq>,

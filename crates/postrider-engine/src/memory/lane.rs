@@ -14,6 +14,7 @@ use super::{
 };
 
 /// Until when a lane is held, and for how long that was asked for. Who holds it is told by the token alone.
+#[derive(Clone)]
 pub(super) struct Owner {
     pub(super) until: Timestamp,
     pub(super) ttl: Duration,
@@ -27,7 +28,7 @@ pub(super) struct Held {
     pub(super) reason: HoldReason,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct LaneTable {
     pub(super) owner: Option<Owner>,
     /// A session of somebody else's has locked it: it is neither taken nor renewed.

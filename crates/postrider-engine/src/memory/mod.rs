@@ -10,11 +10,12 @@
 //! * `tables` and `lane`: rows, and the sets of each lane that a claim reads; `rows`, `ids` and `seqs` are how they are kept
 //! * `tx`: transactions, which events enter through
 //! * `claim` with its `streams`, `settle`, `lease`, `operate`, `list`, `pause`: the verbs
-//! * `aids`: what only tests want to see or do
+//! * `aids`: what only tests want to see or do; `faults`: what can be wrong with a database
 
 mod aids;
 mod claim;
 mod clock;
+mod faults;
 mod hash;
 mod ids;
 mod lane;
@@ -40,12 +41,14 @@ use std::{
 
 pub use aids::RawRow;
 use clock::Clock;
+use faults::Faults;
+pub use faults::Snapshot;
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target, Timestamp,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
-        too_many_pauses,
+        ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
+        TypeCount, too_many_pauses,
     },
     tx::{Dialect, LaneHints, Prefix},
 };
@@ -86,12 +89,18 @@ struct Shared {
     clock: Clock,
     target: Target,
     tables: Mutex<Tables>,
+    /// Locked after the tables.
+    faults: Mutex<Faults>,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Tables> {
         // A panic of somebody who held the lock was not in the middle of a change that others could not read.
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn faults(&self) -> MutexGuard<'_, Faults> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -106,7 +115,9 @@ impl MemoryStore {
             hints: LaneHints::default(),
         };
         let tables = Mutex::new(Tables::new(lanes.max(1)));
-        Self { shared: Arc::new(Shared { clock: Clock::default(), target, tables }) }
+        Self {
+            shared: Arc::new(Shared { clock: Clock::default(), target, tables, faults: Mutex::default() }),
+        }
     }
 
     /// Begins a transaction. Dropping it rolls it back.
@@ -137,6 +148,15 @@ impl MemoryStore {
         let answer = verb(&mut self.shared.lock(), self.shared.clock.now());
         Box::pin(std::future::ready(Ok(answer)))
     }
+
+    /// The same for a verb that can be refused.
+    fn try_answer<'a, T: Send + 'a>(
+        &self,
+        verb: impl FnOnce(&mut Tables, &mut Faults, Timestamp) -> Result<T>,
+    ) -> BoxFuture<'a, Result<T>> {
+        let (mut tables, now) = (self.shared.lock(), self.shared.clock.now());
+        Box::pin(std::future::ready(verb(&mut tables, &mut self.shared.faults(), now)))
+    }
 }
 
 impl Store for MemoryStore {
@@ -166,7 +186,11 @@ impl Store for MemoryStore {
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
-        self.answer(|tables, now| lease::lease(tables, request, now))
+        self.try_answer(|tables, faults, now| {
+            let leased = lease::lease(tables, request, now);
+            faults.note_tokens(&leased);
+            Ok(leased)
+        })
     }
 
     fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Renewed>> {
@@ -182,7 +206,10 @@ impl Store for MemoryStore {
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
-        self.answer(|tables, now| claim::claim(tables, claim, now))
+        self.try_answer(|tables, faults, now| {
+            faults.check(claim)?;
+            Ok(claim::claim(tables, claim, now))
+        })
     }
 
     fn peek(&self) -> BoxFuture<'_, Result<Option<Peek>>> {
@@ -195,7 +222,9 @@ impl Store for MemoryStore {
         settlements: &'a [Settlement],
         retention: Duration,
     ) -> BoxFuture<'a, Result<Settled>> {
-        self.answer(|tables, now| settle::settle(tables, leases, settlements, retention, now))
+        self.try_answer(|tables, faults, now| {
+            settle::settle(tables, leases, settlements, retention, now, faults)
+        })
     }
 
     fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {

@@ -53,7 +53,7 @@ pub(super) struct Row {
 }
 
 /// What is kept of a delivered one.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Kept {
     pub(super) content: Result<Event, Box<Broken>>,
     pub(super) attempts: u32,

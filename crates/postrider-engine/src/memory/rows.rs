@@ -8,7 +8,7 @@ use super::{hash::hash_of, ids::Ids, row::Row};
 
 const PAGE_ROWS: u64 = u64::BITS as u64;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Rows {
     pages: Pages,
     count: usize,
@@ -68,7 +68,7 @@ impl Rows {
 }
 
 /// What is pending is what takes room: a page goes when its last row does. After the oldest row an empty page costs a pointer.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Pages {
     pages: VecDeque<Option<Box<Page>>>,
     /// The number of the first page.
@@ -77,6 +77,7 @@ struct Pages {
     spare: Option<Box<Page>>,
 }
 
+#[derive(Clone)]
 struct Page {
     rows: [Option<Row>; PAGE_ROWS as usize],
     /// Which rows are there, as bits.

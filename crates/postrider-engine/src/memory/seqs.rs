@@ -8,7 +8,7 @@ use postrider_core::store::Seq;
 const CHUNK_SEQS: u64 = u128::BITS as u64;
 
 /// A set of seqs. Chunks without any are not kept.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Seqs {
     /// All chunks but the one that was changed last.
     chunks: BTreeMap<u64, u128>,

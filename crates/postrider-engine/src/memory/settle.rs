@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use postrider_core::{
-    Timestamp,
+    Result, Timestamp,
     event::limits::clean_error,
     store::{Change, HoldReason, Lane, Lease, Settled, Settlement},
 };
 
+use crate::broken::{self, Variant};
+
 use super::{
+    faults::Faults,
     lane::Held,
     row::{Row, Status},
     tables::Tables,
@@ -20,13 +23,22 @@ pub(super) fn settle(
     settlements: &[Settlement],
     retention: Duration,
     now: Timestamp,
-) -> Settled {
+    faults: &Faults,
+) -> Result<Settled> {
     let lost = lost(tables, leases, settlements);
     if !lost.is_empty() {
-        return Settled { applied: 0, lost };
+        return Ok(Settled { lost, ..Settled::default() });
     }
-    let applied = settlements.iter().filter(|settlement| apply(tables, settlement, retention, now)).count();
-    Settled { applied: applied as u64, lost }
+    faults.refuse(settlements)?;
+    let (mut applied, mut locked) = (0, Vec::new());
+    for settlement in settlements {
+        if faults.is_locked(&settlement.event_id) && is_open(tables, settlement, now) {
+            locked.push(settlement.seq);
+        } else {
+            applied += u64::from(apply(tables, settlement, retention, now));
+        }
+    }
+    Ok(Settled { applied, locked, ..Settled::default() })
 }
 
 /// The lanes that the caller may not settle: somebody else's, and those it brought no lease for.
@@ -48,15 +60,21 @@ fn lost(tables: &Tables, leases: &[Lease], settlements: &[Settlement]) -> Vec<La
     lost
 }
 
-/// Says whether the row was changed. One that is delivered or dead is not, nor one that has this state already.
-fn apply(tables: &mut Tables, settlement: &Settlement, retention: Duration, now: Timestamp) -> bool {
-    let seq = settlement.seq;
-    let open = |row: &&Row| {
+/// Whether there is a row that the settlement changes: not one that is delivered or dead, nor one that has this state already.
+fn is_open(tables: &Tables, settlement: &Settlement, now: Timestamp) -> bool {
+    let named = |row: &Row| *row.id() == settlement.event_id || broken::is(Variant::SettleBySeqAlone);
+    tables.rows.get(settlement.seq).is_some_and(|row| {
         row.status != Status::Dead
             && row.lane == settlement.lane
+            && named(row)
             && !is_repeated(row, &settlement.change, now)
-    };
-    if tables.rows.get(seq).filter(open).is_none() {
+    })
+}
+
+/// Says whether the row was changed.
+fn apply(tables: &mut Tables, settlement: &Settlement, retention: Duration, now: Timestamp) -> bool {
+    let seq = settlement.seq;
+    if !is_open(tables, settlement, now) {
         return false;
     }
     let held = match &settlement.change {

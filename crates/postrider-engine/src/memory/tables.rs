@@ -22,6 +22,7 @@ const RETURNING_OF_A_KEY_MAX: usize = 16;
 /// Most rows that one claim reads, unless a test wants fewer: parking a hundred thousand followers must not keep the lock for long.
 const SCANNED_ROWS_MAX: usize = 10_000;
 
+#[derive(Clone)]
 pub(super) struct Tables {
     /// Events that are not delivered.
     pub(super) rows: Rows,
@@ -101,6 +102,11 @@ impl Tables {
         self.last_seq += 1;
         self.open.entry(tx).or_insert(self.last_seq);
         self.last_seq
+    }
+
+    /// Nothing comes from the transactions that were open any more.
+    pub(super) fn close_all(&mut self) {
+        self.open.clear();
     }
 
     /// Nothing more comes from this transaction.

@@ -101,7 +101,8 @@ async fn raw_rows_show_what_a_table_would() {
     let store = MemoryStore::new(1);
     let broken = store.insert_undecodable("Broken", "no headers");
     let mut tx = store.begin();
-    tx.insert(store.target(), &[event("x", "k")], OnDuplicate::Fail).await.unwrap();
+    let whole = event("x", "k");
+    tx.insert(store.target(), std::slice::from_ref(&whole), OnDuplicate::Fail).await.unwrap();
     tx.commit().await.unwrap();
     let request = LeaseRequest {
         owner: "a".into(),
@@ -116,7 +117,14 @@ async fn raw_rows_show_what_a_table_would() {
         error: Some("no".into()),
         reason: HoldReason::Retry,
     };
-    let settlement = Settlement { lane: 0, seq: 2, key: Some("k".into()), held: false, change: wait };
+    let settlement = Settlement {
+        lane: 0,
+        seq: 2,
+        event_id: whole.id().clone(),
+        key: Some("k".into()),
+        held: false,
+        change: wait,
+    };
     store.settle(&leases, &[settlement], Duration::ZERO).await.unwrap();
     let rows = store.rows();
     assert_eq!((&rows[0].id, rows[0].status, rows[0].attempts, rows[0].parked), (&broken, 0, 0, false));

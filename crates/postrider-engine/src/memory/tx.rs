@@ -10,7 +10,8 @@ use std::{
 };
 
 use postrider_core::{
-    BoxFuture, CallerTx, Error, Event, EventId, OwnedTx, Result, Target, TxSource,
+    BoxFuture, CallerTx, Error, Event, EventId, OwnedTx, Result, StoreError, StoreErrorKind, Target,
+    TxSource,
     event::Due,
     store::Seq,
     tx::{Dialect, OnDuplicate, Placed},
@@ -29,6 +30,8 @@ pub enum Memory {}
 pub struct MemoryTx {
     shared: Arc<Shared>,
     number: u64,
+    /// How often the store had gone back in time when it began.
+    times_back: u64,
     rows: Vec<(Seq, Row)>,
     /// Places in `rows` by id.
     ids: BTreeMap<EventId, usize>,
@@ -40,8 +43,10 @@ pub struct MemoryTx {
 impl MemoryTx {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let times_back = shared.faults().times_back;
         Self {
             shared,
+            times_back,
             number: NUMBERS.fetch_add(1, Relaxed),
             rows: Vec::new(),
             ids: BTreeMap::new(),
@@ -105,6 +110,7 @@ impl MemoryTx {
         target.require(Dialect::Memory, "memory")?;
         let now = self.shared.clock.now();
         let mut tables = self.shared.lock();
+        self.check()?;
         let lanes = tables.lane_count();
         let (rows_before, mut fresh) = (self.rows.len(), Vec::with_capacity(events.len()));
         for event in events {
@@ -131,8 +137,18 @@ impl MemoryTx {
         Ok(fresh)
     }
 
+    /// An error if the store went back in time since it began, which ends every transaction.
+    fn check(&self) -> Result<()> {
+        if self.shared.faults().times_back == self.times_back {
+            return Ok(());
+        }
+        let what = "the transaction has ended";
+        Err(StoreError::new(StoreErrorKind::Unreachable, what, "an earlier state was restored").into())
+    }
+
     fn commit_now(mut self) -> Result<()> {
         let mut tables = self.shared.lock();
+        self.check()?;
         let taken = self.rows.iter().find(|(_, row)| tables.seq_of(row.id().as_str()).is_some());
         if let Some((_, row)) = taken {
             return Err(Error::DuplicateId { id: Some(row.id().clone()) });

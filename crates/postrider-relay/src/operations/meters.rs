@@ -91,6 +91,8 @@ struct SourceMeters {
     dead: Counter,
     deferred: Counter,
     fenced: Counter,
+    went_back: Counter,
+    unsettled: Gauge,
     given_back: Counter,
     purged: Counter,
     hot_depth: Gauge,
@@ -151,6 +153,8 @@ impl SourceMeters {
             dead: counter("outbox_dispatch_dead_total", "events that went dead"),
             deferred: counter("postrider_deferred_total", "events put off without an attempt being counted"),
             fenced: counter("postrider_fenced_settles_total", "outcomes refused because the lease was lost"),
+            went_back: counter("postrider_went_back_total", "how often the database went back in time"),
+            unsettled: gauge("postrider_unsettled_events", "outcomes that the database refuses to write"),
             given_back: counter("postrider_given_back_total", "events given back unsent at shutdown"),
             purged: counter("postrider_purged_total", "delivered events deleted after their retention"),
             hot_depth: depth("hot"),
@@ -211,6 +215,12 @@ impl Metrics for SourceMeters {
     }
     fn fenced(&self, events: u64) {
         self.fenced.increment(events);
+    }
+    fn went_back(&self) {
+        self.went_back.increment(1);
+    }
+    fn unsettled(&self, events: u64) {
+        self.unsettled.set(gauge_of(events));
     }
     fn lanes_owned(&self, lanes: u64) {
         self.lanes.set(gauge_of(lanes));

@@ -126,6 +126,11 @@ pub(super) fn is_denied(error: &sqlx::Error) -> bool {
     kind(error) == StoreErrorKind::Denied
 }
 
+/// Whether somebody else had a lock for longer than it was to be waited for.
+pub(super) fn is_locked(error: &sqlx::Error) -> bool {
+    database(error).is_some_and(|told| told.number() == code::LOCK_WAIT)
+}
+
 /// Whether it misses a savepoint: what was set outside of a transaction is gone at once.
 pub(super) fn is_no_savepoint(error: &sqlx::Error) -> bool {
     database(error).is_some_and(|told| told.number() == code::NO_SUCH_SAVEPOINT)

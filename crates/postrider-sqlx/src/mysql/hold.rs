@@ -27,6 +27,7 @@ fn each_key() -> String {
 #[derive(Debug)]
 pub(super) struct Statements {
     pub(super) look: Statement,
+    pub(super) lock: Statement,
     pub(super) hold: Listed,
     pub(super) release: Statement,
     pub(super) remove: Statement,
@@ -43,6 +44,7 @@ impl Statements {
                                 WHERE e.place = 1 AND e.lane = h.lane AND e.parked_key = h.effective_key) AS parked
                  FROM {keys}"
             )),
+            lock: statement(&format!("SELECT h.lane, h.effective_key FROM {keys} FOR UPDATE SKIP LOCKED")),
             hold: Listed::new(
                 "INSERT INTO {p}hold (lane, effective_key, seq, until, reason) VALUES {list}
                  ON DUPLICATE KEY UPDATE seq = VALUES(seq), until = VALUES(until), reason = VALUES(reason)",
@@ -70,6 +72,26 @@ pub(super) struct Held {
     pub(super) seq: Seq,
     pub(super) until: Option<Timestamp>,
     pub(super) reason: HoldReason,
+}
+
+/// Locks the holds of keys, as far as nobody else has, and says which keys are the others'.
+pub(super) async fn locked(
+    sql: &Statements,
+    conn: &mut MySqlConnection,
+    keys: &[Key],
+) -> sqlx::Result<HashSet<Key>> {
+    let (mut ours, mut held) = (HashSet::new(), HashSet::new());
+    for keys in keys.chunks(LIST_MAX) {
+        let list: Vec<(Lane, &str)> = keys.iter().map(|key| (key.lane, key.key.as_str())).collect();
+        for row in sql.lock.query().bind(json(&list)?).fetch_all(&mut *conn).await? {
+            let key = text(&row, "effective_key")?.unwrap_or_default();
+            ours.insert(Key { lane: natural(&row, "lane")?, key });
+        }
+    }
+    if !keys.is_empty() {
+        held.extend(look(sql, conn, keys.iter()).await?.into_iter().map(|found| found.key));
+    }
+    Ok(held.difference(&ours).cloned().collect())
 }
 
 /// Has keys wait for an event. Where a key comes twice, the last word counts.

@@ -60,7 +60,7 @@ use postrider_core::{
     },
     tx::Prefix,
 };
-use sqlx::{MySql, MySqlPool, Row as _};
+use sqlx::{AssertSqlSafe, Connection, MySql, MySqlPool, Row as _};
 
 pub(crate) use self::schema::account;
 pub use self::write::MysqlTx;
@@ -72,6 +72,7 @@ use crate::{
         renewal::renewed,
         retry::retried,
     },
+    high_water::HighWater,
 };
 
 /// Most connections of the verbs: a claim, what it marks, what is paused. Settles have their own, for batches and for attempts that are counted one by one;
@@ -80,6 +81,11 @@ const VERBS: u32 = 3;
 const SETTLING: u32 = 2;
 const KEEPING: u32 = 1;
 const OPERATING: u32 = 3;
+
+/// The number of the next event. MySQL would answer from what it knew yesterday; MariaDB knows no such setting, and does not read it.
+const NEXT_SEQ: &str = "SET @postrider = 0 /*!80000 , SESSION information_schema_stats_expiry = 0 */;
+    SELECT AUTO_INCREMENT AS next FROM information_schema.TABLES
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '{p}event'";
 
 /// How many lanes an outbox has unless somebody asks for another number.
 pub const LANES_DEFAULT: u32 = 64;
@@ -113,6 +119,9 @@ struct Inner {
     pause: pause::Statements,
     late: claim::LateCommits,
     peek: peek::Peeking,
+    locked: settle::Locked,
+    next_seq: String,
+    high_water: HighWater,
 }
 
 impl MysqlStore {
@@ -169,6 +178,9 @@ impl MysqlStore {
             pause: pause::Statements::new(&prefix),
             late: claim::LateCommits::default(),
             peek: peek::Peeking::new(&prefix),
+            locked: settle::Locked::default(),
+            next_seq: statement::splice(NEXT_SEQ, &prefix),
+            high_water: HighWater::default(),
         }))
     }
 
@@ -249,6 +261,22 @@ impl MysqlStore {
     /// ```
     pub fn grants_sql(prefix: &Prefix, writer: &str, relay: &str, operator: &str) -> String {
         schema::grants_sql(prefix, writer, relay, operator)
+    }
+
+    /// An error if the database went back in time: a failover lost its last transactions, or a backup was restored. What was met is
+    /// forgotten then, because its numbers are given again.
+    async fn check_time(&self) -> Result<()> {
+        let Inner { next_seq, high_water, late, place, .. } = &*self.0;
+        if !high_water.is_due() {
+            return Ok(());
+        }
+        let next = self.run("ask for the next number", move |mut conn| async move {
+            // Safe because a template is a constant of this crate and a prefix is a plain identifier.
+            let rows = sqlx::raw_sql(AssertSqlSafe(next_seq.clone())).fetch_all(&mut *conn).await?;
+            rows.first().map(|row| statement::maybe::<Seq>(row, "next")).transpose()
+        });
+        let Some(next) = next.await?.flatten() else { return Ok(()) };
+        Ok(high_water.rise(next, place).inspect_err(|_| late.forget())?)
     }
 
     /// Runs a verb on a connection, and again if another try may help. `what` says what the verb cannot do if it fails.
@@ -444,10 +472,14 @@ impl Store for MysqlStore {
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
         let Inner { claim: sql, lease, hold, late, lanes, peek, .. } = &*self.0;
-        self.run("claim events", move |mut conn| async move {
+        let claiming = self.run("claim events", move |mut conn| async move {
             let lanes = lanes.load(Relaxed);
-            let claiming = claim::Claiming { sql, lease, hold, late, lanes };
-            let claimed = claiming.claim(&mut conn, claim).await?;
+            claim::Claiming { sql, lease, hold, late, lanes }.claim(&mut conn, claim).await
+        });
+        Box::pin(async move {
+            let claimed = claiming.await?;
+            // What it met is of no use if it was met in another time.
+            self.check_time().await?;
             peek.claimed(&claimed);
             Ok(claimed)
         })
@@ -464,9 +496,21 @@ impl Store for MysqlStore {
         settlements: &'a [Settlement],
         retention: Duration,
     ) -> BoxFuture<'a, Result<Settled>> {
-        let Inner { settle: sql, lease, hold, .. } = &*self.0;
+        let Inner { settle: sql, lease, hold, locked, .. } = &*self.0;
         self.run_settling("settle events", move |mut conn| async move {
-            settle::Settle { sql, lease, hold }.settle(&mut conn, leases, settlements, retention).await
+            let settle = settle::Settle { sql, lease, hold };
+            // What was locked a moment ago is not waited for once more.
+            if !locked.has_any(settlements) {
+                let way = settle::Way::Straight;
+                match settle.settle(&mut conn, leases, settlements, retention, way).await {
+                    Err(error) if error::is_locked(&error) => {}
+                    settled => return settled,
+                }
+            }
+            let way = settle::Way::Around;
+            let settled = settle.settle(&mut conn, leases, settlements, retention, way).await?;
+            locked.note(settlements, &settled.locked);
+            Ok(settled)
         })
     }
 

@@ -1,9 +1,13 @@
 //! Settling: the fence, the rows, then the keys; one transaction.
 
-use std::{collections::HashMap, collections::HashSet, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use postrider_core::{
-    Timestamp,
+    EventId, Timestamp,
     event::limits::clean_error,
     store::{Change, HoldReason, Lane, Lease, Seq, Settled, Settlement},
     tx::Prefix,
@@ -13,7 +17,9 @@ use sqlx::{Connection, MySqlConnection};
 use super::{
     hold::{self, Held, Key},
     lease,
-    statement::{AT, LIST_MAX, Listed, Statement, bound, filled, json, micros, natural, set, time},
+    statement::{
+        AT, LIST_MAX, Listed, Ready, Statement, bound, filled, json, micros, natural, set, text, time,
+    },
 };
 
 /// The statements of this file.
@@ -22,17 +28,23 @@ pub(super) struct Statements {
     pub(super) keep: Listed,
     pub(super) remove: Listed,
     pub(super) open: Listed,
+    pub(super) lock: Listed,
     pub(super) change: Statement,
 }
+
+/// How a settle begins. A lock of somebody else's is waited for a second at most, which is the least that MySQL knows; then the settle goes
+/// [around](Way::Around) it. What else runs on the connection later is tried again after as long.
+const BEGIN: &str = "SET SESSION innodb_lock_wait_timeout = 1; BEGIN";
 
 /// The columns that a delivered event keeps.
 const KEPT: &str =
     "seq, lane, attempts, available_at, created_at, occurred_at, event_id, event_type, aggregate_type,
     aggregate_id, ordering_key, tenant_id, content_type, headers, last_error, payload, payload_bytes";
 
-/// Delivered rows: only those that are neither dead nor of another lane.
+/// Delivered rows: only those that are neither dead nor of another lane, and that bear the id of an event that was delivered. A server that
+/// lost its last transactions gives their numbers again.
 const DELIVERED: &str = "FROM {p}event AS e FORCE INDEX (PRIMARY)
-    WHERE e.seq IN ({list}) AND FIND_IN_SET(e.lane, ?) AND e.status IN (0, 2)";
+    WHERE e.seq IN ({list}) AND e.event_id IN ({list}) AND FIND_IN_SET(e.lane, ?) AND e.status IN (0, 2)";
 
 impl Statements {
     pub(super) fn new(prefix: &Prefix) -> Self {
@@ -45,10 +57,14 @@ impl Statements {
             remove: Listed::of_values(&format!("DELETE e {DELIVERED}"), prefix),
             open: Listed::of_values(
                 &format!(
-                    "SELECT seq, lane, status, parked, attempts, {} AS available_at FROM {{p}}event FORCE INDEX (PRIMARY)
+                    "SELECT seq, lane, event_id, status, parked, attempts, {} AS available_at FROM {{p}}event FORCE INDEX (PRIMARY)
                      WHERE seq IN ({{list}})",
                     micros("available_at")
                 ),
+                prefix,
+            ),
+            lock: Listed::of_values(
+                "SELECT seq FROM {p}event FORCE INDEX (PRIMARY) WHERE seq IN ({list}) FOR UPDATE SKIP LOCKED",
                 prefix,
             ),
             change: Statement::new(
@@ -69,6 +85,7 @@ impl Statements {
 /// A row as it stands before it is changed.
 struct Row {
     lane: Lane,
+    event_id: String,
     status: u8,
     parked: bool,
     attempts: u32,
@@ -77,6 +94,34 @@ struct Row {
 
 /// A change of a row: `seq`, status, attempts, when it is due and what went wrong.
 type Changed = (Seq, u8, u32, Option<i64>, Option<String>);
+
+/// What a settle does about rows that somebody else has locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It waits for them, since there are hardly ever any.
+    Straight,
+    /// It leaves them alone, and says which they are.
+    Around,
+}
+
+/// Events whose rows were locked when they were to be settled last.
+#[derive(Debug, Default)]
+pub(super) struct Locked(Mutex<HashSet<Seq>>);
+
+impl Locked {
+    /// Whether one of these was.
+    pub(super) fn has_any(&self, settlements: &[Settlement]) -> bool {
+        let locked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        !locked.is_empty() && settlements.iter().any(|settlement| locked.contains(&settlement.seq))
+    }
+
+    /// These were settled, but for those that are locked.
+    pub(super) fn note(&self, settlements: &[Settlement], locked: &[Seq]) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        settlements.iter().for_each(|settlement| _ = known.remove(&settlement.seq));
+        known.extend(locked);
+    }
+}
 
 /// What a settle works with.
 pub(super) struct Settle<'a> {
@@ -93,8 +138,9 @@ impl Settle<'_> {
         leases: &[Lease],
         settlements: &[Settlement],
         retention: Duration,
+        way: Way,
     ) -> sqlx::Result<Settled> {
-        let mut tx = conn.begin().await?;
+        let mut tx = conn.begin_with(BEGIN).await?;
         let fence = lease::fence(self.lease, &mut tx, &lease::in_order(leases.iter().copied())).await?;
         let mut lost = fence.lost;
         // An outcome of a lane that nobody proved to hold is as lost as one that was taken away.
@@ -104,14 +150,59 @@ impl Settle<'_> {
             lost.sort_unstable();
             lost.dedup();
             tx.rollback().await?;
-            return Ok(Settled { applied: 0, lost });
+            return Ok(Settled { lost, ..Settled::default() });
         }
+        let locked = match way {
+            Way::Straight => HashSet::new(),
+            Way::Around => self.locked(&mut tx, settlements).await?,
+        };
+        let free: Vec<Settlement>;
+        let settlements = if locked.is_empty() {
+            settlements
+        } else {
+            let is_free = |settlement: &&Settlement| !locked.contains(&settlement.seq);
+            free = settlements.iter().filter(is_free).cloned().collect();
+            &free
+        };
         let mut applied = self.deliver(&mut tx, leases, settlements, retention, fence.now).await?;
         let changed = self.change(&mut tx, settlements, fence.now).await?;
         applied += changed.len() as u64;
         self.settle_keys(&mut tx, settlements, &changed, fence.now).await?;
         tx.commit().await?;
-        Ok(Settled { applied, lost: Vec::new() })
+        let mut locked: Vec<Seq> = locked.into_iter().collect();
+        locked.sort_unstable();
+        Ok(Settled { applied, locked, ..Settled::default() })
+    }
+
+    /// Locks the rows and holds that are to be changed, as far as nobody else has, and says which events are the others'.
+    async fn locked(
+        &self,
+        conn: &mut MySqlConnection,
+        settlements: &[Settlement],
+    ) -> sqlx::Result<HashSet<Seq>> {
+        let seqs: Vec<Seq> = settlements.iter().map(|settlement| settlement.seq).collect();
+        let mut ours = HashSet::with_capacity(seqs.len());
+        for seqs in seqs.chunks(LIST_MAX) {
+            let query = filled(seqs).fold(self.sql.lock.query(seqs.len()), |query, seq| query.bind(seq));
+            for row in query.fetch_all(&mut *conn).await? {
+                ours.insert(natural::<Seq>(&row, "seq")?);
+            }
+        }
+        let rows = self.open(conn, &seqs).await?;
+        let key_of = |settlement: &Settlement| {
+            let key =
+                settlement.key.as_deref().filter(|_| settlement.held || settlement.change != Change::Done)?;
+            Some(Key { lane: settlement.lane, key: key.to_owned() })
+        };
+        let keys: Vec<Key> = settlements.iter().filter_map(key_of).collect();
+        let held = hold::locked(self.hold, conn, &keys).await?;
+        let locked = settlements.iter().filter(|settlement| {
+            let there =
+                rows.get(&settlement.seq).is_some_and(|row| settlement.event_id == row.event_id.as_str());
+            (there && !ours.contains(&settlement.seq))
+                || key_of(settlement).is_some_and(|key| held.contains(&key))
+        });
+        Ok(locked.map(|settlement| settlement.seq).collect())
     }
 
     /// Moves or deletes what was delivered, and says how many there were.
@@ -124,18 +215,17 @@ impl Settle<'_> {
         now: Timestamp,
     ) -> sqlx::Result<u64> {
         let done = settlements.iter().filter(|settlement| settlement.change == Change::Done);
-        let mut done: Vec<Seq> = done.map(|settlement| settlement.seq).collect();
+        let mut done: Vec<(Seq, &EventId)> = done.map(|done| (done.seq, &done.event_id)).collect();
         // In the order of the table, so that neighbours are found together.
         done.sort_unstable();
         let lanes = set(leases.iter().map(|lease| lease.lane));
         let mut delivered = 0;
-        for seqs in done.chunks(LIST_MAX) {
+        for done in done.chunks(LIST_MAX) {
             if !retention.is_zero() {
-                let keep = self.sql.keep.query(seqs.len()).bind(bound(now));
-                let keep = filled(seqs).fold(keep, |query, seq| query.bind(seq));
-                keep.bind(lanes.clone()).execute(&mut *conn).await?;
+                let keep = self.sql.keep.query(done.len()).bind(bound(now));
+                named(keep, done).bind(lanes.clone()).execute(&mut *conn).await?;
             }
-            let remove = filled(seqs).fold(self.sql.remove.query(seqs.len()), |query, seq| query.bind(seq));
+            let remove = named(self.sql.remove.query(done.len()), done);
             delivered += remove.bind(lanes.clone()).execute(&mut *conn).await?.rows_affected();
         }
         Ok(delivered)
@@ -153,7 +243,10 @@ impl Settle<'_> {
         let rows = self.open(conn, &wanted).await?;
         let open = |settlement: &&Settlement| {
             rows.get(&settlement.seq).is_some_and(|row| {
-                row.lane == settlement.lane && row.status != 3 && !is_repeated(row, &settlement.change, now)
+                row.lane == settlement.lane
+                    && settlement.event_id == row.event_id.as_str()
+                    && row.status != 3
+                    && !is_repeated(row, &settlement.change, now)
             })
         };
         let changes: Vec<Changed> =
@@ -172,6 +265,7 @@ impl Settle<'_> {
             for row in query.fetch_all(&mut *conn).await? {
                 let state = Row {
                     lane: natural(&row, "lane")?,
+                    event_id: text(&row, "event_id")?.unwrap_or_default(),
                     status: natural(&row, "status")?,
                     parked: natural::<u8>(&row, "parked")? != 0,
                     attempts: natural(&row, "attempts")?,
@@ -195,7 +289,7 @@ impl Settle<'_> {
         let heads = settlements.iter().filter(|s| s.held && s.key.is_some() && s.change == Change::Done);
         let survivors = self.open(conn, &heads.map(|settlement| settlement.seq).collect::<Vec<_>>()).await?;
         let (mut freed, mut held) = (Vec::<(Key, Seq)>::new(), Vec::<Held>::new());
-        for Settlement { lane, seq, key, held: was_held, change } in settlements {
+        for Settlement { lane, seq, key, held: was_held, change, .. } in settlements {
             let Some(key) = key.as_deref().map(|key| Key { lane: *lane, key: key.to_owned() }) else {
                 continue;
             };
@@ -216,6 +310,12 @@ impl Settle<'_> {
         hold::free(self.hold, conn, &freed).await?;
         hold::hold(self.hold, conn, &held).await
     }
+}
+
+/// Binds the numbers and then the ids of rows.
+fn named(query: Ready, rows: &[(Seq, &EventId)]) -> Ready {
+    let query = filled(rows).fold(query, |query, (seq, _)| query.bind(seq));
+    filled(rows).fold(query, |query, (_, id)| query.bind(id.as_str().to_owned()))
 }
 
 /// What a settlement makes of its row; none for what was delivered.

@@ -26,6 +26,11 @@ pub(super) fn is_no_match(error: &sqlx::Error) -> bool {
     matches!(state(error).as_deref(), Some("42P01" | "42703"))
 }
 
+/// Whether somebody else had a lock for longer than it was to be waited for.
+pub(super) fn is_locked(error: &sqlx::Error) -> bool {
+    state(error).as_deref() == Some("55P03")
+}
+
 /// Whether a server, or what stands before it, does not know a parameter that every connection begins with: PgBouncer.
 pub(super) fn is_unknown_parameter(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.message().contains("unsupported startup parameter"))

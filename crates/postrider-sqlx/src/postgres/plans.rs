@@ -285,13 +285,13 @@ async fn every_verb_that_runs_often_walks_an_index() {
     check(&mut conn, &claim.write.unpark, "('{1,2}', '{1}')", &[row]).await;
     check(&mut conn, &claim.write.free, "('{1}', '{a}')", &[parked, hold]).await;
 
-    let done = "('{1}', '{1}', '{1}', '{1,2}')";
+    let done = "('{1}', '{1}', '{1}', '{1,2}', '{a,b}')";
     check(&mut conn, &settle.delete, done, &[row]).await;
     check(&mut conn, &settle.keep, done, &[row]).await;
-    let change =
-        "('{1}', '{1}', '{1}', '{1,2}', '{3}', '{1}', '{2}', '{1}', '{1}', '{e}', '{t}', '{k}', '{retry}')";
+    let change = "('{1}', '{1}', '{1}', '{1,2}', '{a,b}', '{3}', '{1}', '{2}', '{1}', '{1}', '{e}', '{t}', '{k}', '{retry}', '{c}')";
     check(&mut conn, &settle.delete_and_change, change, &[row]).await;
     check(&mut conn, &settle.keep_and_change, change, &[row]).await;
+    check(&mut conn, &settle.locked, "('{1}', '{a}', '{1}', '{k}')", &[row, hold]).await;
     check(&mut conn, &settle.free, "('{1}', '{a}', '{1}', '{t}')", &[parked, hold, row]).await;
     check(&mut conn, &settle.release, "('{1}', '{a}', '{1}', '{t}')", &[hold, row]).await;
 

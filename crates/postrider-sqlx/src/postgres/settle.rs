@@ -28,11 +28,12 @@ pub(super) struct Statements {
     pub(super) keep_and_change: Statement,
     pub(super) free: Statement,
     pub(super) release: Statement,
+    pub(super) locked: Statement,
 }
 
 /// The fence: all lanes are held by these tokens, or nothing is written. The share lock lets other settles pass and stops whoever
 /// wants to take a lane over. A gate in front of everything costs nothing; a join with the lanes that were locked is planned as a
-/// nested loop and halves the speed.
+/// nested loop and halves the speed. Behind the gate nobody else's lock is waited for longer than a moment: see [`settle_around`].
 const FENCE: &str = "
     locked AS MATERIALIZED (
         SELECT l.lane FROM {p}lane AS l
@@ -40,14 +41,18 @@ const FENCE: &str = "
           ON l.lane = t.lane AND l.epoch = t.epoch AND l.nonce = t.nonce
         ORDER BY l.lane FOR SHARE OF l
     ), gate AS MATERIALIZED (
-        SELECT count(*) = cardinality($1) AS open, cardinality($1) = (SELECT count(*) FROM {p}lane) AS all_lanes FROM locked
+        SELECT count(*) = cardinality($1) AS open, cardinality($1) = (SELECT count(*) FROM {p}lane) AS all_lanes,
+               set_config('lock_timeout', '100ms', true) AS waits FROM locked
     )";
 
-/// Delivered rows: only those that are neither dead nor of another lane. A lane is looked for among the others for each row, so not if all
-/// of them are there.
+/// Delivered rows: only those that are neither dead nor of another lane, and that bear the id of an event that was delivered: a server that
+/// lost its last transactions gives their numbers again. The rows are found by their numbers and then looked up in a hash table of numbers and
+/// ids; the CASE keeps the planner from making a join of it. A lane is looked for among the others for each row, so not if all of them are
+/// there.
 const REMOVED: &str = "
     DELETE FROM {p}event AS e
     WHERE (SELECT open FROM gate) AND e.seq = ANY ($4::bigint[]) AND e.status IN (0, 2)
+      AND CASE WHEN (e.seq, e.event_id) IN (SELECT d.seq, d.id FROM unnest($4, $5::text[]) AS d (seq, id)) THEN true END
       AND ((SELECT all_lanes FROM gate) OR e.lane = ANY ($1))";
 
 /// The columns that a delivered event keeps.
@@ -63,16 +68,16 @@ const CHANGED: &str = "
         SELECT clock_timestamp() AS now
     ), change AS MATERIALIZED (
         SELECT c.*, (SELECT now FROM clock) + c.after_us * interval '1 microsecond' AS until
-        FROM unnest($5::bigint[], $6::integer[], $7::smallint[], $8::integer[], $9::bigint[], $10::text[], $11::boolean[],
-                    $12::text[], $13::text[]) WITH ORDINALITY
-             AS c (seq, lane, status, attempts, after_us, error, counted, key, reason, place)
+        FROM unnest($6::bigint[], $7::integer[], $8::smallint[], $9::integer[], $10::bigint[], $11::text[], $12::boolean[],
+                    $13::text[], $14::text[], $15::text[]) WITH ORDINALITY
+             AS c (seq, lane, status, attempts, after_us, error, counted, key, reason, event_id, place)
     ), changed AS (
         UPDATE {p}event AS e
         SET status = c.status, attempts = c.attempts, parked = e.parked AND c.status = 0,
             available_at = CASE c.status WHEN 3 THEN (SELECT now FROM clock) ELSE coalesce(c.until, e.available_at) END,
             last_error = coalesce(c.error, e.last_error)
         FROM change AS c
-        WHERE (SELECT open FROM gate) AND e.seq = c.seq AND e.lane = c.lane AND e.status IN (0, 2)
+        WHERE (SELECT open FROM gate) AND e.seq = c.seq AND e.event_id = c.event_id AND e.lane = c.lane AND e.status IN (0, 2)
           AND NOT (c.status = 0 AND e.status = 0 AND e.attempts = c.attempts)
           AND NOT (c.status = 2 AND e.status = 2 AND NOT e.parked AND e.attempts = c.attempts
                    AND (c.counted OR e.available_at > (SELECT now FROM clock)))
@@ -93,6 +98,23 @@ const FREED: &str = "
     FROM unnest($1::integer[], $2::text[], $3::bigint[], $4::boolean[]) AS f (lane, key, seq, delivered)
     WHERE h.lane = f.lane AND h.effective_key = f.key AND (h.seq = f.seq OR h.reason = 'returning')
       AND NOT (f.delivered AND EXISTS (SELECT 1 FROM {p}event AS e WHERE e.seq = f.seq))";
+
+/// Locks the rows and the holds that a settle is to change, as far as nobody else has. Answers with the events of the others.
+const LOCKED: &str = "
+    WITH named AS MATERIALIZED (
+        SELECT n.* FROM unnest($1::bigint[], $2::text[], $3::integer[], $4::text[]) AS n (seq, event_id, lane, key)
+    ), ours AS MATERIALIZED (
+        SELECT e.seq FROM {p}event AS e JOIN named AS n ON e.seq = n.seq AND e.event_id = n.event_id
+        ORDER BY e.seq FOR UPDATE OF e SKIP LOCKED
+    ), held AS MATERIALIZED (
+        SELECT h.lane, h.effective_key FROM {p}hold AS h JOIN named AS n ON h.lane = n.lane AND h.effective_key = n.key
+        ORDER BY h.lane, h.effective_key FOR UPDATE OF h SKIP LOCKED
+    )
+    SELECT n.seq FROM named AS n
+    WHERE (EXISTS (SELECT 1 FROM {p}event AS e WHERE e.seq = n.seq AND e.event_id = n.event_id)
+           AND NOT EXISTS (SELECT 1 FROM ours WHERE ours.seq = n.seq))
+       OR (EXISTS (SELECT 1 FROM {p}hold AS h WHERE h.lane = n.lane AND h.effective_key = n.key)
+           AND NOT EXISTS (SELECT 1 FROM held WHERE held.lane = n.lane AND held.effective_key = n.key))";
 
 impl Statements {
     pub(super) fn new(shape: &Shape) -> Self {
@@ -122,6 +144,7 @@ impl Statements {
             release: statement(&format!(
                 "UPDATE {{p}}hold AS h SET reason = 'returning', until = NULL {FREED} AND h.reason <> 'returning'"
             )),
+            locked: statement(LOCKED),
         }
     }
 }
@@ -156,13 +179,53 @@ pub(super) async fn settle(
     if !lost.is_empty() {
         lost.sort_unstable();
         lost.dedup();
-        return Ok(Settled { applied: 0, lost });
+        return Ok(Settled { lost, ..Settled::default() });
     }
     let (settled, changed) = write(sql, conn, leases, settlements, retention).await?;
     if frees && settled.lost.is_empty() {
         free_keys(sql, conn, settlements, &changed).await?;
     }
     Ok(settled)
+}
+
+/// Writes outcomes around what somebody else has locked, in the transaction of the session: the quick way waits for such a lock, inside its
+/// lane locks, so it is given up after a tenth of a second. To skip locked rows there would cost each settle what few have use for.
+pub(super) async fn settle_around(
+    sql: &Statements,
+    lease_sql: &lease::Statements,
+    conn: &mut PgConnection,
+    leases: &[Lease],
+    settlements: &[Settlement],
+    retention: Duration,
+) -> sqlx::Result<Settled> {
+    let lost = lease::lock(lease_sql, conn, leases.iter().copied()).await?;
+    if !lost.is_empty() {
+        return Ok(Settled { lost, ..Settled::default() });
+    }
+    let held_key = |settlement: &Settlement| {
+        settlement
+            .key
+            .as_deref()
+            .filter(|_| settlement.held || settlement.change != Change::Done)
+            .map(str::to_owned)
+    };
+    let query = sql.locked.query();
+    let query = query.bind(settlements.iter().map(|settlement| integer(settlement.seq)).collect::<Vec<_>>());
+    let ids = settlements.iter().map(|settlement| settlement.event_id.as_str());
+    let query = query.bind(ids.collect::<Vec<_>>());
+    let query = query.bind(settlements.iter().map(|settlement| small(settlement.lane)).collect::<Vec<_>>());
+    let query = query.bind(settlements.iter().map(held_key).collect::<Vec<_>>());
+    let rows = query.fetch_all(&mut *conn).await?;
+    let locked: HashSet<Seq> =
+        rows.iter().map(|row| row.try_get(0).map(natural)).collect::<sqlx::Result<_>>()?;
+    let free: Vec<Settlement> =
+        settlements.iter().filter(|settlement| !locked.contains(&settlement.seq)).cloned().collect();
+    let settled = match free.is_empty() {
+        true => Settled::default(),
+        false => settle(sql, lease_sql, conn, leases, &free, retention).await?,
+    };
+    let locked = settlements.iter().map(|settlement| settlement.seq).filter(|seq| locked.contains(seq));
+    Ok(Settled { locked: locked.collect(), ..settled })
 }
 
 /// The rows, and the keys that are held; says which rows were changed.
@@ -173,8 +236,9 @@ async fn write(
     settlements: &[Settlement],
     retention: Duration,
 ) -> sqlx::Result<(Settled, HashSet<Seq>)> {
-    let done: Vec<i64> =
-        settlements.iter().filter(|s| s.change == Change::Done).map(|s| integer(s.seq)).collect();
+    let done = || settlements.iter().filter(|settlement| settlement.change == Change::Done);
+    let done_seqs: Vec<i64> = done().map(|settlement| integer(settlement.seq)).collect();
+    let done_ids: Vec<&str> = done().map(|settlement| settlement.event_id.as_str()).collect();
     let changes = Changes::of(settlements);
     let (simple, full) = match retention.is_zero() {
         true => (&sql.delete, &sql.delete_and_change),
@@ -182,17 +246,18 @@ async fn write(
     };
     let leases = leases.iter().copied();
     if changes.seq.is_empty() {
-        let removed =
-            with_tokens(simple, leases.clone()).bind(&done).execute(&mut *conn).await?.rows_affected();
+        let query = with_tokens(simple, leases.clone()).bind(&done_seqs).bind(&done_ids);
+        let removed = query.execute(&mut *conn).await?.rows_affected();
         if removed > 0 {
-            return Ok((Settled { applied: removed, lost: Vec::new() }, HashSet::new()));
+            return Ok((Settled { applied: removed, ..Settled::default() }, HashSet::new()));
         }
         // All was settled before, or the fence was closed. Which of them it was is told by the lock alone, so it is asked for once more.
     }
-    let query = with_tokens(full, leases.clone()).bind(done);
+    let query = with_tokens(full, leases.clone()).bind(done_seqs).bind(done_ids);
     let query = query.bind(changes.seq).bind(changes.lane).bind(changes.status).bind(changes.attempts);
     let query = query.bind(changes.after_us).bind(changes.error).bind(changes.counted);
-    let row = query.bind(changes.key).bind(changes.reason).fetch_one(conn).await?;
+    let query = query.bind(changes.key).bind(changes.reason).bind(changes.event_id);
+    let row = query.fetch_one(conn).await?;
     let changed: HashSet<Seq> =
         row.try_get::<Option<Vec<i64>>, _>("changed")?.into_iter().flatten().map(natural).collect();
     let lost = match row.try_get::<Option<Vec<i32>>, _>("held")? {
@@ -200,7 +265,7 @@ async fn write(
         None => Vec::new(),
     };
     let applied = natural::<u64>(row.try_get("removed")?) + changed.len() as u64;
-    Ok((Settled { applied, lost }, changed))
+    Ok((Settled { applied, lost, ..Settled::default() }, changed))
 }
 
 /// Rows that wait or are dead, column by column.
@@ -216,6 +281,7 @@ struct Changes {
     key: Vec<Option<String>>,
     /// Why its key waits; none if it does not.
     reason: Vec<Option<&'static str>>,
+    event_id: Vec<String>,
 }
 
 impl Changes {
@@ -244,6 +310,7 @@ impl Changes {
             all.counted.push(counted);
             all.key.push(settlement.key.as_deref().map(str::to_owned));
             all.reason.push(reason);
+            all.event_id.push(settlement.event_id.as_str().to_owned());
         }
         all
     }

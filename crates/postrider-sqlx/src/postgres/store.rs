@@ -156,13 +156,29 @@ impl Store for PgStore {
         let Inner { settle: sql, lease, .. } = &*self.0;
         let sql = sql.of(self.looks().is_flood());
         let settle = move |mut session: Session| async move {
-            let settled = settle::settle(sql, lease, &mut session, leases, settlements, retention).await?;
+            match settle::settle(sql, lease, &mut session, leases, settlements, retention).await {
+                Ok(settled) => {
+                    session.commit().await?;
+                    Ok(Some(settled))
+                }
+                Err(error) if error::is_locked(&error) => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        let around = move |mut session: Session| async move {
+            let settled =
+                settle::settle_around(sql, lease, &mut session, leases, settlements, retention).await?;
             session.commit().await?;
             Ok(settled)
         };
         let way =
             if settle::frees(settlements) { Way::Whole(Task::Settle) } else { Way::Plain(Task::Settle) };
-        self.run_in(way, "settle events", settle)
+        Box::pin(async move {
+            match self.run_in(way, "settle events", settle).await? {
+                Some(settled) => Ok(settled),
+                None => self.run_in(Way::Whole(Task::Settle), "settle events", around).await,
+            }
+        })
     }
 
     fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {

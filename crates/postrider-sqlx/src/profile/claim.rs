@@ -6,10 +6,7 @@
 
 use std::sync::OnceLock;
 
-use postrider_core::{
-    Timestamp,
-    store::{Claim, Claimed, Lease, Position, Seq},
-};
+use postrider_core::store::{Claim, Claimed, Lease, Position, Seq};
 
 use super::{
     db::Tx,
@@ -41,19 +38,19 @@ pub(super) struct Chosen {
 }
 
 impl Claiming<'_> {
-    /// Takes the marks off rows that the engine has let go, or never had. None if the lane is lost.
+    /// Takes the marks off rows that the engine has let go, or never had. Says which it has let go are off, and which of the others are
+    /// still uncertain; none if the lane is lost.
     pub(super) async fn take_back(
         &self,
         tx: &mut Tx,
         mind: &Mind,
         seqs: &[Seq],
-    ) -> sqlx::Result<Option<Timestamp>> {
-        let now = fence(self.shape, tx, self.lease).await?;
-        if now.is_some() {
-            recover::unmark(self.shape, tx, mind, seqs).await?;
-            recover::unmark_uncertain(self.shape, tx, mind).await?;
+    ) -> sqlx::Result<Option<(Vec<Seq>, Vec<String>)>> {
+        if fence(self.shape, tx, self.lease).await?.is_none() {
+            return Ok(None);
         }
-        Ok(now)
+        let unmarked = recover::unmark(self.shape, tx, mind, seqs).await?;
+        Ok(Some((unmarked, recover::unmark_uncertain(self.shape, tx, mind).await?)))
     }
 
     /// Chooses from what waited and from the window: half of what is wanted from each, and what one leaves goes to the other.
@@ -82,8 +79,10 @@ impl Claiming<'_> {
 
     /// What the claim returns, and what memory keeps of it.
     pub(super) fn end(&self, mind: &mut Mind, chosen: &Chosen, taken: Taken) -> Claimed {
-        let Taken { now, rows, left } = taken;
-        mind.uncertain.clear();
+        let Taken { now, rows, left, uncertain } = taken;
+        mind.uncertain = uncertain;
+        // What is left and left again is locked: whoever looks at once meets nothing else.
+        mind.left_in_a_row = if left && rows.is_empty() { mind.left_in_a_row.saturating_add(1) } else { 0 };
         let mut seqs: Vec<Seq> = rows.iter().map(|(seq, ..)| *seq).collect();
         seqs.sort_unstable();
         let mut events = Vec::with_capacity(rows.len());
@@ -118,7 +117,7 @@ impl Claiming<'_> {
             positions: vec![(LANE, Position { seq, met, ..Position::START })],
             again: Vec::new(),
             lost: Vec::new(),
-            more: !whole,
+            more: !whole && mind.left_in_a_row < 2,
             next_due: waiting.min(),
             recovered: std::mem::take(&mut mind.recovered),
             now,

@@ -122,6 +122,8 @@ pub(super) struct Mind {
     pub(super) windows_read: u64,
     /// Rows of a claim whose commit was not answered: they may be marked, and nobody has them.
     pub(super) uncertain: Vec<String>,
+    /// How many claims in a row took nothing and had to leave rows.
+    pub(super) left_in_a_row: u32,
     /// How many were recovered that nobody was told of yet.
     pub(super) recovered: u64,
     last: Seq,

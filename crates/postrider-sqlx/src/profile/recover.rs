@@ -1,6 +1,6 @@
 //! Claims that nobody will settle: what the last owner left behind, and what somebody else claimed and forgot.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use postrider_core::{
     Timestamp,
@@ -24,6 +24,9 @@ const AT_START_MAX: usize = 100_000;
 
 /// Rows that count as suspects after an unclean end where the table does not say which were under way.
 const SUSPECTS_UNMARKED: usize = 1000;
+
+/// Nobody else's lock stops us.
+pub(super) const SKIP_LOCKED: &str = " FOR UPDATE SKIP LOCKED";
 
 /// What the owner of a lease marks rows with.
 pub(super) fn mark_of(token: Token) -> String {
@@ -102,14 +105,15 @@ pub(super) async fn from_the_last_owner(
         sql.push(&format!(" ORDER BY {} LIMIT {SUSPECTS_UNMARKED}", shape.order()));
     } else {
         claimed(shape, &mut sql, Some(last));
-        sql.push(" FOR UPDATE");
+        // What somebody else has locked keeps its mark, and is recovered later.
+        sql.push(SKIP_LOCKED);
     }
     mind.suspects = tx.fetch(sql).await?.iter().filter_map(|row| row.text(0)).collect();
     if shape.mark != Mark::Nothing && !mind.suspects.is_empty() {
         warn!(table = %shape.profile.table, events = mind.suspects.len(), "the last owner left claimed events behind");
         let mut sql = unmarking(shape);
         sql.push(" WHERE ");
-        claimed(shape, &mut sql, Some(last));
+        shape.ids(&mut sql, mind.suspects.iter().map(String::as_str));
         mind.recovered = tx.execute(sql).await?;
     }
     Ok(())
@@ -202,7 +206,7 @@ async fn abandoned(shape: &Shape, tx: &mut Tx, mind: &Mind, older_than: Duration
     claimed(shape, &mut sql, None);
     sql.push(&format!(" AND {} <= ", shape.column(Field::ClaimedAt))).after_now(-micros(older_than));
     sql.push(&format!(" ORDER BY {} LIMIT {}", shape.order(), BATCH + mind.rows.len()));
-    sql.push(" FOR UPDATE");
+    sql.push(SKIP_LOCKED);
     let found = tx.fetch(sql).await?;
     let foreign: Vec<String> =
         found.iter().filter_map(|row| row.text(0)).filter(|id| !mind.has(id)).collect();
@@ -217,36 +221,61 @@ async fn abandoned(shape: &Shape, tx: &mut Tx, mind: &Mind, older_than: Duration
     Ok(recovered)
 }
 
-/// Takes the marks off rows that the engine has no more. The rows stay in memory until the transaction is committed.
-pub(super) async fn unmark(shape: &Shape, tx: &mut Tx, mind: &Mind, seqs: &[Seq]) -> sqlx::Result<()> {
-    let rows: Vec<&Row> = seqs.iter().filter_map(|seq| mind.rows.get(seq)).collect();
-    if rows.is_empty() || shape.mark == Mark::Nothing {
+/// Takes the marks off rows that the engine has no more, and says off which: not off those that somebody else has locked. The rows stay in
+/// memory until the transaction is committed.
+pub(super) async fn unmark(shape: &Shape, tx: &mut Tx, mind: &Mind, seqs: &[Seq]) -> sqlx::Result<Vec<Seq>> {
+    if shape.mark == Mark::Nothing {
+        return Ok(seqs.to_vec());
+    }
+    let rows: Vec<(Seq, &str)> =
+        seqs.iter().filter_map(|seq| Some((*seq, mind.rows.get(seq)?.id.as_str()))).collect();
+    let ids: Vec<&str> = rows.iter().map(|(_, id)| *id).collect();
+    let locked = locked_by_others(shape, tx, &ids).await?;
+    let (seqs, ids): (Vec<Seq>, Vec<&str>) = rows.into_iter().filter(|(_, id)| !locked.contains(*id)).unzip();
+    take_marks_off(shape, tx, mind, &ids).await?;
+    Ok(seqs)
+}
+
+/// Takes the marks off rows of a claim that nobody heard of again, and says which are locked: the commit of that claim may still be under
+/// way.
+pub(super) async fn unmark_uncertain(shape: &Shape, tx: &mut Tx, mind: &Mind) -> sqlx::Result<Vec<String>> {
+    let ids: Vec<&str> = mind.uncertain.iter().map(String::as_str).collect();
+    let locked = locked_by_others(shape, tx, &ids).await?;
+    let free: Vec<&str> = ids.into_iter().filter(|id| !locked.contains(*id)).collect();
+    take_marks_off(shape, tx, mind, &free).await?;
+    Ok(locked.into_iter().collect())
+}
+
+async fn take_marks_off(shape: &Shape, tx: &mut Tx, mind: &Mind, ids: &[&str]) -> sqlx::Result<()> {
+    if ids.is_empty() {
         return Ok(());
     }
     let mut sql = unmarking(shape);
     sql.push(" WHERE ");
-    shape.ids(&mut sql, rows.iter().map(|row| row.id.as_str()));
+    shape.ids(&mut sql, ids.iter().copied());
     sql.push(" AND ");
     claimed(shape, &mut sql, mind.lease.map(|lease| lease.token));
     tx.execute(sql).await?;
     Ok(())
 }
 
-/// Takes the marks off rows of a claim that nobody heard of again. They are locked first: its commit may still be under way.
-pub(super) async fn unmark_uncertain(shape: &Shape, tx: &mut Tx, mind: &Mind) -> sqlx::Result<()> {
-    let ids = || mind.uncertain.iter().map(String::as_str);
-    if mind.uncertain.is_empty() {
-        return Ok(());
+/// Locks rows as far as nobody else has, and says which are the others'. A lock of theirs is not waited for.
+pub(super) async fn locked_by_others(
+    shape: &Shape,
+    tx: &mut Tx,
+    ids: &[&str],
+) -> sqlx::Result<BTreeSet<String>> {
+    if ids.is_empty() {
+        return Ok(BTreeSet::new());
     }
-    let mut sql = shape.sql(format!("SELECT {} FROM {} WHERE ", shape.text(Field::Id), shape.table()));
-    shape.ids(&mut sql, ids());
-    sql.push(" FOR UPDATE");
-    tx.fetch(sql).await?;
-    let mut sql = unmarking(shape);
-    sql.push(" WHERE ");
-    shape.ids(&mut sql, ids());
-    sql.push(" AND ");
-    claimed(shape, &mut sql, mind.lease.map(|lease| lease.token));
-    tx.execute(sql).await?;
-    Ok(())
+    let mut all = shape.sql(format!("SELECT {} FROM {} WHERE ", shape.text(Field::Id), shape.table()));
+    shape.ids(&mut all, ids.iter().copied());
+    let mut ours = all.clone();
+    ours.push(SKIP_LOCKED);
+    let ours: BTreeSet<String> = tx.fetch(ours).await?.iter().filter_map(|row| row.text(0)).collect();
+    if ours.len() == ids.len() {
+        return Ok(BTreeSet::new());
+    }
+    let all = tx.fetch(all).await?;
+    Ok(all.iter().filter_map(|row| row.text(0)).filter(|id| !ours.contains(id)).collect())
 }

@@ -13,7 +13,7 @@ use super::{
     db::Tx,
     lane::{LANE, fence, micros},
     mind::{Mind, Row, State, Wait},
-    recover::{kept, mark_of, unlocked},
+    recover::{kept, locked_by_others, mark_of, unlocked},
     shape::Shape,
     spec::Mark,
     sql::Sql,
@@ -60,15 +60,22 @@ impl Settle<'_> {
         let held =
             if mind.lease == Some(self.lease) { fence(self.shape, tx, self.lease).await? } else { None };
         let Some(now) = held else {
-            return Ok((Settled { applied: 0, lost: vec![LANE] }, Vec::new()));
+            return Ok((Settled { lost: vec![LANE], ..Settled::default() }, Vec::new()));
         };
-        let (mut applied, mut expected) = (0, 0);
+        let ours = settlements.iter().filter(|settlement| self.claimed(mind, settlement).is_some());
+        let ids: Vec<&str> = ours.map(|settlement| settlement.event_id.as_str()).collect();
+        let locked = locked_by_others(self.shape, tx, &ids).await?;
+        let (mut applied, mut expected, mut locked_seqs) = (0, 0, Vec::new());
         let mut then = Vec::with_capacity(settlements.len());
         // Rows that were claimed together are settled together.
         let mut done: BTreeMap<(Option<&str>, u32), Vec<&Row>> = BTreeMap::new();
-        for Settlement { seq, change, key, .. } in settlements {
-            let claimed = mind.rows.get(seq).filter(|row| row.state == State::Claimed);
-            let Some(row) = claimed else { continue };
+        for settlement in settlements {
+            let Settlement { seq, event_id, change, key, .. } = settlement;
+            let Some(row) = self.claimed(mind, settlement) else { continue };
+            if locked.contains(event_id.as_str()) {
+                locked_seqs.push(*seq);
+                continue;
+            }
             expected += 1;
             match change {
                 Change::Done => {
@@ -98,7 +105,13 @@ impl Settle<'_> {
             warn!(table = %self.shape.profile.table, events = expected - applied,
                 "events were changed by somebody else while they were under way: their outcomes were not written");
         }
-        Ok((Settled { applied, lost: Vec::new() }, then))
+        Ok((Settled { applied, locked: locked_seqs, ..Settled::default() }, then))
+    }
+
+    /// The row of a settlement, if it is the one that was claimed.
+    fn claimed<'m>(&self, mind: &'m Mind, settlement: &Settlement) -> Option<&'m Row> {
+        let ours = |row: &&Row| row.state == State::Claimed && row.id == settlement.event_id.as_str();
+        mind.rows.get(&settlement.seq).filter(ours)
     }
 
     fn update(&self) -> Sql {
@@ -129,7 +142,8 @@ impl Settle<'_> {
         let shape = self.shape;
         if shape.profile.has(Field::Error) {
             sql.push(&format!(", {} = ", shape.column(Field::Error)));
-            sql.bind(cleaned(error), shape.of_type(Field::Error));
+            let error: String = cleaned(error).chars().take(shape.length(Field::Error)).collect();
+            sql.bind(error, shape.of_type(Field::Error));
         }
     }
 

@@ -6,7 +6,7 @@ use postrider_core::{GLOBAL_AGGREGATE, SchemaError, event::limits::PAYLOAD_BYTES
 
 use super::{
     Field, NullKey, Profile, Value,
-    db::Tx,
+    db::{Cells, Tx},
     spec::Mark,
     sql::{Kind, Sql},
 };
@@ -18,6 +18,8 @@ pub(super) struct Shape {
     pub(super) profile: Profile,
     pub(super) mark: Mark,
     types: BTreeMap<Field, String>,
+    /// How many characters a column takes, where it has a limit.
+    lengths: BTreeMap<Field, usize>,
 }
 
 impl Shape {
@@ -32,7 +34,8 @@ impl Shape {
         if kind.is_mysql() {
             sql = Sql::new(
                 kind,
-                "SELECT CAST(column_name AS CHAR), CAST(data_type AS CHAR) FROM information_schema.columns WHERE table_schema = ",
+                "SELECT CAST(column_name AS CHAR), CAST(data_type AS CHAR), CAST(character_maximum_length AS CHAR) \
+                 FROM information_schema.columns WHERE table_schema = ",
             );
             match &table.schema {
                 Some(schema) => sql.bind(schema.as_str(), "text"),
@@ -42,7 +45,9 @@ impl Shape {
         } else {
             sql = Sql::new(
                 kind,
-                "SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute WHERE attnum > 0 AND NOT attisdropped \
+                "SELECT attname::text, format_type(atttypid, NULL), \
+                 CASE WHEN atttypid IN ('varchar'::regtype, 'bpchar'::regtype) AND atttypmod > 4 THEN (atttypmod - 4)::text END \
+                 FROM pg_attribute WHERE attnum > 0 AND NOT attisdropped \
                  AND attrelid = to_regclass(",
             );
             sql.bind(kind.table(table), "text").push(")");
@@ -51,22 +56,24 @@ impl Shape {
         if rows.is_empty() {
             return Ok(Err(SchemaError::ForeignTable { table: table.to_string() }));
         }
-        let found: Vec<(String, String)> =
-            rows.iter().filter_map(|row| Some((row.text(0)?, row.text(1)?))).collect();
-        let mut types = BTreeMap::new();
+        let length = |row: &Cells| row.number(2).and_then(|length| usize::try_from(length).ok());
+        let found: Vec<(String, String, Option<usize>)> =
+            rows.iter().filter_map(|row| Some((row.text(0)?, row.text(1)?, length(row)))).collect();
+        let (mut types, mut lengths) = (BTreeMap::new(), BTreeMap::new());
         for (field, name) in &profile.columns {
             let same = |column: &str| match kind.is_mysql() {
                 true => column.eq_ignore_ascii_case(name.as_str()),
                 false => column == name.as_str(),
             };
-            let Some((_, of_type)) = found.iter().find(|(column, _)| same(column)) else {
+            let Some((_, of_type, length)) = found.iter().find(|(column, ..)| same(column)) else {
                 let (table, column) = (table.to_string(), name.to_string());
                 return Ok(Err(SchemaError::ForeignColumn { table, column }));
             };
             types.insert(*field, of_type.clone());
+            length.iter().for_each(|length| _ = lengths.insert(*field, *length));
         }
         let mark = profile.mark();
-        Ok(Ok(Self { kind, profile, mark, types }))
+        Ok(Ok(Self { kind, profile, mark, types, lengths }))
     }
 
     pub(super) fn table(&self) -> String {
@@ -85,6 +92,11 @@ impl Shape {
 
     pub(super) fn of_type(&self, field: Field) -> &str {
         self.types.get(&field).map_or("text", String::as_str)
+    }
+
+    /// How many characters a column takes.
+    pub(super) fn length(&self, field: Field) -> usize {
+        self.lengths.get(&field).copied().unwrap_or(usize::MAX)
     }
 
     pub(super) fn text(&self, field: Field) -> String {

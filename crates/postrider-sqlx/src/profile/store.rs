@@ -151,12 +151,10 @@ impl Store for ProfileStore {
 
             let back = mind.given_back(&claim.in_flight);
             if !back.is_empty() || !mind.uncertain.is_empty() {
-                let now = run!(self, "take events back", |tx| claiming.take_back(tx, &mind, &back))?;
-                if now.is_none() {
-                    return Ok(lost());
-                }
-                (mind.uncertain, mind.window) = (Vec::new(), None);
-                back.into_iter().for_each(|seq| mind.let_go(seq));
+                let taken_back = run!(self, "take events back", |tx| claiming.take_back(tx, &mind, &back))?;
+                let Some((unmarked, uncertain)) = taken_back else { return Ok(lost()) };
+                (mind.uncertain, mind.window) = (uncertain, None);
+                unmarked.into_iter().for_each(|seq| mind.let_go(seq));
             }
             let mut looked = None;
             if claiming.has_to_look(&mind) {

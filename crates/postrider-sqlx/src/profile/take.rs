@@ -26,6 +26,8 @@ pub(super) struct Taken {
     pub(super) rows: Vec<(Seq, Row, ClaimedEvent)>,
     /// Whether rows had to be left: they are too large together, or somebody else has them.
     pub(super) left: bool,
+    /// Rows of an earlier claim that may be marked and are locked.
+    pub(super) uncertain: Vec<String>,
 }
 
 impl Claiming<'_> {
@@ -38,11 +40,11 @@ impl Claiming<'_> {
     ) -> sqlx::Result<Option<Taken>> {
         let shape = self.shape;
         let Some(now) = fence(shape, tx, self.lease).await? else { return Ok(None) };
-        recover::unmark_uncertain(shape, tx, mind).await?;
+        let uncertain = recover::unmark_uncertain(shape, tx, mind).await?;
         let rows = self.lock(tx, &chosen.rows).await?;
         let left = rows.len() < chosen.rows.len();
         if rows.is_empty() {
-            return Ok(Some(Taken { now, rows: Vec::new(), left }));
+            return Ok(Some(Taken { now, rows: Vec::new(), left, uncertain }));
         }
         let mut sql = event::whole(shape);
         shape.ids(&mut sql, rows.iter().map(|row| row.id.as_str()));
@@ -73,10 +75,10 @@ impl Claiming<'_> {
                 claimed,
             ));
         }
-        Ok(Some(Taken { now, rows: taken, left }))
+        Ok(Some(Taken { now, rows: taken, left, uncertain }))
     }
 
-    /// Locks what was chosen, as far as it is still pending and fits into the bytes that there is room for. Where a row is left, later ones
+    /// Locks what was chosen, as far as nobody else has, it is still pending and fits into the bytes that there is room for. Where a row is left, later ones
     /// of its key are too.
     async fn lock<'r>(&self, tx: &mut Tx, chosen: &'r [Narrow]) -> sqlx::Result<Vec<&'r Narrow>> {
         let shape = self.shape;
@@ -94,7 +96,7 @@ impl Claiming<'_> {
         shape.ids(&mut sql, chosen.iter().map(|row| row.id.as_str()));
         sql.push(" AND ");
         shape.pending(&mut sql);
-        sql.push(" FOR UPDATE");
+        sql.push(recover::SKIP_LOCKED);
         let found = tx.fetch(sql).await?;
         let bytes: HashMap<String, usize> = found
             .iter()
@@ -152,6 +154,6 @@ impl Claiming<'_> {
 
 impl Taken {
     pub(super) fn nothing(now: Timestamp) -> Self {
-        Self { now, rows: Vec::new(), left: false }
+        Self { now, rows: Vec::new(), left: false, uncertain: Vec::new() }
     }
 }

@@ -64,6 +64,7 @@ use crate::{
         limits::{Limits, MIGRATION, OPERATOR},
         retry::retried,
     },
+    high_water::HighWater,
 };
 
 /// An outbox in a SQLite database. Cloning it copies a pointer.
@@ -85,6 +86,8 @@ struct Inner {
     operate: operate::Statements,
     pause: pause::Statements,
     peek: peek::Peeking,
+    last_seq: statement::Statement,
+    high_water: HighWater,
 }
 
 impl SqliteStore {
@@ -123,6 +126,11 @@ impl SqliteStore {
             operate: operate::Statements::new(&prefix),
             pause: pause::Statements::new(&prefix),
             peek: peek::Peeking::new(&prefix),
+            last_seq: statement::Statement::new(
+                "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '{p}event'",
+                &prefix,
+            ),
+            high_water: HighWater::default(),
         }))
     }
 
@@ -250,6 +258,20 @@ impl SqliteStore {
     fn set_lease(&self, lease: Duration) {
         *self.0.limits.lock().unwrap_or_else(PoisonError::into_inner) = Limits::of_lease(lease);
     }
+
+    /// An error if the file went back in time: it was restored from a backup.
+    async fn check_time(&self) -> Result<()> {
+        let Inner { last_seq, high_water, file, .. } = &*self.0;
+        if !high_water.is_due() {
+            return Ok(());
+        }
+        let last = self.run("ask for the last number", move |mut conn| async move {
+            last_seq.query().fetch_one(&mut *conn).await?.try_get(0)
+        });
+        let last: i64 = last.await?;
+        Ok(high_water.rise(statement::natural(last), file)?)
+    }
+    }
 }
 
 impl fmt::Debug for SqliteStore {
@@ -345,10 +367,15 @@ impl Store for SqliteStore {
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
         let Inner { claim: sql, lease, .. } = &*self.0;
-        self.run(
-            "claim events",
-            move |mut conn| async move { claim::claim(sql, lease, &mut conn, claim).await },
-        )
+        let claiming = self.run("claim events", move |mut conn| async move {
+            claim::claim(sql, lease, &mut conn, claim).await
+        });
+        Box::pin(async move {
+            let claimed = claiming.await?;
+            // What it met is of no use if it was met in another time.
+            self.check_time().await?;
+            Ok(claimed)
+        })
     }
 
     fn peek(&self) -> BoxFuture<'_, Result<Option<Peek>>> {

@@ -33,9 +33,11 @@ const KEPT: &str =
     "seq, lane, attempts, available_at, created_at, occurred_at, event_id, event_type, aggregate_type,
     aggregate_id, ordering_key, tenant_id, content_type, headers, last_error, payload, payload_bytes";
 
-/// Delivered rows: only those that are neither dead nor of another lane.
+/// Delivered rows: only those that are neither dead nor of another lane, and that bear the id of an event that was delivered. A file that was
+/// restored gives numbers again. The plus keeps SQLite from searching by the id.
 const DELIVERED: &str = "FROM {p}event WHERE seq IN (SELECT value FROM json_each(?1))
-    AND lane IN (SELECT value FROM json_each(?2)) AND status IN (0, 2)";
+    AND +event_id IN (SELECT value FROM json_each(?2))
+    AND lane IN (SELECT value FROM json_each(?3)) AND status IN (0, 2)";
 
 /// Holds that an event frees: its own, and those that are on their way out.
 const FREED: &str = "
@@ -51,11 +53,12 @@ impl Statements {
             // walking the whole lane instead of the few rows that are named.
             quick: statement(
                 "DELETE FROM {p}event WHERE seq IN (SELECT value FROM json_each(?1)) AND +lane = ?2 AND status IN (0, 2)
+                   AND +event_id IN (SELECT value FROM json_each(?5))
                    AND EXISTS (SELECT 1 FROM {p}lane WHERE lane = ?2 AND epoch = ?3 AND nonce = ?4)",
             ),
             // REPLACE, because a settle must not fail over what a restored backup left behind.
             keep: statement(&format!(
-                "INSERT OR REPLACE INTO {{p}}done ({KEPT}, done_at) SELECT {KEPT}, ?3 {DELIVERED}"
+                "INSERT OR REPLACE INTO {{p}}done ({KEPT}, done_at) SELECT {KEPT}, ?4 {DELIVERED}"
             )),
             remove: statement(&format!("DELETE {DELIVERED}")),
             survivors: statement("SELECT seq FROM {p}event WHERE seq IN (SELECT value FROM json_each(?1))"),
@@ -69,9 +72,10 @@ impl Statements {
                  FROM (SELECT json_extract(value, '$[0]') AS seq, json_extract(value, '$[1]') AS lane,
                               json_extract(value, '$[2]') AS status, json_extract(value, '$[3]') AS attempts,
                               json_extract(value, '$[4]') AS available_at, json_extract(value, '$[5]') AS error,
-                              json_extract(value, '$[6]') AS counted
+                              json_extract(value, '$[6]') AS counted, json_extract(value, '$[7]') AS event_id
                        FROM json_each(?1)) AS s
                  WHERE e.seq = s.seq AND e.lane = s.lane AND e.status IN (0, 2)
+                   AND (s.event_id IS NULL OR +e.event_id = s.event_id)
                    AND NOT (s.status = 0 AND e.status = 0 AND e.attempts = s.attempts)
                    AND NOT (s.status = 2 AND e.status = 2 AND e.parked = 0 AND e.attempts = s.attempts
                             AND (s.counted OR e.available_at > ?2))
@@ -104,9 +108,8 @@ type Freed<'a> = (Lane, &'a str, Seq);
 /// A key of a lane, the event that holds it, until when, and why.
 type Held<'a> = (Lane, &'a str, Seq, Option<i64>, &'static str);
 
-/// A row that waits or is dead: `seq`, lane, status, attempts, when it is due, what went wrong, and whether an attempt was
-/// counted.
-type Changed = (Seq, Lane, u8, u32, Option<i64>, Option<String>, bool);
+/// A row that waits or is dead: `seq`, lane, status, attempts, when it is due, what went wrong, whether an attempt was counted, and its id.
+type Changed<'a> = (Seq, Lane, u8, u32, Option<i64>, Option<String>, bool, Option<&'a str>);
 
 /// Writes outcomes under the fence, all of them or none.
 pub(super) async fn settle(
@@ -120,7 +123,7 @@ pub(super) async fn settle(
     if retention.is_zero()
         && let Some(applied) = quickly(sql, conn, leases, settlements).await?
     {
-        return Ok(Settled { applied, lost: Vec::new() });
+        return Ok(Settled { applied, ..Settled::default() });
     }
     let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
     let mut lost = lease::lost(lease_sql, &mut tx, leases.iter().copied()).await?;
@@ -130,7 +133,7 @@ pub(super) async fn settle(
     if !lost.is_empty() {
         lost.sort_unstable();
         lost.dedup();
-        return Ok(Settled { applied: 0, lost });
+        return Ok(Settled { lost, ..Settled::default() });
     }
     let now = Timestamp::now();
     let mut applied = deliver(sql, &mut tx, leases, settlements, retention, now).await?;
@@ -138,7 +141,7 @@ pub(super) async fn settle(
     applied += changed.len() as u64;
     settle_keys(sql, &mut tx, settlements, &changed, now).await?;
     tx.commit().await?;
-    Ok(Settled { applied, lost: Vec::new() })
+    Ok(Settled { applied, ..Settled::default() })
 }
 
 /// The usual settle, in one statement: events of one lane were delivered, are not kept, and no hold stands on their keys.
@@ -156,7 +159,7 @@ async fn quickly(
     }
     let done: Vec<Seq> = settlements.iter().map(|settlement| settlement.seq).collect();
     let query = sql.quick.query().bind(json(&done)?).bind(lane);
-    let query = query.bind(integer(token.epoch)).bind(integer(token.nonce));
+    let query = query.bind(integer(token.epoch)).bind(integer(token.nonce)).bind(delivered_ids(settlements)?);
     let deleted = query.execute(conn).await?.rows_affected();
     Ok(Some(deleted).filter(|deleted| *deleted > 0))
 }
@@ -175,12 +178,19 @@ async fn deliver(
     if done.is_empty() {
         return Ok(0);
     }
-    let done = json(&done)?;
+    let (done, ids) = (json(&done)?, delivered_ids(settlements)?);
     let lanes = json(&leases.iter().map(|lease| lease.lane).collect::<Vec<_>>())?;
     if !retention.is_zero() {
-        sql.keep.query().bind(&done).bind(&lanes).bind(now.as_micros()).execute(&mut *conn).await?;
+        sql.keep
+            .query()
+            .bind(&done)
+            .bind(&ids)
+            .bind(&lanes)
+            .bind(now.as_micros())
+            .execute(&mut *conn)
+            .await?;
     }
-    Ok(sql.remove.query().bind(done).bind(lanes).execute(&mut *conn).await?.rows_affected())
+    Ok(sql.remove.query().bind(done).bind(ids).bind(lanes).execute(&mut *conn).await?.rows_affected())
 }
 
 /// Changes the rows that wait or are dead, and says which were.
@@ -190,20 +200,24 @@ async fn change(
     settlements: &[Settlement],
     now: Timestamp,
 ) -> sqlx::Result<HashSet<Seq>> {
-    let changes: Vec<Changed> = settlements
+    let changes: Vec<Changed<'_>> = settlements
         .iter()
-        .filter_map(|Settlement { lane, seq, change, .. }| match change {
+        .filter_map(|settlement @ Settlement { lane, seq, change, .. }| match change {
             Change::Done => None,
             Change::Wait { after, attempts, error, reason } => {
                 let error = error.as_deref().map(clean_error);
                 let due = now.plus(*after).as_micros();
-                Some((*seq, *lane, 2, *attempts, Some(due), error, *reason == HoldReason::Retry))
+                let counted = *reason == HoldReason::Retry;
+                Some((*seq, *lane, 2, *attempts, Some(due), error, counted, comparable_id(settlement)))
             }
             // New again, so that the wait which may follow is told from one that was settled before.
-            Change::Attempt { attempts } => Some((*seq, *lane, 0, *attempts, None, None, true)),
+            Change::Attempt { attempts } => {
+                Some((*seq, *lane, 0, *attempts, None, None, true, comparable_id(settlement)))
+            }
             // It is never due, so its time says since when it is dead.
             Change::Dead { attempts, error, .. } => {
-                Some((*seq, *lane, 3, *attempts, Some(now.as_micros()), Some(clean_error(error)), true))
+                let (since, error) = (Some(now.as_micros()), Some(clean_error(error)));
+                Some((*seq, *lane, 3, *attempts, since, error, true, comparable_id(settlement)))
             }
         })
         .collect();
@@ -212,6 +226,17 @@ async fn change(
     }
     let query = sql.change.query().bind(json(&changes)?).bind(now.as_micros());
     query.fetch_all(conn).await?.iter().map(|row| row.try_get(0).map(natural)).collect()
+}
+
+/// The ids of what was delivered.
+fn delivered_ids(settlements: &[Settlement]) -> sqlx::Result<String> {
+    let done = settlements.iter().filter(|settlement| settlement.change == Change::Done);
+    json(&done.map(|settlement| settlement.event_id.as_str()).collect::<Vec<_>>())
+}
+
+/// The id of an event, unless it was garbled when it was read: a text that is none is compared with nothing.
+fn comparable_id(settlement: &Settlement) -> Option<&str> {
+    Some(settlement.event_id.as_str()).filter(|id| !id.contains(['\0', char::REPLACEMENT_CHARACTER]))
 }
 
 /// Delivered heads whose rows are still there: they were dead before, and their keys wait for a person.

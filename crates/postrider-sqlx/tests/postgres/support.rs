@@ -124,7 +124,14 @@ pub(crate) async fn write(store: &PgStore, events: &[Event]) {
 
 pub(crate) fn settlement(event: &ClaimedEvent, change: Change) -> Settlement {
     let key = event.event.as_ref().ok().and_then(|event| event.shared_key().cloned());
-    Settlement { lane: event.lane, seq: event.seq, key, held: event.held, change }
+    Settlement {
+        lane: event.lane,
+        seq: event.seq,
+        event_id: event.id().clone(),
+        key,
+        held: event.held,
+        change,
+    }
 }
 
 /// One instance that holds all lanes, and keeps between claims what an engine keeps.

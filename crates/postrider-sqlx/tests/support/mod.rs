@@ -139,7 +139,14 @@ pub fn settlement(claimed: &ClaimedEvent, change: Change) -> Settlement {
         Ok(event) => event.shared_key().cloned(),
         Err(row) => row.key.clone(),
     };
-    Settlement { lane: claimed.lane, seq: claimed.seq, key, held: claimed.held, change }
+    Settlement {
+        lane: claimed.lane,
+        seq: claimed.seq,
+        event_id: claimed.id().clone(),
+        key,
+        held: claimed.held,
+        change,
+    }
 }
 
 pub fn retry(after: Duration, attempts: u32) -> Change {

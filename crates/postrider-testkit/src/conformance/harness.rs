@@ -72,6 +72,23 @@ pub trait StoreHarness: Sized + Send + Sync + 'static {
         async { None }
     }
 
+    /// Locks the row of an event from another transaction, as `SELECT … FOR UPDATE` in somebody's terminal does, until it is
+    /// [unlocked](StoreHarness::unlock_row). False if the database knows no locks of rows.
+    fn lock_row(&self, event: &Event) -> impl Future<Output = Result<bool, Failure>> + Send {
+        let _ = event;
+        std::future::ready(Ok(false))
+    }
+
+    /// Ends the lock.
+    fn unlock_row(&self) -> impl Future<Output = Result<(), Failure>> + Send {
+        std::future::ready(Ok(()))
+    }
+
+    /// Takes all events back that were written, and their numbers, as a failover that lost them would. False if that cannot be done.
+    fn go_back(&self) -> impl Future<Output = Result<bool, Failure>> + Send {
+        std::future::ready(Ok(false))
+    }
+
     /// Writes events in one transaction and commits it.
     fn write(&self, events: &[Event]) -> impl Future<Output = Result<(), Failure>> + Send {
         async move {

@@ -17,7 +17,7 @@
 //! * [`harness`]: what the suite asks of a store's tests
 //! * [`scene`]: a fresh store and one instance that holds its lanes, as every check begins
 //! * [`atomicity`], [`round_trip`], [`undecodable`], [`claiming`], [`late`], [`late_commits`], [`admitting`], [`waiting`], [`holding`], [`settling`], [`fencing`], [`leasing`],
-//!   [`operating`], [`listing`], [`pausing`], [`peeking`], [`refusing`]: the checks
+//!   [`locking`], [`going_back`], [`operating`], [`listing`], [`pausing`], [`peeking`], [`refusing`]: the checks
 //! * `gate`: an admission that remembers what it was asked
 //! * `suite`: the lists of them, as macros: [`store_conformance!`](crate::store_conformance) has all of them,
 //!   [`writer_conformance!`](crate::writer_conformance) those about writing, for a further driver on a store that is proved already, and
@@ -28,12 +28,14 @@ pub mod atomicity;
 pub mod claiming;
 pub mod fencing;
 mod gate;
+pub mod going_back;
 pub mod harness;
 pub mod holding;
 pub mod late;
 pub mod late_commits;
 pub mod leasing;
 pub mod listing;
+pub mod locking;
 pub mod operating;
 pub mod pausing;
 pub mod peeking;

@@ -165,7 +165,9 @@ impl Owner {
         let concerned = |lease: &&Lease| settlements.iter().any(|settlement| settlement.lane == lease.lane);
         let leases: Vec<Lease> = self.leases.iter().filter(concerned).copied().collect();
         let settled = store.settle(&leases, settlements, retention).await?;
-        self.let_go(settlements.iter().map(|settlement| settlement.seq));
+        // What could not be written is still to be settled.
+        let written = |seq: &Seq| !settled.locked.contains(seq);
+        self.let_go(settlements.iter().map(|settlement| settlement.seq).filter(written));
         Ok(settled)
     }
 }
@@ -328,7 +330,14 @@ pub fn settlement(event: &ClaimedEvent, change: Change) -> Settlement {
         Ok(event) => event.shared_key().cloned(),
         Err(undecodable) => undecodable.key.clone(),
     };
-    Settlement { lane: event.lane, seq: event.seq, key, held: event.held, change }
+    Settlement {
+        lane: event.lane,
+        seq: event.seq,
+        event_id: event.id().clone(),
+        key,
+        held: event.held,
+        change,
+    }
 }
 
 /// A failed attempt, to be repeated after [`BACKOFF`].

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::{
     event::limits::ERROR_CHARS_MAX,
-    store::{Change, EventStatus, HoldReason},
+    store::{Change, EventStatus, HoldReason, Settlement},
 };
 
 use super::{
@@ -247,4 +247,26 @@ pub async fn the_longest_wait_is_stored<H: StoreHarness>() -> Checked {
     assert!(matches!(scene.status(&event).await?, EventStatus::Waiting { .. }));
     assert!(scene.claim().await?.events.is_empty());
     Ok(())
+}
+
+/// A database that lost its last transactions gives their numbers to other events: a settle of the lost ones changes nothing of those, and
+/// is no error.
+pub async fn a_row_of_that_number_with_another_id_is_left_alone<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    let [event] = scene.keyed("k").await?;
+    let [claimed] = scene.claim_exactly().await?;
+    let before = scene.status(&event).await?;
+    let deferred = Change::Wait { after: BACKOFF, attempts: 0, error: None, reason: HoldReason::Deferred };
+    for change in [Change::Done, retry(1), deferred, Change::Attempt { attempts: 1 }, dead(true), dead(false)]
+    {
+        for (retention, held) in [(RETENTION, false), (Duration::ZERO, true)] {
+            let event_id = "another".into();
+            let of_another = Settlement { event_id, held, ..settlement(&claimed, change.clone()) };
+            let settled = scene.owner.settle(&scene.store, &[of_another], retention).await?;
+            assert_eq!((settled.applied, settled.lost.len(), settled.locked.len()), (0, 0, 0), "{change:?}");
+            assert_eq!((scene.status(&event).await?, scene.store.why("k").await?), (before.clone(), None));
+        }
+    }
+    assert_eq!(scene.done(&[claimed]).await?.applied, 1);
+    scene.assert_done(&event).await
 }

@@ -141,6 +141,15 @@ macro_rules! delivery_conformance {
                 five_hundred_outcomes_go_through_in_one_settle
                 an_endless_error_text_is_cut_and_cleaned
                 the_longest_wait_is_stored
+                a_row_of_that_number_with_another_id_is_left_alone
+            }
+            going_back {
+                a_claim_says_once_that_the_database_went_back_in_time
+            }
+            locking {
+                a_settle_goes_around_a_locked_row
+                a_locked_head_is_not_freed
+                a_claim_does_not_wait_for_a_locked_row
             }
             fencing {
                 an_owner_that_was_replaced_settles_nothing

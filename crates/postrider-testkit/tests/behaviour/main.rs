@@ -8,6 +8,7 @@
 //! * `hints`: where events without a key lie
 //! * `poller`, `peeking`, `queues`: from the table into memory, and what waits there
 //! * `routing`, `interceptors`, `outcomes`, `outages`, `health`, `ordering`, `batches`: delivery
+//! * `settling`: what stands in the way of a settle
 //! * `leases`, `draining`, `shutdown`: the right to deliver, who waits for those who have it, and its end
 //! * `metrics`, `databases`: what is measured; several outboxes in one program
 
@@ -37,5 +38,6 @@ mod peeking;
 mod poller;
 mod queues;
 mod routing;
+mod settling;
 mod shutdown;
 mod writing;

@@ -14,6 +14,7 @@ mod recording;
 mod script;
 mod server;
 mod stage;
+mod standby;
 mod time;
 mod writers;
 
@@ -40,8 +41,9 @@ const DRAIN: Duration = Duration::from_secs(300);
 
 type Test = (&'static str, fn() -> Result<(), Failure>);
 
-const TESTS: [Test; 3] = [
+const TESTS: [Test; 4] = [
     ("the_judge_sees_every_kind_of_wrong", || Ok(judge::sees_every_kind_of_wrong()?)),
+    ("a_promoted_standby_loses_no_event_that_it_has", standby::prove),
     ("on_postgresql_nothing_is_lost_reordered_or_invented_whatever_goes_wrong", || prove(Kind::Postgres)),
     ("on_mysql_nothing_is_lost_reordered_or_invented_whatever_goes_wrong", || prove(Kind::Mysql)),
 ];

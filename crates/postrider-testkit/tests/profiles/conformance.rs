@@ -163,6 +163,18 @@ impl<T: Table> StoreHarness for Harness<T> {
         self.database()?.run(&format!("BEGIN; {tx} COMMIT;")).await
     }
 
+    async fn lock_row(&self, event: &Event) -> Result<bool, Failure> {
+        let row = T::row(event, "", "");
+        let (column, id) = row.first().ok_or("a table has columns")?;
+        let lock = format!("BEGIN; SELECT 1 FROM {} WHERE {column} = {id} FOR UPDATE;", T::NAME);
+        self.database()?.run(&lock).await?;
+        Ok(true)
+    }
+
+    async fn unlock_row(&self) -> Result<(), Failure> {
+        self.database()?.run("ROLLBACK").await
+    }
+
     async fn insert_undecodable(&self) -> Result<EventId, Failure> {
         let id = EventId::ulid();
         // Longer than any type may be.

@@ -163,6 +163,11 @@ pub(super) struct Done<M, L> {
 }
 
 impl LateCommits {
+    /// Forgets everything: numbers are given again.
+    pub(in super::super) fn forget(&self) {
+        *self.lock() = Inner::default();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing here can be left half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

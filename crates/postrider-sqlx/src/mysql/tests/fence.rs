@@ -19,7 +19,14 @@ pub(super) async fn settle_one(store: &MysqlStore, leases: &[Lease], change: Cha
     let claimed = store.claim(&Claim::new(lanes, 1)).await.unwrap();
     let event = &claimed.events[0];
     let key = event.event.as_ref().unwrap().shared_key().cloned();
-    let settlement = Settlement { lane: event.lane, seq: event.seq, key, held: event.held, change };
+    let settlement = Settlement {
+        lane: event.lane,
+        seq: event.seq,
+        event_id: event.id().clone(),
+        key,
+        held: event.held,
+        change,
+    };
     let leases: Vec<Lease> = leases.iter().filter(|lease| lease.lane == event.lane).copied().collect();
     let settled = store.settle(&leases, &[settlement], Duration::ZERO).await.unwrap();
     assert_eq!((settled.applied, settled.lost.len()), (1, 0));

@@ -1,0 +1,40 @@
+//! The database went back in time: what is in memory is about a future that is lost.
+
+use super::*;
+
+impl Buffer {
+    /// Forgets positions, what is in flight and all leases. What is being sent goes on to its end, and then nobody asks for it: its number
+    /// may be another event's by now. Lanes that the restored rows still say are ours are [given up](Self::old_leases) before they are
+    /// taken anew.
+    pub(crate) fn went_back(&mut self) {
+        let leases = self.lanes_with_suspects();
+        self.forgotten.extend(leases.iter().map(|(lease, _)| lease.token));
+        self.old_leases.extend(&leases);
+        leases.into_iter().for_each(|(lease, _)| self.lose(lease));
+        self.keys.clear();
+        self.tracked.clear();
+        self.reserved.clear();
+        (self.hot_count, self.cold_count, self.bytes) = (0, 0, 0);
+        self.slot_counts.fill(0);
+        (self.sharing, self.returning, self.left_more, self.due_at) = (false, false, None, None);
+        self.alone_since = None;
+        // Their lanes are lost, and the next settle drops them.
+        self.aside.clear();
+        self.held_meanwhile.clear();
+    }
+
+    /// Whether something came under a lease of a future that is lost.
+    pub(super) fn is_forgotten(&self, lease: Lease) -> bool {
+        !self.forgotten.is_empty() && self.forgotten.contains(&lease.token)
+    }
+
+    /// Leases that the database may still say are ours.
+    pub(crate) fn old_leases(&self) -> Vec<(Lease, Seq)> {
+        self.old_leases.clone()
+    }
+
+    /// They were given up.
+    pub(crate) fn gave_up(&mut self, leases: &[(Lease, Seq)]) {
+        self.old_leases.retain(|old| !leases.contains(old));
+    }
+}
