@@ -25,7 +25,8 @@ impl<const LANES: u32> StoreHarness for MemoryHarness<LANES> {
     type Tx = MemoryTx;
 
     async fn fresh() -> Result<Self, Failure> {
-        let harness = Self { store: MemoryStore::new(LANES), passed_us: AtomicU64::new(0), locked: Mutex::default() };
+        let harness =
+            Self { store: MemoryStore::new(LANES), passed_us: AtomicU64::new(0), locked: Mutex::default() };
         // Its clock cannot be set back to before its beginning.
         harness.pass(Duration::from_secs(365 * 86_400)).await?;
         Ok(harness)

@@ -136,7 +136,13 @@ impl<W: Way> StoreHarness for PgHarness<W> {
         store.migrate().await?;
         let own = if W::SETTINGS.is_empty() { store.pool().clone() } else { calm(&url)? };
         sqlx::raw_sql("CREATE TABLE business (name text PRIMARY KEY)").execute(&own).await?;
-        Ok(Self { store, own, locker: tokio::sync::Mutex::default(), _database: database, _way: std::marker::PhantomData })
+        Ok(Self {
+            store,
+            own,
+            locker: tokio::sync::Mutex::default(),
+            _database: database,
+            _way: std::marker::PhantomData,
+        })
     }
 
     fn store(&self) -> Arc<dyn Store> {

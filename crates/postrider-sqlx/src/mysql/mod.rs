@@ -55,8 +55,8 @@ use postrider_core::{
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
-        too_many_pauses,
+        ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
+        TypeCount, too_many_pauses,
     },
     tx::Prefix,
 };

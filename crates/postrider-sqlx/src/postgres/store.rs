@@ -10,13 +10,14 @@ use postrider_core::{
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
-        too_many_pauses,
+        ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
+        TypeCount, too_many_pauses,
     },
 };
 
 use super::{
-    Inner, PgStore, Way, claim, error, lease, list, operate, pause, rehearse, schema, session::Session, settle,
+    Inner, PgStore, Way, claim, error, lease, list, operate, pause, rehearse, schema, session::Session,
+    settle,
 };
 use crate::connections::{Task, renewal::renewed};
 

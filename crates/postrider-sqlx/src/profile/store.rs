@@ -10,8 +10,8 @@ use postrider_core::{
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, Defaults, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Recovery, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
-        too_many_pauses,
+        ListedEvent, Listing, Pause, Paused, Recovery, Renewed, Seq, Settled, Settlement, Stats, Subject,
+        TypeCount, too_many_pauses,
     },
 };
 

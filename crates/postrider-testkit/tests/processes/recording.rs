@@ -12,7 +12,8 @@ use postrider::{
     BoxFuture, EventId, Metrics, Result, Store, Target,
     store::{
         Change, Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
+        TypeCount,
     },
 };
 

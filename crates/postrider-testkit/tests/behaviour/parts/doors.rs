@@ -12,8 +12,8 @@ use postrider::{
     BoxFuture, EventId, Result, Store, StoreError, StoreErrorKind, Target,
     store::{
         Admission, Claim, Claimed, DeadLetter, EventStatus, Features, Glance, Hold, Lane, Lease,
-        LeaseRequest, Leased, ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats,
-        Subject, TypeCount,
+        LeaseRequest, Leased, ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement,
+        Stats, Subject, TypeCount,
     },
 };
 
