@@ -92,6 +92,7 @@ const QUICK: &str = "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{0,0}', 500, 500, '{}
 async fn claims_follow_an_index_where_the_statistics_are_those_of_an_empty_table() {
     let own = Own::new("plans_of_nothing", 4).await;
     let mut conn = own.store.0.verbs.pool().acquire().await.unwrap();
+    run(&mut conn, "SET statement_timeout = 0").await;
     run(&mut conn, "VACUUM ANALYZE postrider_event").await;
     // Nobody may look at the table before the plans are made.
     run(&mut conn, "ALTER TABLE postrider_event SET (autovacuum_enabled = false)").await;
@@ -268,6 +269,7 @@ async fn a_flood_is_not_claimed_by_the_plans_of_quiet_times() {
 async fn every_verb_that_runs_often_walks_an_index() {
     let own = Own::new("plans", 4).await;
     let mut conn = own.store.0.verbs.pool().acquire().await.unwrap();
+    run(&mut conn, "SET statement_timeout = 0").await;
     run(&mut conn, ROWS).await;
     run(&mut conn, "SET plan_cache_mode = force_generic_plan").await;
 
