@@ -87,7 +87,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 shared.vitals.claimed();
                 gather.claimed(began, told, brought.taken);
                 if told && brought.backlog {
-                    // It was for what was passed over, and has not looked at what is new.
+                    // It read a backlog, and not what is new.
                     shared.committed.notify_one();
                 }
                 (brought.pause, brought.not_before)

@@ -25,8 +25,8 @@ fn cpu() -> Result<f64, Failure> {
     let mut nanoseconds = 0;
     for thread in fs::read_dir("/proc/self/task")?.flatten() {
         // A thread may have ended meanwhile.
-        let said = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
-        nanoseconds += said.split(' ').next().and_then(|first| first.parse::<u64>().ok()).unwrap_or_default();
+        let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+        nanoseconds += text.split(' ').next().and_then(|first| first.parse::<u64>().ok()).unwrap_or_default();
     }
     Ok(nanoseconds as f64 / 1e9)
 }

@@ -205,7 +205,7 @@ async fn each_role_can_do_its_part_with_the_printed_rights_and_no_more() {
     let error = writing.stats().await.unwrap_err();
     assert!(matches!(&error, Error::Store(error) if error.kind() == StoreErrorKind::Denied), "{error:?}");
     drop(tx);
-    // Whoever may not read the sequence cannot peek, which is no error.
+    // A role that may not read the sequence cannot peek, which is no error.
     for _ in 0..2 {
         assert_eq!(writing.peek().await.unwrap(), None);
     }

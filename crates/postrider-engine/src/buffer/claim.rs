@@ -243,7 +243,7 @@ impl Buffer {
             || self.next_backlog(settings).is_some()
     }
 
-    /// Whether a claim that is begun now would look at something: there is a lane, there is room, and nobody has stopped everything.
+    /// Whether a claim that is begun now would read something: there is a lane, there is room, and nobody has stopped everything.
     pub(crate) fn may_claim(&self) -> bool {
         !self.lanes.is_empty() && self.starved_since.is_none() && !self.pauses.stop()
     }

@@ -21,8 +21,8 @@ fn of_thread(id: i64) -> Option<f64> {
 
 /// The first number is nanoseconds on a processor.
 fn of_file(path: &str) -> Option<f64> {
-    let said = fs::read_to_string(path).ok()?;
-    Some(said.split(' ').next()?.parse::<f64>().ok()? / 1e9)
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.split(' ').next()?.parse::<f64>().ok()? / 1e9)
 }
 
 /// A connection that asks which threads serve the database, and is not counted itself.

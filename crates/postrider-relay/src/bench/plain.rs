@@ -40,13 +40,13 @@ const TICK: Duration = Duration::from_millis(20);
 const FIRST: u64 = 100;
 
 /// An event that has not come by then does not come.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ARRIVES_WITHIN: Duration = Duration::from_secs(30);
 
 /// After the last event, everything comes to rest before it is watched.
 const COME_TO_REST: Duration = Duration::from_secs(6);
 const IDLE_FOR: Duration = Duration::from_secs(30);
 
-/// Whoever inserts.
+/// The connection that inserts.
 enum Writer {
     Postgres(PgConnection),
     Mysql(MySqlConnection),
@@ -173,8 +173,8 @@ impl Arrivals {
         let answer = move |body: Bytes| {
             let now = Instant::now();
             let payloads: Vec<serde_json::Value> = serde_json::from_slice(&body).unwrap_or_default();
-            for number in payloads.iter().filter_map(|payload| payload["number"].as_u64()) {
-                // Whoever does not listen any more has seen enough.
+            for number in payloads.iter().filter_map(|payload| payload.get("number")?.as_u64()) {
+                // The receiving end is gone once enough has arrived.
                 let _ = arrived.send((number, now));
             }
             std::future::ready(StatusCode::NO_CONTENT)
@@ -190,10 +190,10 @@ impl Arrivals {
     /// When an event has come, whatever has come before it.
     async fn arrival(&mut self, number: u64) -> Result<Instant, Failure> {
         loop {
-            match timeout(PATIENCE, self.arrivals.recv()).await {
+            match timeout(ARRIVES_WITHIN, self.arrivals.recv()).await {
                 Ok(Some((arrived, at))) if arrived == number => return Ok(at),
                 Ok(Some(_)) => {}
-                _ => return Err(Failure::bad(format!("an event did not come in {PATIENCE:?}"))),
+                _ => return Err(Failure::bad(format!("an event did not come in {ARRIVES_WITHIN:?}"))),
             }
         }
     }

@@ -73,8 +73,8 @@ pub(crate) struct Poll {
     /// The longest, reached when nothing comes. Default 1s; with a `profile`, that of its system (`outbox-java` 5s,
     /// `spring-outbox` 2s).
     pub(crate) max: Option<Span>,
-    /// Between them, the shortest time from one peek to the next at what was written last, which costs a fraction of a look and finds events
-    /// that nobody told of; four times as long while nothing comes. Default 5ms, or more where a peek costs more; `0s` leaves them to looks, and
+    /// Between them, the shortest time from one peek to the next at what was written last, which costs a fraction of a poll and finds events
+    /// that nobody told of; four times as long while nothing comes. Default 5ms, or more where a peek costs more; `0s` leaves them to polls, and
     /// so do databases in memory and tables with a `profile`.
     pub(crate) peek: Option<Span>,
 }

@@ -75,7 +75,7 @@ impl Peeking {
         Ok(Some(Peek { last, every: EVERY }))
     }
 
-    /// A claim has brought these: whoever peeks need not look at them.
+    /// A claim has brought these: the next peek begins behind them.
     pub(super) fn claimed(&self, claimed: &Claimed) {
         if self.known.load(Relaxed) != UNKNOWN
             && let Some(last) = claimed.events.iter().map(|event| event.seq).max()

@@ -37,7 +37,7 @@ impl Peeking {
         Self { table: format!("{prefix}event"), open: Mutex::new(None) }
     }
 
-    /// None for a database in memory: it has one connection, and whoever writes through that is in this process.
+    /// None for a database in memory: it has one connection, and everything that writes through it is in this process.
     pub(super) async fn peek(&self, pool: &SqlitePool) -> sqlx::Result<Option<Peek>> {
         let mut place = self.open.lock().await;
         if is_in_memory(pool) || pool.is_closed() {

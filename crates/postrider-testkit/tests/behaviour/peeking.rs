@@ -117,7 +117,7 @@ async fn what_is_handed_over_in_memory_or_told_of_is_no_news_to_a_peek() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_holds_no_lane_does_not_peek() {
+async fn an_instance_without_lanes_does_not_peek() {
     let site = Site::memory(1);
     let (_doors, _seen, _owner) = idle(&site).await;
     let (doors, seen) = (Doors::before(site.store.clone()), Recorder::default());

@@ -18,7 +18,7 @@ use super::{
 use crate::{failure::Failure, folder::TemporaryFolder};
 
 /// A relay that has not done what it should by then never will.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
 /// How often its metrics are read while it is waited for.
 const BEAT: Duration = Duration::from_millis(5);
@@ -56,7 +56,7 @@ impl Relay {
 
     /// Waits until a counter has counted something.
     pub(in super::super) async fn until(&self, counter: &str) -> Result<(), Failure> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ANSWERS_WITHIN;
         while Instant::now() < deadline {
             let text = match self.client.get(&self.metrics).send().await {
                 Ok(answer) => answer.text().await.unwrap_or_default(),
@@ -67,7 +67,7 @@ impl Relay {
             }
             tokio::time::sleep(BEAT).await;
         }
-        Err(Failure::bad(format!("the relay has not counted any {counter} for {PATIENCE:?}")))
+        Err(Failure::bad(format!("the relay has not counted any {counter} for {ANSWERS_WITHIN:?}")))
     }
 
     fn read(&self, file: &str) -> Result<String, Failure> {
@@ -92,9 +92,9 @@ impl Relay {
         let id = self.process.id().ok_or_else(|| Failure::bad("the relay has ended by itself"))?;
         let cannot = |error: &std::io::Error| Failure::unreachable("cannot end the relay", error);
         Command::new("kill").arg(id.to_string()).status().await.map_err(|error| cannot(&error))?;
-        match tokio::time::timeout(PATIENCE, self.process.wait()).await {
+        match tokio::time::timeout(ANSWERS_WITHIN, self.process.wait()).await {
             Ok(ended) => ended.map(|_| ()).map_err(|error| cannot(&error)),
-            Err(_) => Err(Failure::bad(format!("the relay has not ended for {PATIENCE:?}"))),
+            Err(_) => Err(Failure::bad(format!("the relay has not ended for {ANSWERS_WITHIN:?}"))),
         }
     }
 }
