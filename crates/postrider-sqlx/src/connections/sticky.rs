@@ -18,6 +18,8 @@ use super::{Conn, Dropped};
 pub(crate) enum Task {
     Claim,
     Settle,
+    /// Peeking, every few milliseconds.
+    Peek,
     /// Marking what is under way, and whatever else is short and comes often.
     Other,
     /// What comes seldom: nothing is kept for it.

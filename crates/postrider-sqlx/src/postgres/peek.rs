@@ -9,7 +9,7 @@ use std::{
 };
 
 use postrider_core::store::Peek;
-use sqlx::{AssertSqlSafe, PgConnection, PgPool, Row};
+use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::statement::{Shape, Statement, natural, splice};
 
@@ -52,9 +52,9 @@ impl Peeking {
     }
 
     /// Peeks through a pooler.
-    pub(super) async fn pooled(&self, pool: &PgPool) -> sqlx::Result<Option<Peek>> {
+    pub(super) async fn pooled(&self, conn: &mut PgConnection) -> sqlx::Result<Option<Peek>> {
         // Safe because the template is a constant and a prefix is a plain identifier.
-        let read = sqlx::raw_sql(AssertSqlSafe(self.plain.clone())).fetch_one(pool).await;
+        let read = sqlx::raw_sql(AssertSqlSafe(self.plain.clone())).fetch_one(conn).await;
         self.peek(read.and_then(|row| row.try_get(0)), EVERY_POOLED)
     }
 

@@ -139,7 +139,13 @@ impl Store for PgStore {
         }
         if self.is_pooled() {
             let cannot = |error| error::of_sqlx(error, format!("cannot peek at {}", self.0.place));
-            return Box::pin(async move { peek.pooled(verbs).await.map_err(cannot) });
+            let until = Instant::now() + verbs.limits().verb();
+            let peek = verbs.attempt(until, Task::Peek, move |mut conn| async move {
+                let peeked = peek.pooled(&mut conn).await?;
+                conn.give_back();
+                Ok(peeked)
+            });
+            return Box::pin(async move { peek.await.map_err(cannot) });
         }
         self.run_in(Way::Plain(Task::Peek), "peek at the events", move |mut session| async move {
             let peeked = peek.direct(&mut session).await?;
@@ -338,12 +344,11 @@ impl PgStore {
         let after = self.looks().wants_horizon(&claimed.positions);
         let Some(after) = after else { return };
         let sql = self.0.claim.of(false);
-        let draw = async {
-            let mut session = self.session(Way::Plain(Task::Other)).await?;
+        let draw = self.run("draw a transaction id", move |mut session| async move {
             let xid = claim::draw(sql, &mut session).await?;
             session.commit().await?;
-            Ok::<i64, sqlx::Error>(xid)
-        };
+            Ok(xid)
+        });
         match draw.await {
             Ok(xid) => self.looks().drew_horizon(xid, after),
             Err(error) => tracing::debug!(%error, "no transaction id was drawn"),

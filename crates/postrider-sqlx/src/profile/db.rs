@@ -283,10 +283,17 @@ impl Tx {
     pub(super) async fn rollback(self) -> sqlx::Result<()> {
         match self {
             #[cfg(feature = "postgres")]
-            Self::Postgres(tx) => tx.rollback().await,
+            Self::Postgres(mut conn) => {
+                sqlx::raw_sql("ROLLBACK").execute(&mut *conn).await?;
+                conn.give_back();
+            }
             #[cfg(feature = "mysql")]
-            Self::Mysql(tx) => tx.rollback().await,
+            Self::Mysql(mut conn) => {
+                sqlx::raw_sql("ROLLBACK").execute(&mut *conn).await?;
+                conn.give_back();
+            }
         }
+        Ok(())
     }
 
     pub(super) async fn commit(self) -> sqlx::Result<()> {

@@ -67,7 +67,7 @@ const OURS: [(&str, &str, &str); 7] = [
 /// can be taken back.
 pub(super) async fn rehearse(db: &Db, place: &str, shape: &Shape, migrate: bool) -> Result<()> {
     let what = || format!("cannot do what delivering does in {place}");
-    let mut tx = db.begin().await.map_err(|error| db.error(error, what()))?;
+    let mut tx = db.begin(Use::Operating).await.map_err(|error| db.error(error, what()))?;
     if migrate && !shape.kind.is_mysql() {
         lane::migrate(shape, &mut tx).await.map_err(|error| db.error(error, what()))?;
     }
@@ -96,7 +96,7 @@ async fn role(db: &Db, shape: &Shape) -> String {
 }
 
 async fn user(db: &Db, shape: &Shape) -> sqlx::Result<Option<String>> {
-    let mut tx = db.begin().await?;
+    let mut tx = db.begin(Use::Operating).await?;
     let ask = shape.kind.pick("SELECT current_user::text", "SELECT CURRENT_USER()");
     let rows = tx.fetch(shape.sql(ask)).await?;
     tx.rollback().await?;

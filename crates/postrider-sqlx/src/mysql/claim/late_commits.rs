@@ -198,7 +198,8 @@ impl LateCommits {
             inner.scans.iter().find(|scan| scan.leases.iter().any(|of| leases.contains(of)))?.clone();
         scan.leases.retain(|lease| leases.contains(lease));
         let lanes = scan.lanes();
-        scan.found.retain(|(lane, _)| lanes.contains(lane));
+        // The engine may have gone back to the bottom meanwhile, and met them there.
+        scan.found.retain(|(lane, seq)| lanes.contains(lane) && !inner.met.contains(*seq));
         Some(scan)
     }
 
@@ -332,7 +333,8 @@ mod tests {
         assert!(!scan.ends_with(3));
         // The second did not fit.
         scan.met(2, |seq| seq == 15);
-        done(&late, [], &[], Some(scan), now);
+        scan.read([(1, 25)], 30);
+        done(&late, [25], &[], Some(scan), now);
         assert_eq!(late.covered(&[ours]), 0);
         assert!(late.unfinished(&[lease(1, 2)]).is_none() && late.unfinished(&[lease(2, 1)]).is_none());
         let mut scan = late.unfinished(&[lease(0, 1), ours]).unwrap();

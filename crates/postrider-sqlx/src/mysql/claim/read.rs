@@ -91,11 +91,13 @@ impl Statements {
                 "SELECT {glance} FROM {{p}}event AS e FORCE INDEX (PRIMARY) {ITS_HOLD}
                  WHERE e.seq IN ({{list}}) AND e.status IN (0, 2) AND e.parked = 0"
             )),
+            // By the lane too: by `due_at` alone MySQL reads all waiting rows of the lane and sorts them; by more columns MariaDB does.
             first_due: of_values(&format!(
                 "SELECT l.lane, {} AS due_at FROM {{p}}lane AS l WHERE l.lane IN ({{list}})",
                 micros(&format!(
                     "(SELECT e.due_at FROM {BY_PLACE}
-                      WHERE e.place = 2 AND e.lane = l.lane AND e.parked_key IS NULL ORDER BY e.due_at LIMIT 1)"
+                      WHERE e.place = 2 AND e.lane = l.lane AND e.parked_key IS NULL
+                      ORDER BY e.lane, e.due_at LIMIT 1)"
                 ))
             )),
             waiting: of_each(&format!(
