@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use postrider_core::{Result, StoreError, StoreErrorKind};
 
-use crate::engine::Shared;
+use crate::{engine::Shared, went_back};
 
 /// The shortest time that a database is given, however short the lease is.
 const SHARE_MIN: Duration = Duration::from_secs(1);
@@ -21,7 +21,8 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// What a verb answers within a third of the lease: so a renewal that was not answered is repeated while the lease holds. Stores have limits of their own
 /// a little below, and say what they waited for.
 pub(crate) async fn answer<T>(shared: &Shared, verb: impl Future<Output = Result<T>>) -> Result<T> {
-    within((shared.settings.lease / 3).max(SHARE_MIN), verb).await
+    let answered = within((shared.settings.lease / 3).max(SHARE_MIN), verb).await;
+    answered.inspect_err(|error| went_back::heed(shared, error))
 }
 
 /// The same for a purge.

@@ -126,11 +126,6 @@ impl Buffer {
         (idle.into_iter().map(|lane| (lane.lease, lane.suspect_to)).collect(), all)
     }
 
-    /// All lanes, with their suspects.
-    pub(crate) fn lanes_with_suspects(&self) -> Vec<(Lease, Seq)> {
-        self.lanes.values().map(|lane| (lane.lease, lane.suspect_to)).collect()
-    }
-
     /// What has to be marked in the table before these events are sent, with room for those that come next. If one of their lanes has
     /// to be, all of them are, and up to the same place: marked each at its own time, nearly every claim would have to write.
     pub(crate) fn marks(&self, claimed: &Claimed, ahead: Seq) -> Vec<(Lease, Seq)> {

@@ -19,6 +19,8 @@ use super::{
     Inner, PgStore, Way, claim, error, lease, list, operate, pause, rehearse, schema, session::Session,
     settle,
 };
+use tokio::time::Instant;
+
 use crate::connections::{Task, renewal::renewed};
 
 /// A verb of one statement: runs it on the session and ends that.
