@@ -51,7 +51,7 @@ impl Keeper {
     /// Renews what is held, takes what is free, and says when to come again.
     pub(crate) async fn round(&mut self) -> Duration {
         let renew_every = self.shared.settings.lease / 3;
-        let soon = (renew_every / 4).min(RETRY_MAX);
+        let soon = self.soon();
         self.give_up_old().await;
         let renewed = self.renew().await;
         let balanced = if renewed.is_some() { self.balance().await } else { None };
@@ -85,7 +85,7 @@ impl Keeper {
                 Ok(pause) => pause,
                 Err(panic) => {
                     error!(%panic, "keeping the leases panicked: going on");
-                    (self.shared.settings.lease / 12).min(RETRY_MAX)
+                    self.soon()
                 }
             };
         }
@@ -97,7 +97,8 @@ impl Keeper {
         if leases.is_empty() {
             return Some(true);
         }
-        let deadline = self.deadline();
+        // As long as the next renewal may take that meets a lock, with the pause before it.
+        let (deadline, margin) = (self.deadline(), self.shared.settings.lease / 4);
         let renewing = self.shared.store.renew(&leases, self.shared.settings.lease);
         match answer(&self.shared, renewing).await {
             Ok(renewed) => {
@@ -111,7 +112,7 @@ impl Keeper {
                     } else if renewed.locked.contains(&lease.lane) {
                         locked += 1;
                         // The others are not to stop when its deadline passes.
-                        if buffer.deadline(lease).is_some_and(|deadline| deadline <= now + 2 * RETRY_MAX) {
+                        if buffer.deadline(lease).is_some_and(|deadline| deadline <= now + margin) {
                             buffer.lose(lease);
                             given_up.push(lease);
                         }
@@ -238,6 +239,11 @@ impl Keeper {
                 None
             }
         }
+    }
+
+    /// When to come again after something failed or was locked: several times within what is left of a lease.
+    fn soon(&self) -> Duration {
+        (self.shared.settings.lease / 12).min(RETRY_MAX)
     }
 
     fn deadline(&self) -> Instant {

@@ -82,8 +82,8 @@ impl Drop for Database {
     }
 }
 
-async fn execute(store: &MysqlStore, sql: &'static str) {
-    sqlx::raw_sql(sql).execute(store.pool()).await.unwrap();
+async fn execute(store: &MysqlStore, sql: &str) {
+    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(store.pool()).await.unwrap();
 }
 
 async fn number(store: &MysqlStore, sql: &'static str) -> i64 {

@@ -67,7 +67,7 @@ async fn a_migration_that_ended_half_way_goes_on_with_its_lanes() {
 async fn a_migration_that_ended_after_any_of_its_steps_can_be_repeated() {
     let sql = MysqlStore::schema_sql(&Prefix::default(), 8);
     let steps: Vec<&str> = sql.split_inclusive(";\n").collect();
-    assert!(steps.len() > 10, "{}", steps.len());
+    assert!(steps.len() >= 10, "{}", steps.len());
     for done in 0..=steps.len() {
         let database = Database::new().await;
         let store = database.store().await.with_lanes(8).unwrap();
