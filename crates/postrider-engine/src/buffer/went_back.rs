@@ -7,7 +7,7 @@ impl Buffer {
     /// may be another event's by now. Lanes that the restored rows still say are ours are [given up](Self::old_leases) before they are
     /// taken anew.
     pub(crate) fn went_back(&mut self) {
-        let leases = self.lanes_with_suspects();
+        let leases: Vec<_> = self.lanes.values().map(|lane| (lane.lease, lane.suspect_to)).collect();
         self.forgotten.extend(leases.iter().map(|(lease, _)| lease.token));
         self.old_leases.extend(&leases);
         leases.into_iter().for_each(|(lease, _)| self.lose(lease));
