@@ -141,7 +141,7 @@ async fn pages(conn: &mut PgConnection, statement: &Statement, values: &str) -> 
 async fn what_was_delivered_is_passed_once_by_a_claim_that_finds_nothing_behind_it() {
     const ROWS: usize = 200_000;
     let own = Own::new("plans_of_a_drain", 4).await;
-    let mut conn = own.store.0.verbs.acquire().await.unwrap();
+    let mut conn = own.store.0.verbs.pool().acquire().await.unwrap();
     run(&mut conn, "ALTER TABLE postrider_event SET (autovacuum_enabled = false)").await;
     run(&mut conn, "UPDATE postrider_lane SET epoch = 1, nonce = 1").await;
     let insert = "INSERT INTO postrider_event (event_type, ordering_key, payload)
@@ -192,7 +192,7 @@ async fn what_was_delivered_is_passed_once_by_a_claim_that_finds_nothing_behind_
 #[tokio::test]
 async fn an_event_that_was_delivered_is_found_by_its_id_where_there_are_no_statistics() {
     let own = Own::new("plans_of_the_done", 4).await;
-    let mut conn = own.store.0.verbs.acquire().await.unwrap();
+    let mut conn = own.store.0.verbs.pool().acquire().await.unwrap();
     run(&mut conn, "ALTER TABLE postrider_done SET (autovacuum_enabled = false)").await;
     run(
         &mut conn,

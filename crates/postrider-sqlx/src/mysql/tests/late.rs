@@ -73,7 +73,7 @@ const READ_MYSQL: &str = "SELECT CAST(SUM(variable_value) AS SIGNED) FROM perfor
 
 /// What a claim reads of the database, on a connection of its own.
 async fn claim_counted(store: &MysqlStore, claim: &Claim) -> (Claimed, i64) {
-    let mut conn = store.0.verbs.acquire().await.unwrap();
+    let mut conn = store.0.verbs.pool().acquire().await.unwrap();
     let mariadb = sqlx::query_scalar::<_, String>("SELECT VERSION()").fetch_one(&mut *conn).await.unwrap();
     let read = if mariadb.contains("MariaDB") { READ } else { READ_MYSQL };
     let before: i64 = sqlx::query_scalar(read).fetch_one(&mut *conn).await.unwrap();
