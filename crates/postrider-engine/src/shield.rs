@@ -64,6 +64,8 @@ pass_on! {
     claimed(events: u64, took: Duration);
     settled(events: u64, took: Duration);
     fenced(events: u64);
+    unsettled(events: u64);
+    went_back();
     lanes_owned(lanes: u64);
     given_back(events: u64);
     purged(rows: u64);

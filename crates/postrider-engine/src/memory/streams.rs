@@ -128,6 +128,10 @@ impl Fresh {
         due_seq: Seq,
     ) -> Position {
         let (was, front) = (claim.from, front(&claim.from));
+        if claim.to < front {
+            // An end that lies behind takes nothing back.
+            return Position { due_at, due_seq, ..was };
+        }
         let met = self.met.min(tables.last_seq()).min(FreshLane::of(claim).to);
         let scan = was.trail.rescan;
         if met < front {

@@ -13,7 +13,8 @@ use postrider_core::{
     rng::Rng,
     store::{
         Change, Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount,
+        ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
+        TypeCount,
     },
 };
 use postrider_engine::memory::MemoryStore;
@@ -36,6 +37,7 @@ struct Shared {
     rng: Mutex<Rng>,
     rates: FaultRates,
     lease: Duration,
+    peeks: bool,
     healed: AtomicBool,
     offset: Mutex<Duration>,
     history: Arc<History>,
@@ -55,6 +57,7 @@ impl FaultyStore {
             rng: Mutex::new(rng),
             rates: scenario.faults,
             lease: scenario.lease,
+            peeks: scenario.peeks,
             healed: AtomicBool::new(false),
             offset: Mutex::default(),
             history,
@@ -232,6 +235,13 @@ impl Store for FaultyStore {
         })
     }
 
+    fn peek(&self) -> BoxFuture<'_, Result<Option<Peek>>> {
+        match self.shared.peeks {
+            true => self.around("peek", || self.memory().peek()),
+            false => Box::pin(std::future::ready(Ok(None))),
+        }
+    }
+
     fn settle<'a>(
         &'a self,
         leases: &'a [Lease],
@@ -246,14 +256,20 @@ impl Store for FaultyStore {
             }
         };
         note(Happening::Counting);
-        let (leases, settlements, shared) = (leases.to_vec(), settlements.to_vec(), self.shared.clone());
-        let settled = self.outliving("settle", move |inner| {
+        let (owned, shared) = ((leases.to_vec(), settlements.to_vec()), self.shared.clone());
+        let settle = move |inner: BrokenStore| -> BoxFuture<'static, Result<Settled>> {
+            let (leases, settlements) = owned;
             Box::pin(async move {
                 let settled = inner.settle(&leases, &settlements, retention, shared.lease).await?;
                 watch::fence(inner.memory(), &leases, &settled, &shared.history);
                 Ok(settled)
             })
-        });
+        };
+        let settled: BoxFuture<'a, Result<Settled>> = match counted {
+            // One that is carried out after the outcome that it was written for makes the event new, behind where claims have come.
+            Some(_) => self.around("settle", move || settle(self.inner.clone())),
+            None => self.outliving("settle", settle),
+        };
         Box::pin(async move {
             let settled = settled.await;
             note(Happening::Counted);

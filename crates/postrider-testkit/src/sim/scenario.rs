@@ -96,6 +96,8 @@ pub(super) struct Scenario {
     pub(super) claim_batch: usize,
     pub(super) max_attempts: u32,
     pub(super) lease: Duration,
+    /// Whether the store lets engines peek. In simulated time that is most of what happens, so it is not always.
+    pub(super) peeks: bool,
     pub(super) retention: Duration,
     pub(super) faults: FaultRates,
     pub(super) receivers: Vec<ReceiverScenario>,
@@ -164,6 +166,7 @@ impl Scenario {
             claim_batch: 1 + rng.below(20) as usize,
             max_attempts: 1 + rng.below(5) as u32,
             lease: Duration::from_millis(300 + rng.below(2000)),
+            peeks: rng.chance(0.1),
             retention: if rng.chance(0.5) { Duration::ZERO } else { Duration::from_secs(3600) },
             faults,
             receivers,
