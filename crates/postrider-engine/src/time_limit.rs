@@ -10,7 +10,7 @@ use postrider_core::{Result, StoreError, StoreErrorKind};
 use crate::{engine::Shared, went_back};
 
 /// The shortest time that a database is given, however short the lease is.
-const SHARE_MIN: Duration = Duration::from_secs(1);
+const SHARE_MIN: Duration = Duration::from_secs(2);
 
 /// How long a purge may take: it holds no lane, and deletes as much as there is.
 const PURGE: Duration = Duration::from_secs(60);

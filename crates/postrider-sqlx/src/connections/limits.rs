@@ -6,7 +6,7 @@ use std::time::Duration;
 const LEASE_DEFAULT: Duration = Duration::from_secs(15);
 
 /// The shortest time that a database on a busy host is given; leases that are not three times as long are for tests.
-const SHARE_MIN: Duration = Duration::from_secs(1);
+const SHARE_MIN: Duration = Duration::from_secs(2);
 
 /// How long a verb of operators may take, and one that deletes: they read or write as much as there is, and hold no lane. Locks are waited for as
 /// briefly as elsewhere.
@@ -60,6 +60,6 @@ mod tests {
         assert!(limits.verb() < Duration::from_secs(5));
         assert!(limits.lock() < limits.statement() && limits.statement() < limits.verb());
         assert_eq!(limits, Limits::default());
-        assert_eq!(Limits::of_lease(Duration::from_millis(100)).verb(), Duration::from_millis(900));
+        assert_eq!(Limits::of_lease(Duration::from_millis(100)).verb(), Duration::from_millis(1800));
     }
 }

@@ -6,30 +6,32 @@ use postrider_core::{
     Result,
     store::{Lease, Renewed},
 };
-use tokio::time::Instant;
 
-/// How long to wait before what was locked is tried again: a settle holds its lanes for milliseconds. Doubled each time, up to the second.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(64));
+/// What a renewal does about a row that is locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Locked {
+    Skip,
+    Wait,
+}
 
-/// Renews what can be renewed, and again what another session had locked, for `limit` in all. Waiting for a lock instead would leave the others without
-/// their renewal.
-pub(crate) async fn renewed<F>(
-    limit: Duration,
-    leases: &[Lease],
-    renew: impl Fn(Arc<[Lease]>) -> F,
-) -> Result<Renewed>
+/// How long a settle of ours holds its lanes, as a rule.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Renews what nobody has locked at once. The rest is waited for, each session's turn being soon where it is our own settles and claims that are in
+/// the way; what is locked for longer than a wait may be is said to be. So a lane that somebody keeps locked leaves no other without its renewal.
+pub(crate) async fn renewed<F>(leases: &[Lease], renew: impl Fn(Arc<[Lease]>, Locked) -> F) -> Result<Renewed>
 where
     F: Future<Output = Result<Renewed>>,
 {
-    let (until, mut pause) = (Instant::now() + limit, PAUSE.0);
-    let mut all = renew(leases.into()).await?;
-    while !all.locked.is_empty() && Instant::now() < until {
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(PAUSE.1);
-        let left: Vec<Lease> =
-            leases.iter().filter(|lease| all.locked.contains(&lease.lane)).copied().collect();
+    let mut all = renew(leases.into(), Locked::Skip).await?;
+    for locked in [Locked::Skip, Locked::Wait] {
+        if all.locked.is_empty() {
+            break;
+        }
+        tokio::time::sleep(PAUSE).await;
+        let left = leases.iter().filter(|lease| all.locked.contains(&lease.lane));
         // What was renewed is renewed, whatever becomes of the rest.
-        let Ok(again) = renew(left.into()).await else { break };
+        let Ok(again) = renew(left.copied().collect(), locked).await else { break };
         all.held.extend(again.held);
         all.locked = again.locked;
     }

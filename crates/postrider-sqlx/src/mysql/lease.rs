@@ -12,6 +12,8 @@ use postrider_core::{
 };
 use sqlx::{Connection, MySqlConnection, mysql::MySqlRow};
 
+use crate::connections::renewal::Locked;
+
 use super::statement::{
     AT, LIST_MAX, Listed, NOW, Ready, Statement, bound, filled, json, maybe, maybe_time, micros, natural,
     span, text, time,
@@ -261,18 +263,20 @@ pub(super) fn in_order(leases: impl Iterator<Item = Lease>) -> Vec<Lease> {
     leases
 }
 
-/// Extends the leases that still hold and that nobody else has locked, and says which those are.
+/// Extends the leases that still hold, and says which those are.
 pub(super) async fn renew(
     sql: &Statements,
     conn: &mut MySqlConnection,
     leases: &[Lease],
     ttl: Duration,
+    locked: Locked,
 ) -> sqlx::Result<Renewed> {
+    let lock = if locked == Locked::Skip { &sql.lock_some } else { &sql.lock };
     let mut renewed = Renewed::default();
     let mut tx = conn.begin().await?;
     for leases in in_order(leases.iter().copied()).chunks(LIST_MAX) {
         let lanes: Vec<Lane> = leases.iter().map(|lease| lease.lane).collect();
-        let rows = over(&sql.lock_some, &lanes).fetch_all(&mut *tx).await?;
+        let rows = over(lock, &lanes).fetch_all(&mut *tx).await?;
         let Some(first) = rows.first() else {
             renewed.locked.extend(lanes);
             continue;

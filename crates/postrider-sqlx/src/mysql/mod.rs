@@ -447,11 +447,11 @@ impl Store for MysqlStore {
     }
 
     fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Renewed>> {
-        let Inner { lease: sql, keeping, .. } = &*self.0;
-        Box::pin(renewed(keeping.limits().lock(), leases, move |leases| {
+        let Inner { lease: sql, .. } = &*self.0;
+        Box::pin(renewed(leases, move |leases, locked| {
             self.run_keeping("renew leases", move |mut conn| {
                 let leases = Arc::clone(&leases);
-                async move { lease::renew(sql, &mut conn, &leases, ttl).await }
+                async move { lease::renew(sql, &mut conn, &leases, ttl, locked).await }
             })
         }))
     }

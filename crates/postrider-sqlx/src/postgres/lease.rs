@@ -6,6 +6,8 @@ use std::time::Duration;
 use postrider_core::store::{Lane, Lease, LeaseRequest, Leased, Renewed, Seq, Taken, Token};
 use sqlx::{PgConnection, Postgres, Row, postgres::PgArguments, query::Query};
 
+use crate::connections::renewal::Locked;
+
 use super::statement::{Shape, Statement, integer, natural, small, span};
 
 /// The statements of this file.
@@ -13,6 +15,7 @@ use super::statement::{Shape, Statement, integer, natural, small, span};
 pub(super) struct Statements {
     lease: Statement,
     renew: Statement,
+    renew_waiting: Statement,
     mark: Statement,
     release: Statement,
     join: Statement,
@@ -38,6 +41,21 @@ const LENGTH: &str = "coalesce(l.lease_us, 3600000000) * interval '1 microsecond
 impl Statements {
     pub(super) fn new(shape: &Shape) -> Self {
         let statement = |template: &str| Statement::new(template, shape);
+        // Of the lanes that were ours when it began, says which could not be locked.
+        let renew = |locked: &str| {
+            statement(&format!(
+                "WITH ours AS MATERIALIZED ({OURS}{locked}), renewed AS (
+                     UPDATE {{p}}lane AS l
+                     SET leased_until = clock_timestamp() + $4::bigint * interval '1 microsecond', lease_us = $4
+                     FROM ours WHERE l.lane = ours.lane RETURNING l.lane
+                 )
+                 SELECT l.lane, EXISTS (SELECT 1 FROM renewed WHERE renewed.lane = l.lane) AS renewed
+                 FROM {{p}}lane AS l
+                 JOIN unnest($1::integer[], $2::bigint[], $3::bigint[]) AS t (lane, epoch, nonce)
+                   ON l.lane = t.lane AND l.epoch = t.epoch AND l.nonce = t.nonce
+                 ORDER BY l.lane"
+            ))
+        };
         Self {
             // What others have locked is left out: they may be stopped in the middle of it.
             lease: statement(&format!(
@@ -71,19 +89,8 @@ impl Statements {
                  FROM clock
                  ORDER BY 1"
             )),
-            // Of the lanes that were ours when it began, says which could not be locked.
-            renew: statement(&format!(
-                "WITH ours AS MATERIALIZED ({OURS} SKIP LOCKED), renewed AS (
-                     UPDATE {{p}}lane AS l
-                     SET leased_until = clock_timestamp() + $4::bigint * interval '1 microsecond', lease_us = $4
-                     FROM ours WHERE l.lane = ours.lane RETURNING l.lane
-                 )
-                 SELECT l.lane, EXISTS (SELECT 1 FROM renewed WHERE renewed.lane = l.lane) AS renewed
-                 FROM {{p}}lane AS l
-                 JOIN unnest($1::integer[], $2::bigint[], $3::bigint[]) AS t (lane, epoch, nonce)
-                   ON l.lane = t.lane AND l.epoch = t.epoch AND l.nonce = t.nonce
-                 ORDER BY l.lane"
-            )),
+            renew: renew(" SKIP LOCKED"),
+            renew_waiting: renew(""),
             mark: statement(&format!(
                 "WITH ours AS MATERIALIZED ({OURS})
                  UPDATE {{p}}lane AS l SET sent_to = greatest(l.sent_to, m.seq)
@@ -182,15 +189,17 @@ pub(super) async fn lease(
     Ok(leased)
 }
 
-/// Extends the leases that still hold and that nobody else has locked, and says which those are.
+/// Extends the leases that still hold, and says which those are.
 pub(super) async fn renew(
     sql: &Statements,
     conn: &mut PgConnection,
     leases: &[Lease],
     ttl: Duration,
+    locked: Locked,
 ) -> sqlx::Result<Renewed> {
+    let statement = if locked == Locked::Skip { &sql.renew } else { &sql.renew_waiting };
     let mut renewed = Renewed::default();
-    for row in with_tokens(&sql.renew, leases.iter().copied()).bind(span(ttl)).fetch_all(conn).await? {
+    for row in with_tokens(statement, leases.iter().copied()).bind(span(ttl)).fetch_all(conn).await? {
         let lanes = if row.try_get("renewed")? { &mut renewed.held } else { &mut renewed.locked };
         lanes.push(natural(row.try_get::<i32, _>("lane")?.into()));
     }

@@ -105,12 +105,12 @@ impl Store for PgStore {
     }
 
     fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Renewed>> {
-        let Inner { lease: sql, keeping, .. } = &*self.0;
-        Box::pin(renewed(keeping.limits().lock(), leases, move |leases| {
+        let Inner { lease: sql, .. } = &*self.0;
+        Box::pin(renewed(leases, move |leases, locked| {
             self.run_keeping("renew leases", move |mut session| {
                 let leases = Arc::clone(&leases);
                 async move {
-                    let renewed = lease::renew(sql, &mut session, &leases, ttl).await?;
+                    let renewed = lease::renew(sql, &mut session, &leases, ttl, locked).await?;
                     session.commit().await?;
                     Ok(renewed)
                 }

@@ -7,6 +7,8 @@ use postrider_core::{
     store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Renewed, Seq, Taken, Token},
 };
 
+use crate::connections::renewal::Locked;
+
 use super::{Profile, db::Tx, mind::Mind, pause, recover, shape::Shape, sql::Kind};
 
 /// The number of the lane.
@@ -204,9 +206,16 @@ pub(super) async fn lease(
     Ok(Leased { taken: vec![Taken { lease, suspect_to }], ..Leased::default() })
 }
 
-/// Extends the lease, unless another session has locked it.
-pub(super) async fn renew(shape: &Shape, tx: &mut Tx, lease: Lease, ttl: Duration) -> sqlx::Result<Renewed> {
-    let Some(row) = read(shape, tx, " FOR UPDATE SKIP LOCKED").await? else {
+/// Extends the lease.
+pub(super) async fn renew(
+    shape: &Shape,
+    tx: &mut Tx,
+    lease: Lease,
+    ttl: Duration,
+    locked: Locked,
+) -> sqlx::Result<Renewed> {
+    let lock = if locked == Locked::Skip { " FOR UPDATE SKIP LOCKED" } else { " FOR UPDATE" };
+    let Some(row) = read(shape, tx, lock).await? else {
         return Ok(Renewed { locked: vec![LANE], ..Renewed::default() });
     };
     let token = row.nonce.map(|nonce| Token { epoch: row.epoch, nonce });

@@ -15,7 +15,7 @@ use postrider_core::{
     },
 };
 
-use crate::connections::renewal::renewed;
+use crate::connections::renewal::{Locked, renewed};
 
 use super::{
     Inner, ProfileStore, claim::Claiming, db::Use, lane, lane::LANE, list, operate, pause, recover, rights,
@@ -103,10 +103,10 @@ impl Store for ProfileStore {
             let Some(&lease) = leases.iter().find(|lease| lease.lane == LANE) else {
                 return Ok(Renewed::default());
             };
-            let renew = move |_: Arc<[Lease]>| async move {
-                run!(self, Use::Keeping, "renew the lease", |tx| lane::renew(shape, tx, lease, ttl))
+            let renew = move |_: Arc<[Lease]>, locked: Locked| async move {
+                run!(self, Use::Keeping, "renew the lease", |tx| lane::renew(shape, tx, lease, ttl, locked))
             };
-            let renewed = renewed(self.0.db.limits().lock(), &[lease], renew).await?;
+            let renewed = renewed(&[lease], renew).await?;
             if renewed == Renewed::default() {
                 // Whoever has it asks the database with it: the loss is not to wait for that, and they find out themselves.
                 if let Ok(mut mind) = self.0.mind.try_lock() {
