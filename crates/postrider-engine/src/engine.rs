@@ -204,8 +204,11 @@ impl Engine {
 
     /// How it is, as its own verbs tell: nobody is asked.
     pub fn health(&self) -> EngineHealth {
-        let waiting = lock(&self.shared.buffer).outcomes_since();
-        self.shared.vitals.health(self.shared.settings.lease, waiting)
+        let (waiting, refused) = {
+            let buffer = lock(&self.shared.buffer);
+            (buffer.outcomes_since(), buffer.unsettled())
+        };
+        self.shared.vitals.health(self.shared.settings.lease, waiting, &refused)
     }
 
     /// Outcomes that the database refuses to write, in whatever form: a trigger or a constraint stands in the way. They are tried again once

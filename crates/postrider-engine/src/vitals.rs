@@ -7,7 +7,7 @@ use std::{sync::Mutex, time::Duration};
 use postrider_core::{Error, sink::error_chain};
 use tokio::time::Instant;
 
-use crate::lock;
+use crate::{Unsettled, lock};
 
 /// What a verb has come to, last.
 #[derive(Debug, Default)]
@@ -85,8 +85,13 @@ impl Vitals {
         state.settle.succeed();
     }
 
-    /// How the engine is; `waiting` is since when outcomes wait that nobody has taken yet.
-    pub(crate) fn health(&self, lease: Duration, waiting: Option<Instant>) -> EngineHealth {
+    /// How the engine is; `waiting` is since when outcomes wait that nobody has taken yet, `refused` are those that the database refuses.
+    pub(crate) fn health(
+        &self,
+        lease: Duration,
+        waiting: Option<Instant>,
+        refused: &[Unsettled],
+    ) -> EngineHealth {
         let (state, now) = (lock(&self.0), Instant::now());
         let age = |at: Instant| now.saturating_duration_since(at);
         let renewed = age(state.renewal.succeeded.unwrap_or(state.started));
@@ -102,6 +107,12 @@ impl Vitals {
         }
         if let Some(unsettled) = unsettled.filter(|age| late(*age)) {
             reasons.push(format!("outcomes wait to be settled for {unsettled:.0?}{}", state.settle.error()));
+        }
+        if let Some(Unsettled { event_id, error, .. }) = refused.first() {
+            let events = refused.len();
+            reasons.push(format!(
+                "the database refuses to write what became of {events} events, {event_id} among them: {error}"
+            ));
         }
         EngineHealth {
             renewed,
@@ -129,7 +140,7 @@ pub struct EngineHealth {
     /// How long the oldest outcome waits to be settled, if one does.
     pub unsettled: Option<Duration>,
     /// Why the engine is not ready, for people to read; none if it is. It is not when its last renewal is older than the lease, when claims have failed for
-    /// longer than that, or when outcomes wait for longer.
+    /// longer than that, when outcomes wait for longer, or when the database refuses to write one.
     pub reasons: Vec<String>,
 }
 

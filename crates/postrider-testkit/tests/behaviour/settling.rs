@@ -209,10 +209,12 @@ async fn what_the_database_refuses_is_seen_and_nothing_else_waits_for_it() {
     pass(secs(300)).await;
     assert_eq!(log.count(Level::ERROR, "refuses"), 1, "it is told once");
     assert_eq!(outbox.unsettled().len(), 1);
+    let reasons = outbox.health().reasons;
+    assert!(reasons.len() == 1 && reasons[0].contains("a row was refused"), "{reasons:?}");
     store.accept_settles();
     site.until_done(&ids[7]).await;
     eventually("nothing is refused", async || tally.now().unsettled == 0).await;
-    assert!(outbox.unsettled().is_empty());
+    assert!(outbox.unsettled().is_empty() && outbox.health().is_ready());
     assert_eq!(recorder.count(), 50, "nothing was sent twice");
 }
 
