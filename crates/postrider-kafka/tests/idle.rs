@@ -3,6 +3,8 @@
 #![cfg(target_os = "linux")]
 
 mod support;
+#[path = "support/time.rs"]
+mod time;
 
 use std::{
     fs,
@@ -39,9 +41,9 @@ async fn a_sink_that_has_delivered_takes_next_to_nothing_while_it_is_idle() -> C
     let delivery = Delivery { event, source: Source::Cold, attempt: 1, lane: 0 };
     assert_eq!(sink.send(&[delivery]).await, [Outcome::Delivered]);
     // What was started for the send comes to rest first.
-    tokio::time::sleep(WATCHED_FOR / 4).await;
+    time::pass(WATCHED_FOR / 4).await;
     let (before, began) = (cpu()?, Instant::now());
-    tokio::time::sleep(WATCHED_FOR).await;
+    time::pass(WATCHED_FOR).await;
     let of_a_core = (cpu()? - before) / began.elapsed().as_secs_f64();
     assert!(of_a_core < CORE_MAX, "an idle sink takes {:.2} % of a core", of_a_core * 100.0);
     Ok(())

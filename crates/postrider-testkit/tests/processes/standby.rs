@@ -19,7 +19,7 @@ use postrider_testkit::conformance::Failure;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::sync::watch;
 
-use crate::server::Server;
+use crate::{server::Server, time::pass};
 
 /// How long a step may take.
 const STEP: Duration = Duration::from_secs(60);
@@ -177,7 +177,7 @@ async fn until(
         if Instant::now() >= deadline {
             return Err(format!("it did not come about within {limit:?} that {what}: {last:?}").into());
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        pass(Duration::from_millis(20)).await;
     }
 }
 
