@@ -58,7 +58,7 @@ pub(super) async fn rehearse(
         for sql in [
             "UPDATE {p}lane SET epoch = epoch",
             "DELETE FROM {p}event WHERE seq < 0",
-            "INSERT INTO {p}member (instance, until) VALUES ('postrider-rehearsal', 0) ON CONFLICT DO NOTHING",
+            "INSERT INTO {p}member (instance, until, lease_us) VALUES ('postrider-rehearsal', 0, 0) ON CONFLICT DO NOTHING",
             "DELETE FROM {p}done WHERE seq < 0",
             "DELETE FROM {p}hold WHERE seq < 0",
             "DELETE FROM {p}pause WHERE name IS NULL",

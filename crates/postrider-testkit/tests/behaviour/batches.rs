@@ -108,7 +108,7 @@ async fn a_batch_has_no_more_than_eight_mebibytes_and_keeps_its_order(site: Site
     let sink = Arc::new(Ordered::new(|_| Outcome::Delivered));
     let outbox = site.outbox().sink("Tested", sink.clone()).claim_batch(500).start().await.unwrap();
     let large = |n: usize| {
-        let key = if n % 2 == 0 { "a".to_owned() } else { format!("other {n}") };
+        let key = if n.is_multiple_of(2) { "a".to_owned() } else { format!("other {n}") };
         Event::json_text("Tested", format!("{n}{}", " ".repeat(1_000_000))).key(key)
     };
     site.write_all(&outbox, (0..40).map(large)).await;
