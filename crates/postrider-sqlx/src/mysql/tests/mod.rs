@@ -86,8 +86,8 @@ async fn execute(store: &MysqlStore, sql: &str) {
     sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(store.pool()).await.unwrap();
 }
 
-async fn number(store: &MysqlStore, sql: &'static str) -> i64 {
-    sqlx::query_scalar(sql).fetch_one(store.pool()).await.unwrap()
+async fn number(store: &MysqlStore, sql: &str) -> i64 {
+    sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned())).fetch_one(store.pool()).await.unwrap()
 }
 
 fn event(id: &str) -> Event {
