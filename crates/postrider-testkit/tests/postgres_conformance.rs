@@ -210,12 +210,12 @@ impl<W: Way> StoreHarness for PgHarness<W> {
     }
 
     async fn insert_plain(&self, sql: &str) -> Option<Result<(), Failure>> {
-        let done = sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned())).execute(self.store.pool()).await;
+        let done = sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned())).execute(&self.own).await;
         Some(done.map(drop).map_err(Failure::from))
     }
 
     async fn lock_row(&self, event: &Event) -> Result<bool, Failure> {
-        let mut tx = self.store.pool().begin().await?;
+        let mut tx = self.own.begin().await?;
         let lock =
             sqlx::query("SELECT 1 FROM postrider_event WHERE event_id = $1 FOR UPDATE").persistent(false);
         lock.bind(event.id().to_string()).fetch_one(&mut *tx).await?;

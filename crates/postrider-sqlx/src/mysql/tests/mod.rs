@@ -87,7 +87,7 @@ async fn execute(store: &MysqlStore, sql: &str) {
 }
 
 async fn number(store: &MysqlStore, sql: &str) -> i64 {
-    sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned())).fetch_one(store.pool()).await.unwrap()
+    sqlx::query_scalar(AssertSqlSafe(sql.to_owned())).fetch_one(store.pool()).await.unwrap()
 }
 
 fn event(id: &str) -> Event {
