@@ -32,6 +32,7 @@ async fn abandoned_claims_are_taken_back_while_the_queue_is_full() -> Checked {
             .poll(Duration::from_millis(10), Duration::from_millis(20))
             .cold_queue(4)
             .claim_batch(4)
+            .drain_timeout(Duration::ZERO)
             .dead_heads(DeadHeads::Skip)
             .otherwise(|_: Delivery| std::future::pending::<()>())
             .start()
@@ -46,7 +47,7 @@ async fn abandoned_claims_are_taken_back_while_the_queue_is_full() -> Checked {
             .await?;
         database.until(&format!("SELECT status FROM outbox_events {abandoned}"), &["PENDING"]).await?;
         assert_eq!(database.lines(marked).await?, ["4"], "{kind:?}");
-        drop(outbox);
+        outbox.shutdown().await;
         database.drop().await?;
     }
     Ok(())
