@@ -47,6 +47,8 @@ pub enum Variant {
     RefusedSettleRepeatedWhole,
     /// A database that went back in time is claimed from where its lost future ended.
     KeepsPositionsAfterGoingBack,
+    /// An attempt that is counted makes its event new, also after its outcome was written.
+    CountedAttemptIsNew,
 }
 
 #[cfg(not(feature = "broken-variants"))]

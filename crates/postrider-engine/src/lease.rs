@@ -172,7 +172,7 @@ impl Keeper {
         let share = (store.features().lanes as usize).div_ceil(members);
         let owned = {
             let mut buffer = lock(&self.shared.buffer);
-            buffer.drain_beyond(share);
+            buffer.drain_beyond(share, Instant::now(), settings.drain_timeout);
             buffer.lanes_owned()
         };
         if owned == 0 {

@@ -47,11 +47,14 @@ pub(crate) async fn deliver(mut hand: InHand<'_>) {
     }
 }
 
+/// How long an event waits whose attempt cannot be counted.
+const UNCOUNTABLE_WAITS: Duration = Duration::from_secs(1);
+
 /// Its row is locked, or cannot be changed: that is settled like any other outcome, and others have their turn meanwhile.
 fn put_off(mut hand: InHand<'_>) {
     if let Some(item) = hand.next() {
         let (attempts, reason) = (item.attempts, HoldReason::Deferred);
-        hand.settle(item, Change::Wait { after: Duration::ZERO, attempts, error: None, reason });
+        hand.settle(item, Change::Wait { after: UNCOUNTABLE_WAITS, attempts, error: None, reason });
     }
     _ = hand.end();
 }

@@ -135,6 +135,31 @@ mod flaws {
     }
 
     #[test]
+    fn a_settle_that_names_a_row_by_its_number_alone_is_found() {
+        breaks("at least once", Variant::SettleBySeqAlone);
+    }
+
+    #[test]
+    fn a_settle_that_a_locked_row_blocks_is_found() {
+        breaks("stuck", Variant::LockedRowBlocks);
+    }
+
+    #[test]
+    fn a_refused_settle_that_is_repeated_whole_is_found() {
+        breaks("stuck", Variant::RefusedSettleRepeatedWhole);
+    }
+
+    #[test]
+    fn positions_that_outlive_a_database_that_went_back_are_found() {
+        breaks("stuck", Variant::KeepsPositionsAfterGoingBack);
+    }
+
+    #[test]
+    fn an_attempt_that_makes_its_event_new_is_found() {
+        breaks("stuck", Variant::CountedAttemptIsNew);
+    }
+
+    #[test]
     fn a_probe_that_does_not_rotate_is_found() {
         breaks("stuck", Variant::ProbeStays);
     }

@@ -57,6 +57,11 @@ impl Aside {
         self.waiting.iter().any(|(_, why, _)| *why == Why::Locked)
     }
 
+    /// The lanes that have such an outcome.
+    pub(super) fn lanes(&self) -> BTreeSet<Lane> {
+        self.waiting.iter().map(|(.., verdict)| verdict.lease.lane).collect()
+    }
+
     /// Takes those whose time has come, of one kind: what is refused must not keep others from being written.
     fn take_due(&mut self, now: Instant) -> Verdicts {
         let mut taken = Verdicts::default();
@@ -88,6 +93,9 @@ impl Buffer {
 
     /// An outcome could not be written. Says whether that is news.
     pub(crate) fn put_aside(&mut self, mut verdict: Verdict, why: Why, error: &str, now: Instant) -> bool {
+        if self.is_forgotten(verdict.lease) {
+            return false;
+        }
         let Settlement { lane, seq, event_id, key, .. } = &verdict.settlement;
         // It does not go alone any more: others need not wait for a lock to go.
         if let Some(lane) = self.lanes.get_mut(lane).filter(|lane| lane.lease == verdict.lease) {
@@ -112,6 +120,7 @@ impl Buffer {
         if why == Why::Refused || verdict.tries >= LOCKED_TRIES {
             self.stick(&verdict);
         }
+        self.give_up_slot(verdict.settlement.seq);
         let pause = min.saturating_mul(1 << verdict.tries.min(16)).min(max);
         verdict.tries = verdict.tries.saturating_add(1);
         self.aside.waiting.push((now + pause, why, verdict));

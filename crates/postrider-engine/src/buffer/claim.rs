@@ -87,7 +87,7 @@ impl Buffer {
 
     fn main_lanes(&mut self, settings: &Settings, now: Instant, from_bottom: bool) -> Vec<LaneClaim> {
         let mut lanes = Vec::with_capacity(self.lanes.len());
-        for lane in self.lanes.values_mut().filter(|lane| now < lane.deadline && !lane.draining) {
+        for lane in self.lanes.values_mut().filter(|lane| now < lane.deadline && lane.draining.is_none()) {
             let mut again = lane.take_again(Seq::MAX);
             // More to look at again than there is room for is as well looked for from the bottom.
             if std::mem::take(&mut lane.from_start)
@@ -107,7 +107,7 @@ impl Buffer {
     fn backlog_lanes(&mut self, slot: usize, now: Instant) -> Vec<LaneClaim> {
         let behind = lock(&self.behind);
         let places = behind.places(slot).filter_map(|(lane, place)| {
-            let lane = self.lanes.get_mut(&lane).filter(|lane| now < lane.deadline && !lane.draining)?;
+            let lane = self.lanes.get_mut(&lane).filter(|lane| now < lane.deadline && lane.draining.is_none())?;
             let (from, to) = (place.position(lane.position), lane.position.front());
             Some(LaneClaim { to, again: lane.take_again(to), ..LaneClaim::after(lane.lease, from) })
         });
@@ -149,7 +149,8 @@ impl Buffer {
             let lane = item.lease.lane;
             if known != Some(item.lease) {
                 known = Some(item.lease);
-                ours = self.lanes.get(&lane).is_some_and(|owned| owned.may_take(known));
+                // What comes from a place before which something was let go meanwhile is read again, in order.
+                ours = self.lanes.get(&lane).is_some_and(|owned| owned.may_take(known) && !owned.from_start);
             }
             if !ours || self.tracked.contains(item.seq) || self.is_stuck(&item) {
                 continue;
@@ -216,7 +217,7 @@ impl Buffer {
     pub(super) fn end_claim(&mut self) {
         self.claiming = false;
         // It may have passed something over in a lane that was lost meanwhile: a backlog that nobody can read would stand before all others.
-        let ours = |lane: Lane| self.lanes.get(&lane).is_some_and(|owned| !owned.draining);
+        let ours = |lane: Lane| self.lanes.get(&lane).is_some_and(|owned| owned.draining.is_none());
         lock(&self.behind).keep_lanes(ours);
         self.passed += u64::from(std::mem::take(&mut self.passing));
         self.held_meanwhile.clear();
@@ -231,7 +232,7 @@ impl Buffer {
 
     /// Whether a claim would have something to look at again.
     pub(crate) fn has_again(&self) -> bool {
-        self.lanes.values().any(|lane| !lane.again.is_empty() && !lane.draining)
+        self.lanes.values().any(|lane| !lane.again.is_empty() && lane.draining.is_none())
     }
 
     /// Whether the poller waits for what a settle brings: room, events that were given back, a freed key, or a backlog.

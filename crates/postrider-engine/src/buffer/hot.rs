@@ -21,7 +21,7 @@ impl Buffer {
             return HandOver::LeftToClaim;
         }
         let lease = match self.lanes.get(&placed.lane) {
-            Some(lane) if self.accepting && now < lane.deadline && !lane.draining => lane.lease,
+            Some(lane) if self.accepting && now < lane.deadline && lane.draining.is_none() => lane.lease,
             _ => return HandOver::LeftToClaim,
         };
         // What was settled during a claim that hangs stays tracked until it returns, and counts too.

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// A lane that was not idle when it was to be given up is kept for so many times as long as that was waited for.
+const KEPT_FACTOR: u32 = 4;
+
 impl Buffer {
     /// A lease was taken.
     pub(crate) fn own(&mut self, taken: Taken, deadline: Instant) {
@@ -92,20 +95,23 @@ impl Buffer {
         self.end_claim();
     }
 
-    /// Begins to give up the lanes that are over a fair share.
-    pub(crate) fn drain_beyond(&mut self, share: usize) {
-        let kept = self.lanes.values().filter(|lane| !lane.draining).count();
+    /// Begins to give up the lanes that are over a fair share. One that does not become idle within the patience is kept: what is being sent or
+    /// cannot be settled must not stop the rest of its lane.
+    pub(crate) fn drain_beyond(&mut self, share: usize, now: Instant, patience: Duration) {
+        self.keep_busy_lanes(now, patience);
+        let kept = self.lanes.values().filter(|lane| lane.draining.is_none()).count();
+        let unsettled = self.aside.lanes();
         let over: Vec<Lane> = self
             .lanes
             .iter()
             .rev()
-            .filter(|(_, lane)| !lane.draining)
+            .filter(|(number, lane)| lane.may_drain(now) && !unsettled.contains(number))
             .map(|(&lane, _)| lane)
             .take(kept.saturating_sub(share))
             .collect();
         for lane in over {
             let Some(owned) = self.lanes.get_mut(&lane) else { continue };
-            owned.draining = true;
+            owned.draining = Some(now);
             lock(&self.behind).forget_lane(lane);
             let suspects = std::mem::take(&mut owned.suspects);
             suspects.into_iter().for_each(|item| self.forget(item));
@@ -113,9 +119,21 @@ impl Buffer {
         }
     }
 
+    /// Keeps the lanes that are not idle though they were to be given up. What was let go of them is read again, from the beginning.
+    fn keep_busy_lanes(&mut self, now: Instant, patience: Duration) {
+        let unsettled = self.aside.lanes();
+        for (number, lane) in &mut self.lanes {
+            let Some(since) = lane.draining.filter(|_| lane.busy > 0) else { continue };
+            if since + patience <= now || unsettled.contains(number) {
+                (lane.draining, lane.kept_until) = (None, Some(now + patience * KEPT_FACTOR));
+                lane.from_start = true;
+            }
+        }
+    }
+
     /// The lanes that are being given up and of which nothing is under way any more, with their suspects.
     pub(crate) fn drained_lanes(&self) -> Vec<(Lease, Seq)> {
-        let drained = self.lanes.values().filter(|lane| lane.draining && lane.busy == 0);
+        let drained = self.lanes.values().filter(|lane| lane.draining.is_some() && lane.busy == 0);
         drained.map(|lane| (lane.lease, lane.suspect_to)).collect()
     }
 
@@ -177,7 +195,7 @@ impl Buffer {
     /// Until when something of this lease may be sent; none if it may not be sent now.
     pub(crate) fn may_send_until(&self, lease: Lease, now: Instant) -> Option<Instant> {
         let lane = self.lanes.get(&lease.lane)?;
-        (lane.lease == lease && now < lane.deadline && !lane.draining).then_some(lane.deadline)
+        (lane.lease == lease && now < lane.deadline && lane.draining.is_none()).then_some(lane.deadline)
     }
 
     pub(crate) fn leases(&self) -> Vec<Lease> {
@@ -190,7 +208,7 @@ impl Buffer {
         if !self.accepting || self.cold_count > settings.cold_queue / 2 {
             return Vec::new();
         }
-        self.lanes.iter().filter(|(_, lane)| !lane.draining).map(|(&lane, _)| lane).collect()
+        self.lanes.iter().filter(|(_, lane)| lane.draining.is_none()).map(|(&lane, _)| lane).collect()
     }
 
     pub(crate) fn lanes_owned(&self) -> usize {

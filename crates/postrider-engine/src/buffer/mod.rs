@@ -197,8 +197,10 @@ struct OwnedLane {
     suspect_under_way: bool,
     /// Events that are being sent or settled.
     busy: usize,
-    /// It is being given up: nothing more is claimed or sent.
-    draining: bool,
+    /// Since when it is being given up: nothing more is claimed or sent.
+    draining: Option<Instant>,
+    /// It could not be given up, and is not tried again before this moment.
+    kept_until: Option<Instant>,
 }
 
 impl OwnedLane {
@@ -223,13 +225,19 @@ impl OwnedLane {
             suspects: VecDeque::new(),
             suspect_under_way: false,
             busy: 0,
-            draining: false,
+            draining: None,
+            kept_until: None,
         }
+    }
+
+    /// Whether it can be given up.
+    fn may_drain(&self, now: Instant) -> bool {
+        self.draining.is_none() && self.kept_until.is_none_or(|until| until <= now)
     }
 
     /// Whether what was claimed under this lease is still for us to send.
     fn may_take(&self, lease: Option<Lease>) -> bool {
-        lease == Some(self.lease) && !self.draining
+        lease == Some(self.lease) && self.draining.is_none()
     }
 }
 

@@ -75,15 +75,19 @@ impl Buffer {
         (held, count)
     }
 
-    /// A settle was committed: keys move on, or their followers are given back to wait in the table.
+    /// A settle was committed: keys move on, or their followers are given back to wait in the table. One of a future that is lost has nothing
+    /// to say about what is in memory since.
     pub(crate) fn committed(&mut self, verdict: Verdict) {
+        if self.is_forgotten(verdict.lease) {
+            return;
+        }
         self.unstick(&verdict);
         let settlement = &verdict.settlement;
         self.leave(verdict.lease, settlement);
         // A claim that passes rows over does not come back to those that were due: if it met this one before the settle was known to be
-        // committed, it left it to us.
+        // committed, it left it to us. One that went dead may have been redriven by then.
         let passed = self.passing || self.passed != self.passed_before_settle;
-        if passed && matches!(settlement.change, Change::Wait { .. }) {
+        if passed && settlement.change != Change::Done {
             self.look_again(settlement.lane, settlement.seq);
         }
         match settlement.change {

@@ -202,7 +202,7 @@ impl Buffer {
         if let Some(lane) = self.lanes.get_mut(&item.lease.lane).filter(|lane| lane.lease == item.lease) {
             lane.busy = lane.busy.saturating_sub(1);
             lane.suspect_under_way &= item.seq > lane.suspect_to;
-            if !lane.draining {
+            if lane.draining.is_none() {
                 return Some(item);
             }
         }

@@ -7,6 +7,9 @@ use postrider_core::{Source, store::Seq};
 
 use super::{Buffer, Item};
 
+/// The slot of an event that counts for no receiver any more.
+const NO_SLOT: usize = usize::MAX;
+
 /// What is known of an event in memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tracked {
@@ -175,6 +178,13 @@ impl Buffer {
     pub(super) fn untrack_after_claim(&mut self, seq: Seq) {
         let known = self.tracked.settle(seq);
         known.into_iter().for_each(|known| self.count_out(known));
+    }
+
+    /// The event waits for nobody but the database, so it takes no room from others of its receiver.
+    pub(super) fn give_up_slot(&mut self, seq: Seq) {
+        let Some(tracked) = self.tracked.get_mut(seq).filter(|tracked| tracked.weight > 0) else { return };
+        let slot = std::mem::replace(&mut tracked.slot, NO_SLOT);
+        self.slot_counts.get_mut(slot).into_iter().for_each(|count| *count = count.saturating_sub(1));
     }
 
     /// Counts out what was not counted out before.

@@ -20,6 +20,8 @@ pub struct RawRow {
     pub seq: Seq,
     /// Its id.
     pub id: EventId,
+    /// Its key.
+    pub key: Option<String>,
     /// Its lane.
     pub lane: Lane,
     /// 0 new, 2 waiting, 3 dead.
@@ -93,6 +95,7 @@ impl MemoryStore {
         let raw = |(seq, row): (Seq, &Row)| RawRow {
             seq,
             id: row.id().clone(),
+            key: row.key().map(|key| key.as_ref().to_owned()),
             lane: row.lane,
             status: row.status.number(),
             attempts: row.attempts,

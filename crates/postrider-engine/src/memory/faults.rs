@@ -86,6 +86,11 @@ impl MemoryStore {
         self.shared.faults().times_back += 1;
     }
 
+    /// How often it went back in time.
+    pub fn times_back(&self) -> u64 {
+        self.shared.faults().times_back
+    }
+
     /// Locks the row of an event, as somebody else's `SELECT … FOR UPDATE` would, until it is [unlocked](MemoryStore::unlock_row). Settles
     /// leave it alone.
     pub fn lock_row(&self, id: &EventId) {

@@ -99,10 +99,13 @@ fn apply(tables: &mut Tables, settlement: &Settlement, retention: Duration, now:
             Some(Held { seq, until: Some(until), reason: *reason })
         }
         Change::Attempt { attempts } => {
-            // New again, so that the wait which may follow is told from one that was settled before.
+            // It stays where it is, and due: so the wait that follows is told from one that has begun.
             tables.change(seq, |row| {
-                row.status = Status::New;
+                row.available_at = row.available_at.min(now);
                 row.attempts = *attempts;
+                if broken::is(Variant::CountedAttemptIsNew) {
+                    row.status = Status::New;
+                }
             });
             return true;
         }
@@ -128,17 +131,18 @@ fn apply(tables: &mut Tables, settlement: &Settlement, retention: Duration, now:
     true
 }
 
-/// Whether this change was made already: a wait that has begun is not begun anew. An attempt is counted once, and what was put off cannot be
-/// put off again before it was due.
+/// Whether this change was made already: a wait that has begun is not begun anew before it is over, and an attempt is counted once.
 fn is_repeated(row: &Row, change: &Change, now: Timestamp) -> bool {
     match change {
-        Change::Wait { attempts, reason, .. } => {
+        Change::Wait { attempts, .. } => {
             row.status == Status::Waiting
                 && !row.parked
                 && row.attempts == *attempts
-                && (*reason == HoldReason::Retry || row.available_at > now)
+                && row.available_at > now
         }
-        Change::Attempt { attempts } => row.status == Status::New && row.attempts == *attempts,
+        Change::Attempt { attempts } => {
+            row.attempts >= *attempts && !broken::is(Variant::CountedAttemptIsNew)
+        }
         Change::Done | Change::Dead { .. } => false,
     }
 }

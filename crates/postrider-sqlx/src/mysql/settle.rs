@@ -72,7 +72,8 @@ impl Statements {
                      seq BIGINT PATH '$[0]', status INT PATH '$[1]', attempts BIGINT PATH '$[2]',
                      available_at BIGINT PATH '$[3]', error TEXT CHARACTER SET utf8mb4 PATH '$[4]')) AS s
                  STRAIGHT_JOIN {p}event AS e FORCE INDEX (PRIMARY) ON e.seq = s.seq
-                 SET e.status = s.status, e.attempts = s.attempts, e.parked = IF(s.status = 0, e.parked, 0),
+                 SET e.parked = IF(s.status = 0, e.parked, 0), e.status = IF(s.status = 0, e.status, s.status),
+                     e.attempts = s.attempts,
                      e.available_at = COALESCE(
                          TIMESTAMP'1970-01-01 00:00:00' + INTERVAL s.available_at MICROSECOND, e.available_at),
                      e.last_error = COALESCE(s.error, e.last_error)",
@@ -241,16 +242,18 @@ impl Settle<'_> {
         let wanted = settlements.iter().filter(|settlement| settlement.change != Change::Done);
         let wanted: Vec<Seq> = wanted.map(|settlement| settlement.seq).collect();
         let rows = self.open(conn, &wanted).await?;
-        let open = |settlement: &&Settlement| {
-            rows.get(&settlement.seq).is_some_and(|row| {
+        let open = |settlement: &Settlement| {
+            rows.get(&settlement.seq).filter(|row| {
                 row.lane == settlement.lane
                     && settlement.event_id == row.event_id.as_str()
                     && row.status != 3
                     && !is_repeated(row, &settlement.change, now)
             })
         };
-        let changes: Vec<Changed> =
-            settlements.iter().filter(open).filter_map(|settlement| changed(settlement, now)).collect();
+        let changes: Vec<Changed> = settlements
+            .iter()
+            .filter_map(|settlement| changed(settlement, open(settlement)?.available_at, now))
+            .collect();
         if !changes.is_empty() {
             self.sql.change.query().bind(json(&changes)?).execute(conn).await?;
         }
@@ -318,8 +321,8 @@ fn named(query: Ready, rows: &[(Seq, &EventId)]) -> Ready {
     filled(rows).fold(query, |query, (_, id)| query.bind(id.as_str().to_owned()))
 }
 
-/// What a settlement makes of its row; none for what was delivered.
-fn changed(settlement: &Settlement, now: Timestamp) -> Option<Changed> {
+/// What a settlement makes of its row, which was due then; none for what was delivered.
+fn changed(settlement: &Settlement, due: Timestamp, now: Timestamp) -> Option<Changed> {
     let seq = settlement.seq;
     match &settlement.change {
         Change::Done => None,
@@ -327,8 +330,8 @@ fn changed(settlement: &Settlement, now: Timestamp) -> Option<Changed> {
             let error = error.as_deref().map(clean_error);
             Some((seq, 2, *attempts, Some(bound(now.plus(*after))), error))
         }
-        // New again, so that the wait which may follow is told from one that was settled before.
-        Change::Attempt { attempts } => Some((seq, 0, *attempts, None, None)),
+        // It stays where it is, and due: so the wait that follows is told from one that has begun.
+        Change::Attempt { attempts } => Some((seq, 0, *attempts, Some(bound(due.min(now))), None)),
         // It is never due, so its time says since when it is dead.
         Change::Dead { attempts, error, .. } => {
             Some((seq, 3, *attempts, Some(bound(now)), Some(clean_error(error))))
@@ -336,17 +339,13 @@ fn changed(settlement: &Settlement, now: Timestamp) -> Option<Changed> {
     }
 }
 
-/// Whether this change was made already: a wait that has begun is not begun anew. An attempt is counted once, and what was put
-/// off cannot be put off again before it was due.
+/// Whether this change was made already: a wait that has begun is not begun anew before it is over, and an attempt is counted once.
 fn is_repeated(row: &Row, change: &Change, now: Timestamp) -> bool {
     match change {
-        Change::Wait { attempts, reason, .. } => {
-            row.status == 2
-                && !row.parked
-                && row.attempts == *attempts
-                && (*reason == HoldReason::Retry || row.available_at > now)
+        Change::Wait { attempts, .. } => {
+            row.status == 2 && !row.parked && row.attempts == *attempts && row.available_at > now
         }
-        Change::Attempt { attempts } => row.status == 0 && row.attempts == *attempts,
+        Change::Attempt { attempts } => row.attempts >= *attempts,
         Change::Done | Change::Dead { .. } => false,
     }
 }

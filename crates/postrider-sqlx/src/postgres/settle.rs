@@ -60,27 +60,29 @@ const KEPT: &str =
     "seq, available_at, created_at, occurred_at, attempts, lane, event_id, event_type, aggregate_type,
     aggregate_id, ordering_key, tenant_id, content_type, headers, last_error, payload, payload_bytes";
 
-/// Rows that wait or are dead, and the keys that wait for them. The last condition finds a repeated settle: a wait that has begun
-/// is not begun anew. An attempt is counted once, and what was put off cannot be put off again before it was due. What is dead is never
-/// due, so its time says since when.
+/// Rows that wait or are dead, and the keys that wait for them. The last conditions find a repeated settle: a wait that has begun is not begun
+/// anew before it is over, and an attempt (status 0) is counted once. A count leaves its row where it is, and due, so that the wait which follows
+/// is told from one that has begun. What is dead is never due, so its time says since when.
 const CHANGED: &str = "
     clock AS MATERIALIZED (
         SELECT clock_timestamp() AS now
     ), change AS MATERIALIZED (
         SELECT c.*, (SELECT now FROM clock) + c.after_us * interval '1 microsecond' AS until
-        FROM unnest($6::bigint[], $7::integer[], $8::smallint[], $9::integer[], $10::bigint[], $11::text[], $12::boolean[],
-                    $13::text[], $14::text[], $15::text[]) WITH ORDINALITY
-             AS c (seq, lane, status, attempts, after_us, error, counted, key, reason, event_id, place)
+        FROM unnest($6::bigint[], $7::integer[], $8::smallint[], $9::integer[], $10::bigint[], $11::text[], $12::text[],
+                    $13::text[], $14::text[]) WITH ORDINALITY
+             AS c (seq, lane, status, attempts, after_us, error, key, reason, event_id, place)
     ), changed AS (
         UPDATE {p}event AS e
-        SET status = c.status, attempts = c.attempts, parked = e.parked AND c.status = 0,
-            available_at = CASE c.status WHEN 3 THEN (SELECT now FROM clock) ELSE coalesce(c.until, e.available_at) END,
+        SET status = CASE c.status WHEN 0 THEN e.status ELSE c.status END, attempts = c.attempts,
+            parked = e.parked AND c.status = 0,
+            available_at = CASE c.status WHEN 0 THEN least(e.available_at, (SELECT now FROM clock))
+                                         WHEN 2 THEN c.until ELSE (SELECT now FROM clock) END,
             last_error = coalesce(c.error, e.last_error)
         FROM change AS c
         WHERE (SELECT open FROM gate) AND e.seq = c.seq AND e.event_id = c.event_id AND e.lane = c.lane AND e.status IN (0, 2)
-          AND NOT (c.status = 0 AND e.status = 0 AND e.attempts = c.attempts)
+          AND NOT (c.status = 0 AND e.attempts >= c.attempts)
           AND NOT (c.status = 2 AND e.status = 2 AND NOT e.parked AND e.attempts = c.attempts
-                   AND (c.counted OR e.available_at > (SELECT now FROM clock)))
+                   AND e.available_at > (SELECT now FROM clock))
         RETURNING e.seq
     ), held AS (
         INSERT INTO {p}hold (lane, effective_key, seq, until, reason)
@@ -255,7 +257,7 @@ async fn write(
     }
     let query = with_tokens(full, leases.clone()).bind(done_seqs).bind(done_ids);
     let query = query.bind(changes.seq).bind(changes.lane).bind(changes.status).bind(changes.attempts);
-    let query = query.bind(changes.after_us).bind(changes.error).bind(changes.counted);
+    let query = query.bind(changes.after_us).bind(changes.error);
     let query = query.bind(changes.key).bind(changes.reason).bind(changes.event_id);
     let row = query.fetch_one(conn).await?;
     let changed: HashSet<Seq> =
@@ -268,7 +270,7 @@ async fn write(
     Ok((Settled { applied, lost, ..Settled::default() }, changed))
 }
 
-/// Rows that wait or are dead, column by column.
+/// Rows that wait, are dead, or are counted an attempt of, column by column.
 #[derive(Default)]
 struct Changes {
     seq: Vec<i64>,
@@ -277,7 +279,6 @@ struct Changes {
     attempts: Vec<i32>,
     after_us: Vec<Option<i64>>,
     error: Vec<Option<String>>,
-    counted: Vec<bool>,
     key: Vec<Option<String>>,
     /// Why its key waits; none if it does not.
     reason: Vec<Option<&'static str>>,
@@ -288,17 +289,15 @@ impl Changes {
     fn of(settlements: &[Settlement]) -> Self {
         let mut all = Self::default();
         for settlement in settlements {
-            let (status, attempts, after, error, counted, reason) = match &settlement.change {
+            let (status, attempts, after, error, reason) = match &settlement.change {
                 Change::Done => continue,
                 Change::Wait { after, attempts, error, reason } => {
-                    let counted = *reason == HoldReason::Retry;
-                    (2, *attempts, Some(span(*after)), error.as_deref(), counted, Some(reason.as_str()))
+                    (2, *attempts, Some(span(*after)), error.as_deref(), Some(reason.as_str()))
                 }
-                // New again, so that the wait which may follow is told from one that was settled before.
-                Change::Attempt { attempts } => (0, *attempts, None, None, true, None),
+                Change::Attempt { attempts } => (0, *attempts, None, None, None),
                 Change::Dead { attempts, error, block } => {
                     let reason = block.then_some(HoldReason::Dead.as_str());
-                    (3, *attempts, None, Some(error.as_str()), true, reason)
+                    (3, *attempts, None, Some(error.as_str()), reason)
                 }
             };
             all.seq.push(integer(settlement.seq));
@@ -307,7 +306,6 @@ impl Changes {
             all.attempts.push(small(attempts));
             all.after_us.push(after);
             all.error.push(error.map(clean_error));
-            all.counted.push(counted);
             all.key.push(settlement.key.as_deref().map(str::to_owned));
             all.reason.push(reason);
             all.event_id.push(settlement.event_id.as_str().to_owned());

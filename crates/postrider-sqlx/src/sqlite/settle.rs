@@ -62,23 +62,25 @@ impl Statements {
             )),
             remove: statement(&format!("DELETE {DELIVERED}")),
             survivors: statement("SELECT seq FROM {p}event WHERE seq IN (SELECT value FROM json_each(?1))"),
-            // The last condition finds a repeated settle: a wait that has begun is not begun anew. An attempt is
-            // counted once, and what was put off cannot be put off again before it was due.
+            // The last conditions find a repeated settle: a wait that has begun is not begun anew before it is over, and an attempt
+            // (status 0) is counted once. A count leaves its row where it is, and due, so that the wait which follows is told from
+            // one that has begun.
             change: statement(
                 "UPDATE {p}event AS e
-                 SET status = s.status, attempts = s.attempts, parked = iif(s.status = 0, e.parked, 0),
-                     available_at = coalesce(s.available_at, e.available_at),
+                 SET status = iif(s.status = 0, e.status, s.status), attempts = s.attempts,
+                     parked = iif(s.status = 0, e.parked, 0),
+                     available_at = iif(s.status = 0, min(e.available_at, ?2), s.available_at),
                      last_error = coalesce(s.error, e.last_error)
                  FROM (SELECT json_extract(value, '$[0]') AS seq, json_extract(value, '$[1]') AS lane,
                               json_extract(value, '$[2]') AS status, json_extract(value, '$[3]') AS attempts,
                               json_extract(value, '$[4]') AS available_at, json_extract(value, '$[5]') AS error,
-                              json_extract(value, '$[6]') AS counted, json_extract(value, '$[7]') AS event_id
+                              json_extract(value, '$[6]') AS event_id
                        FROM json_each(?1)) AS s
                  WHERE e.seq = s.seq AND e.lane = s.lane AND e.status IN (0, 2)
                    AND (s.event_id IS NULL OR +e.event_id = s.event_id)
-                   AND NOT (s.status = 0 AND e.status = 0 AND e.attempts = s.attempts)
+                   AND NOT (s.status = 0 AND e.attempts >= s.attempts)
                    AND NOT (s.status = 2 AND e.status = 2 AND e.parked = 0 AND e.attempts = s.attempts
-                            AND (s.counted OR e.available_at > ?2))
+                            AND e.available_at > ?2)
                  RETURNING seq",
             ),
             hold: statement(
@@ -108,8 +110,8 @@ type Freed<'a> = (Lane, &'a str, Seq);
 /// A key of a lane, the event that holds it, until when, and why.
 type Held<'a> = (Lane, &'a str, Seq, Option<i64>, &'static str);
 
-/// A row that waits or is dead: `seq`, lane, status, attempts, when it is due, what went wrong, whether an attempt was counted, and its id.
-type Changed<'a> = (Seq, Lane, u8, u32, Option<i64>, Option<String>, bool, Option<&'a str>);
+/// A row that waits or is dead: `seq`, lane, status, attempts, when it is due, what went wrong, and its id.
+type Changed<'a> = (Seq, Lane, u8, u32, Option<i64>, Option<String>, Option<&'a str>);
 
 /// Writes outcomes under the fence, all of them or none.
 pub(super) async fn settle(
@@ -204,20 +206,18 @@ async fn change(
         .iter()
         .filter_map(|settlement @ Settlement { lane, seq, change, .. }| match change {
             Change::Done => None,
-            Change::Wait { after, attempts, error, reason } => {
+            Change::Wait { after, attempts, error, .. } => {
                 let error = error.as_deref().map(clean_error);
                 let due = now.plus(*after).as_micros();
-                let counted = *reason == HoldReason::Retry;
-                Some((*seq, *lane, 2, *attempts, Some(due), error, counted, comparable_id(settlement)))
+                Some((*seq, *lane, 2, *attempts, Some(due), error, comparable_id(settlement)))
             }
-            // New again, so that the wait which may follow is told from one that was settled before.
             Change::Attempt { attempts } => {
-                Some((*seq, *lane, 0, *attempts, None, None, true, comparable_id(settlement)))
+                Some((*seq, *lane, 0, *attempts, None, None, comparable_id(settlement)))
             }
             // It is never due, so its time says since when it is dead.
             Change::Dead { attempts, error, .. } => {
                 let (since, error) = (Some(now.as_micros()), Some(clean_error(error)));
-                Some((*seq, *lane, 3, *attempts, since, error, true, comparable_id(settlement)))
+                Some((*seq, *lane, 3, *attempts, since, error, comparable_id(settlement)))
             }
         })
         .collect();

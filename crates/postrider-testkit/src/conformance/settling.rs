@@ -142,6 +142,41 @@ pub async fn an_event_can_be_put_off_again_and_again<H: StoreHarness>() -> Check
     Ok(())
 }
 
+/// An attempt that is counted beforehand leaves a waiting event where it waits, and the wait that follows with the same number is a new one.
+pub async fn an_attempt_that_is_counted_beforehand_is_followed_by_a_wait<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    let [event] = scene.keyed("k").await?;
+    for attempts in 1..=3 {
+        let [claimed] = scene.claim_exactly().await?;
+        assert_eq!(scene.settle(&claimed, Change::Attempt { attempts }).await?.applied, 1, "{attempts}");
+        assert_eq!(scene.settle(&claimed, retry(attempts)).await?.applied, 1, "{attempts}");
+        let status = scene.status(&event).await?;
+        assert!(matches!(status, EventStatus::Waiting { attempts: is, .. } if is == attempts), "{status:?}");
+        assert!(scene.claim().await?.events.is_empty());
+        scene.pass(PAST_BACKOFF).await?;
+    }
+    Ok(())
+}
+
+/// A server may carry out a count after its caller gave up, counted again and settled the outcome: it changes nothing then.
+pub async fn an_attempt_that_is_counted_after_its_outcome_changes_nothing<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    let [event] = scene.keyed("k").await?;
+    for attempts in 1..=2 {
+        let [claimed] = scene.claim_exactly().await?;
+        scene.settle(&claimed, retry(attempts)).await?;
+        let before = (scene.status(&event).await?, scene.store.why("k").await?);
+        for late in 1..=attempts {
+            assert_eq!(scene.settle(&claimed, Change::Attempt { attempts: late }).await?.applied, 0, "{late}");
+        }
+        assert_eq!((scene.status(&event).await?, scene.store.why("k").await?), before);
+        scene.pass(PAST_BACKOFF).await?;
+    }
+    let [claimed] = scene.claim_exactly().await?;
+    assert_eq!(claimed.attempts, 2);
+    Ok(())
+}
+
 /// Settling as dead twice changes nothing the second time. S3-9.2d
 pub async fn settling_dead_twice_changes_nothing_the_second_time<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;

@@ -134,6 +134,8 @@ macro_rules! delivery_conformance {
                 settling_done_twice_changes_nothing_the_second_time
                 settling_a_wait_twice_changes_nothing_the_second_time
                 an_event_can_be_put_off_again_and_again
+                an_attempt_that_is_counted_beforehand_is_followed_by_a_wait
+                an_attempt_that_is_counted_after_its_outcome_changes_nothing
                 settling_dead_twice_changes_nothing_the_second_time
                 a_delivered_event_is_never_changed_again
                 a_dead_event_is_changed_by_no_settle

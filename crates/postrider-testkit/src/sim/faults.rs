@@ -96,7 +96,7 @@ impl FaultyStore {
         let stall = if verb == "settle" { rates.stall.max(rates.stall_settle) } else { rates.stall };
         let mut pause = || {
             if rng.chance(stall) {
-                Duration::from_millis(rng.below(3000))
+                Duration::from_millis(if rng.chance(0.5) { rng.below(3000) } else { rng.below(150) })
             } else if rng.chance(0.5) {
                 Duration::from_micros(rng.below(3000))
             } else {
@@ -265,11 +265,7 @@ impl Store for FaultyStore {
                 Ok(settled)
             })
         };
-        let settled: BoxFuture<'a, Result<Settled>> = match counted {
-            // One that is carried out after the outcome that it was written for makes the event new, behind where claims have come.
-            Some(_) => self.around("settle", move || settle(self.inner.clone())),
-            None => self.outliving("settle", settle),
-        };
+        let settled = self.outliving("settle", settle);
         Box::pin(async move {
             let settled = settled.await;
             note(Happening::Counted);

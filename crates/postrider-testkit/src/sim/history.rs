@@ -58,6 +58,14 @@ pub(super) enum Happening {
     },
     /// The event ended the process that delivered it.
     Killed(EventId),
+    /// The database lost its last transactions...
+    WentBack,
+    /// ...and this event with them.
+    Lost(EventId),
+    /// Somebody else locked the row of this event.
+    Locked(EventId),
+    /// The database refused an outcome of this event.
+    Refused(EventId),
     /// The database's clock went forward at once.
     ClockJumped,
     /// The event took effect at the receiver.
@@ -188,6 +196,10 @@ impl History {
                     tally.shutdowns += 1;
                     tally.busy_shutdowns += usize::from(given_back + interrupted > 0);
                 }
+                Happening::WentBack => tally.times_back += 1,
+                Happening::Lost(_) => tally.lost += 1,
+                Happening::Locked(_) => tally.locked += 1,
+                Happening::Refused(_) => tally.refused_outcomes += 1,
                 Happening::ClockJumped => tally.jumps += 1,
                 Happening::Killed(_) => tally.kills += 1,
                 Happening::Fault(..) => tally.faults += 1,

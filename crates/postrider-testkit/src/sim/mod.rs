@@ -13,7 +13,8 @@
 //!
 //! * `scenario`: the numbers of a run, drawn from its seed
 //! * `instance`: one process and its lives: started, crashed, stopped, started again
-//! * `faults`: a store that fails, stalls and loses its replies; `commit`: transactions that lose theirs
+//! * `faults`: a store that fails, stalls and loses its replies; `commit`: transactions that lose theirs; `mishap`: a database that goes back in
+//!   time, has locked rows and refuses outcomes
 //! * `writers`: business transactions, most of which commit
 //! * `receiver`: the handler and the sinks, with their moods and `outage`s; `door`: one of them as an engine sees it
 //! * `pausing`: an operator who pauses and resumes
@@ -29,6 +30,7 @@ mod faults;
 mod gauges;
 mod history;
 mod instance;
+mod mishap;
 mod outage;
 mod pausing;
 mod receiver;
@@ -37,12 +39,13 @@ mod tally;
 mod watch;
 mod writers;
 
-use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use faults::FaultyStore;
 use gauges::Gauges;
 use history::{Entry, Happening, History};
 use instance::{Instance, Outboxes, Running};
+use mishap::Database;
 use postrider_core::{EventId, Store, rng::Rng, store::EventStatus};
 use postrider_engine::{Outbox, memory::MemoryStore};
 use receiver::Receiver;
@@ -118,6 +121,8 @@ impl World {
     async fn run(mut self) -> Report {
         let outages = outage::note(&self.scenario, &self.history);
         let breaks = pausing::start(&self.scenario, &self.memory, &self.history);
+        let (database, mishaps) =
+            Database::start(&mut self.rng, self.scenario.mishaps, &self.memory, &self.history);
         let outboxes = Outboxes::default();
         let writers =
             writers::start(&mut self.rng, &self.scenario, &self.memory, &self.history, outboxes.clone());
@@ -142,15 +147,16 @@ impl World {
         for instance in instances {
             last.extend(instance.await);
         }
-        for each in outages.into_iter().chain(breaks) {
+        for each in outages.into_iter().chain(breaks).chain(mishaps) {
             let _ = each.await;
         }
         self.store.heal();
         self.receivers.iter().for_each(Receiver::heal);
         self.history.note(Happening::Healed);
-        let mut violations = self.drain("but what receivers refuse", &mut last, true).await;
+        let mut violations = self.drain("but what is refused", &mut last, Some(&database)).await;
         self.receivers.iter().for_each(Receiver::forgive);
-        violations.extend(self.drain("at all", &mut last, false).await);
+        database.forgive();
+        violations.extend(self.drain("at all", &mut last, None).await);
         for instance in &last {
             instance.outbox.shutdown().await;
         }
@@ -162,9 +168,14 @@ impl World {
         Report { seed: self.seed, violations, tally, fingerprint, history }
     }
 
-    /// Waits until nothing is left but the dead and what they hold up; then an operator discards those, and so on. What a receiver
-    /// refuses for good may be excused.
-    async fn drain(&mut self, of_what: &str, running: &mut [Running], excuse: bool) -> Vec<String> {
+    /// Waits until nothing is left but the dead and what they hold up; then an operator discards those, and so on. What a receiver or the
+    /// database refuses for good may be excused.
+    async fn drain(
+        &mut self,
+        of_what: &str,
+        running: &mut [Running],
+        excused: Option<&Database>,
+    ) -> Vec<String> {
         const PAUSE: Duration = Duration::from_millis(250);
         const ROUNDS: usize = 2400;
         const QUIET_ROUNDS: usize = 40;
@@ -172,8 +183,9 @@ impl World {
         for _ in 0..ROUNDS {
             let before = rows.len();
             rows = self.memory.rows();
-            if excuse {
-                let excused = self.excused();
+            if let Some(database) = excused {
+                let mut excused = database.unsettled();
+                excused.extend(self.receivers.iter().flat_map(Receiver::poisons));
                 rows.retain(|row| !excused.contains(&row.id));
             }
             if rows.is_empty() {
@@ -192,11 +204,6 @@ impl World {
             tokio::time::sleep(PAUSE).await;
         }
         vec![format!("stuck: nothing {of_what} should be left after all faults ended, but there is {rows:?}")]
-    }
-
-    /// What receivers refuse for good.
-    fn excused(&self) -> BTreeSet<EventId> {
-        self.receivers.iter().flat_map(Receiver::poisons).collect()
     }
 
     /// Where every event is at the end.

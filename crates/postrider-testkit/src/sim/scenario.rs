@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::rng::Rng;
 
-use super::{outage::Outage, pausing::Break, receiver::To};
+use super::{mishap::Mishaps, outage::Outage, pausing::Break, receiver::To};
 
 /// How often the store misbehaves, for each call.
 #[derive(Debug, Clone, Copy)]
@@ -100,6 +100,7 @@ pub(super) struct Scenario {
     pub(super) peeks: bool,
     pub(super) retention: Duration,
     pub(super) faults: FaultRates,
+    pub(super) mishaps: Mishaps,
     pub(super) receivers: Vec<ReceiverScenario>,
     /// What an operator pauses.
     pub(super) breaks: Vec<Break>,
@@ -111,7 +112,7 @@ impl Scenario {
         // Calm runs and wild ones: a bug may need either to show itself.
         let wild = if calm { 0.0 } else { rng.next_f64() };
         let mut rate = |most: f64| if rng.chance(0.5) { most * wild * rng.next_f64() } else { 0.0 };
-        let faults = FaultRates {
+        let mut faults = FaultRates {
             refuse: rate(0.2),
             lose_reply: rate(0.1),
             stall: rate(0.05),
@@ -120,12 +121,18 @@ impl Scenario {
         };
         let kill = rate(0.05);
         let poison = rate(0.1);
+        let mishaps = if calm { Mishaps::default() } else { Mishaps::draw(rng) };
+        if mishaps.times_back > 0 {
+            // What was settled in the lost future must arrive after it.
+            faults.stall_settle = 0.3;
+        }
         let unlucky = rng.below(3);
         let keys = 1 + rng.below(12);
         let unlucky_is_paused = rng.chance(0.5);
         let breaks = match To::ALL.get(unlucky as usize).filter(|_| unlucky_is_paused) {
             Some(&to) if calm => vec![Break::long(rng, to)],
-            _ if calm => Vec::new(),
+            // What an operator said would be lost with the rest.
+            _ if calm || mishaps.times_back > 0 => Vec::new(),
             _ => (0..rng.below(4)).map(|_| Break::draw(rng, keys)).collect(),
         };
         let poisoned = if rng.chance(0.5) { To::Batch } else { To::Shared };
@@ -141,9 +148,9 @@ impl Scenario {
                 receiver(rng, to, wild, Moods { kill, poison, ..Moods::default() }, calm, outages)
             })
             .collect();
-        // What waits in memory behind an event that cannot be sent takes room from others. Where it matters who is held up by whom,
-        // there is room enough.
-        let queue = match (calm, poison > 0.0) {
+        // What waits in memory behind an event that cannot be sent, or settled, takes room from others. Where it matters who is held up
+        // by whom, there is room enough.
+        let queue = match (calm, poison > 0.0 || mishaps.leave_unsettled()) {
             (true, _) => 1000,
             (false, true) => 24,
             (false, false) => 1,
@@ -169,6 +176,7 @@ impl Scenario {
             peeks: rng.chance(0.1),
             retention: if rng.chance(0.5) { Duration::ZERO } else { Duration::from_secs(3600) },
             faults,
+            mishaps,
             receivers,
             breaks,
         }

@@ -81,6 +81,14 @@ tally! {
     stalled_settles,
     /// Settles that the fence refused.
     fenced,
+    /// Times that the database lost its last transactions.
+    times_back,
+    /// Events that were lost with them.
+    lost,
+    /// Rows that somebody else locked.
+    locked,
+    /// Outcomes that the database refused.
+    refused_outcomes,
     /// Jumps of the database's clock.
     jumps,
     /// Crashes that an event brought about.

@@ -132,6 +132,13 @@ impl OneWriter {
         }
     }
 
+    /// A commit failed: if the database went back since the transaction began, it had ended before.
+    fn note_lost(&self, drafts: &[Draft], times_back: u64) {
+        if self.store.times_back() != times_back {
+            drafts.iter().for_each(|draft| self.history.note(Happening::Lost(draft.event.id().clone())));
+        }
+    }
+
     /// In a transaction that Postrider owns.
     async fn owned(&mut self, outbox: Outbox, mut drafts: Vec<Draft>) {
         let reply_after = if self.rng.chance(0.3) { self.rng.below(10_000) } else { 0 };
@@ -139,6 +146,7 @@ impl OneWriter {
             reply_after: Duration::from_micros(reply_after),
             lose_reply: self.rng.chance(self.lose_commit),
         };
+        let times_back = self.store.times_back();
         let Ok(mut tx) = outbox.begin(Fated(&self.store, commit)).await else { return };
         let fate = self.rng.next_f64();
         let undo_last = drafts.len() > 1 && self.rng.chance(0.2);
@@ -167,6 +175,7 @@ impl OneWriter {
             self.note(&drafts, true);
             if tx.commit().await.is_err() {
                 self.history.note(Happening::CommitReplyLost);
+                self.note_lost(&drafts, times_back);
             }
         }
     }
@@ -175,6 +184,7 @@ impl OneWriter {
     async fn foreign(&mut self, drafts: Vec<Draft>) {
         let writer = Writer::new(Arc::new(self.store.clone()));
         let outbox = self.outboxes.any(&mut self.rng);
+        let times_back = self.store.times_back();
         let mut tx = self.store.begin();
         let mut receipts = Vec::new();
         for draft in &drafts {
@@ -197,7 +207,9 @@ impl OneWriter {
             return;
         }
         self.note(&drafts, true);
-        let _ = tx.commit().await;
+        if tx.commit().await.is_err() {
+            self.note_lost(&drafts, times_back);
+        }
         if self.rng.chance(0.7) {
             receipts.into_iter().for_each(Receipt::committed);
         }

@@ -120,6 +120,7 @@ impl<'a> Counting<'a> {
             | Happening::CutOff(_)
             | Happening::Crashed
             | Happening::Stopped { .. }
+            | Happening::WentBack
             | Happening::ClockJumped => self.allowance += 1,
             Happening::Killed(_) => self.allowance = self.allowance.saturating_sub(1),
             _ => {}

@@ -23,6 +23,8 @@ pub(super) fn confined(entries: &[Entry], most: u32, broken: &mut Vec<String>) {
                 }
             }
             Happening::Redriving(id) => _ = kills.remove(id),
+            // Attempts were lost with the rest.
+            Happening::WentBack => kills.clear(),
             _ => {}
         }
     }

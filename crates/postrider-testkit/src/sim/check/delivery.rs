@@ -20,10 +20,10 @@ pub(super) fn atomic(entries: &[Entry], broken: &mut Vec<String>) {
     }
 }
 
-/// A committed event took effect, or an operator discarded it.
+/// A committed event took effect, or an operator discarded it, or the database lost it.
 pub(super) fn at_least_once(entries: &[Entry], rows: &[(EventId, EventStatus)], broken: &mut Vec<String>) {
     let over = |entry: &Entry| match &entry.what {
-        Happening::Effect(id) | Happening::Discarding(id) => Some(id.clone()),
+        Happening::Effect(id) | Happening::Discarding(id) | Happening::Lost(id) => Some(id.clone()),
         _ => None,
     };
     let over: BTreeSet<EventId> = entries.iter().filter_map(over).collect();
@@ -41,7 +41,7 @@ pub(super) fn at_least_once(entries: &[Entry], rows: &[(EventId, EventStatus)], 
 }
 
 /// First effects of a key follow the order of commits, whatever receivers they go to. Delayed events stand outside, and a discarded
-/// one lets the key pass.
+/// one lets the key pass, and so does one that the database lost.
 pub(super) fn ordered(entries: &[Entry], broken: &mut Vec<String>) {
     let mut keys: BTreeMap<&str, Vec<&EventId>> = BTreeMap::new();
     let mut key_of = BTreeMap::new();
@@ -52,7 +52,7 @@ pub(super) fn ordered(entries: &[Entry], broken: &mut Vec<String>) {
                 keys.entry(key).or_default().push(id);
                 key_of.insert(id, key.as_str());
             }
-            Happening::Discarding(id) => _ = settled.insert(id),
+            Happening::Discarding(id) | Happening::Lost(id) => _ = settled.insert(id),
             Happening::Effect(id) => {
                 let before = key_of.get(id).and_then(|key| keys.get(key)).into_iter().flatten();
                 if settled.insert(id) {

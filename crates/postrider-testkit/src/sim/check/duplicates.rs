@@ -20,6 +20,11 @@ pub(super) fn explained(entries: &[Entry], broken: &mut Vec<String>) {
             }
             Happening::Redriving(id) => _ = delivered.remove(id),
             Happening::ClockJumped => last_jump = Some(moment),
+            // What was delivered is in the table again, and who had its lane does not know it yet.
+            Happening::WentBack => {
+                delivered.clear();
+                last_jump = Some(moment);
+            }
             Happening::Called { id, lane, by, .. } => {
                 let taken_by = |name| taken.get(&(name, *lane)).copied().unwrap_or(0);
                 let again = delivered.get(id).is_some_and(|(before, called)| {

@@ -9,10 +9,12 @@ use crate::sim::{
 };
 
 /// At most one event of a key is under way in one engine at a time, from call to end; a batch is under way together. A batch has two
-/// events of a key only for a receiver that keeps their order, and then in order.
+/// events of a key only for a receiver that keeps their order, and then in order. Of what was under way when the database went back in time
+/// nothing is known to those who take their lanes anew.
 pub(super) fn one_at_a_time(entries: &[Entry], keeps_order: impl Fn(To) -> bool, broken: &mut Vec<String>) {
     let written = written(entries);
     let mut under_way: BTreeMap<(&Name, &str), Call> = BTreeMap::new();
+    let mut went_back = false;
     for entry in entries {
         match &entry.what {
             Happening::Called { id, by, to, call, .. } => {
@@ -28,6 +30,8 @@ pub(super) fn one_at_a_time(entries: &[Entry], keeps_order: impl Fn(To) -> bool,
                 }
             }
             Happening::Ended { call, .. } => under_way.retain(|_, other| other != call),
+            Happening::WentBack => went_back = true,
+            Happening::Leased { by, .. } if went_back => under_way.retain(|(name, _), _| *name != by),
             _ => {}
         }
     }
