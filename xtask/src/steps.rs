@@ -69,9 +69,19 @@ fn tests(place: &Place) -> Result<String, String> {
     tools::sqlite3()?;
     tools::languages()?;
     let variables = place.services.start(place)?;
-    place.run(
-        place.command(place.cargo_program()).args(["test", "--workspace", "--all-features"]).envs(variables),
-    )
+    let mut cargo = place.command(place.cargo_program());
+    cargo.args(["test", "--workspace", "--all-features"]).envs(variables);
+    if std::env::var_os(TEST_THREADS).is_none() {
+        cargo.env(TEST_THREADS, test_threads().to_string());
+    }
+    place.run(&mut cargo)
+}
+
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
+
+/// Most tests wait for a server or for time to pass, so four run at once for each core.
+fn test_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get) * 4
 }
 
 fn docs(place: &Place) -> Result<String, String> {

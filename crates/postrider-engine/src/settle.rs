@@ -198,7 +198,10 @@ pub(crate) fn is_refused(error: &Error) -> bool {
 
 fn put_aside_locked(shared: &Shared, verdict: Verdict) {
     let event_id = verdict.settlement.event_id.clone();
-    if lock(&shared.buffer).put_aside(verdict, Why::Locked, "", Instant::now()) {
+    let news = lock(&shared.buffer).put_aside(verdict, Why::Locked, "", Instant::now());
+    // Those that had to wait until it is settled need not any more.
+    shared.work.notify_one();
+    if news {
         warn!(%event_id, "the row of an event is locked by somebody else: what became of it is written when the lock is gone");
     }
 }
@@ -213,6 +216,7 @@ fn refuse(shared: &Shared, verdict: Verdict, error: &Error) {
         let news = buffer.put_aside(verdict, Why::Refused, &error, Instant::now());
         (news, buffer.unsettled_count())
     };
+    shared.work.notify_one();
     shared.metrics.unsettled(count as u64);
     if news {
         let key = key.as_deref().unwrap_or_default();

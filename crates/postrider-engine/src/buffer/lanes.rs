@@ -11,6 +11,7 @@ impl Buffer {
         if let Some(before) = self.lanes.get(&taken.lease.lane).map(|lane| lane.lease) {
             self.lose(before);
         }
+        self.note_taken(taken.lease);
         self.lanes.insert(taken.lease.lane, OwnedLane::new(taken, deadline));
         self.note_deadlines();
     }

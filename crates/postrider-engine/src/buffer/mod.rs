@@ -294,8 +294,8 @@ pub(crate) struct Buffer {
     settling: usize,
     /// Outcomes that could not be written.
     aside: Aside,
-    /// The tokens of leases from before the database went back in time, and those leases that it may still believe in.
-    forgotten: HashSet<Token>,
+    /// The leases that were taken since the database went back in time, as long as something from before may be under way.
+    taken_since: Option<HashSet<Token>>,
     old_leases: Vec<(Lease, Seq)>,
     /// The database's clock as it was last seen, and when that was here.
     clock: Option<(Timestamp, Instant)>,
@@ -374,7 +374,7 @@ impl Buffer {
             outcomes_since: None,
             settling: 0,
             aside: Aside::default(),
-            forgotten: HashSet::new(),
+            taken_since: None,
             old_leases: Vec::new(),
             clock: None,
             alone_since: None,

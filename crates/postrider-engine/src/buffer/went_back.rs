@@ -8,9 +8,9 @@ impl Buffer {
     /// taken anew.
     pub(crate) fn went_back(&mut self) {
         let leases: Vec<_> = self.lanes.values().map(|lane| (lane.lease, lane.suspect_to)).collect();
-        self.forgotten.extend(leases.iter().map(|(lease, _)| lease.token));
         self.old_leases.extend(&leases);
         leases.into_iter().for_each(|(lease, _)| self.lose(lease));
+        self.taken_since = Some(HashSet::new());
         self.keys.clear();
         self.tracked.clear();
         self.reserved.clear();
@@ -23,9 +23,16 @@ impl Buffer {
         self.held_meanwhile.clear();
     }
 
+    /// A lease was taken: what comes under it is not of a future that is lost.
+    pub(super) fn note_taken(&mut self, lease: Lease) {
+        let is_idle = self.sending == 0 && self.settling == 0 && self.outcomes.is_empty();
+        self.taken_since = self.taken_since.take().filter(|_| !is_idle);
+        self.taken_since.iter_mut().for_each(|taken| _ = taken.insert(lease.token));
+    }
+
     /// Whether something came under a lease of a future that is lost.
     pub(super) fn is_forgotten(&self, lease: Lease) -> bool {
-        !self.forgotten.is_empty() && self.forgotten.contains(&lease.token)
+        self.taken_since.as_ref().is_some_and(|taken| !taken.contains(&lease.token))
     }
 
     /// Leases that the database may still say are ours.

@@ -31,9 +31,10 @@ pub(super) struct Faults {
     /// Events whose rows somebody else has locked.
     locked: BTreeSet<EventId>,
     refusal: Option<Refusal>,
-    /// How often the store went back in time, and how often it had when each token was given out.
+    /// How often the store went back in time, how often it had when each token was given out and to whom, and what each owner has been told.
     pub(super) times_back: u64,
-    tokens: BTreeMap<(Lane, u64), u64>,
+    tokens: BTreeMap<(Lane, u64), (String, u64)>,
+    told: BTreeMap<String, u64>,
 }
 
 impl Faults {
@@ -52,18 +53,23 @@ impl Faults {
         }
     }
 
-    pub(super) fn note_tokens(&mut self, leased: &Leased) {
+    pub(super) fn note_tokens(&mut self, leased: &Leased, owner: &str) {
+        self.told.entry(owner.to_owned()).or_insert(self.times_back);
         for taken in &leased.taken {
-            self.tokens.insert((taken.lease.lane, taken.lease.token.nonce), self.times_back);
+            let lease = taken.lease;
+            self.tokens.insert((lease.lane, lease.token.nonce), (owner.to_owned(), self.times_back));
         }
     }
 
-    /// An error if a claim comes under a lease from before the store went back.
-    pub(super) fn check(&self, claim: &Claim) -> Result<()> {
-        let given = |lane: Lane, nonce| self.tokens.get(&(lane, nonce)).copied();
-        let mut leases = claim.lanes.iter().map(|lane| lane.lease);
-        if leases.any(|lease| given(lease.lane, lease.token.nonce).is_some_and(|then| then < self.times_back))
-        {
+    /// An error if a claim comes under a lease from before the store went back, or is the first of its owner since.
+    pub(super) fn check(&mut self, claim: &Claim) -> Result<()> {
+        let mut went_back = false;
+        for lease in claim.lanes.iter().map(|lane| lane.lease) {
+            let Some((owner, then)) = self.tokens.get(&(lease.lane, lease.token.nonce)) else { continue };
+            let told = self.told.get_mut(owner).map(|told| std::mem::replace(told, self.times_back));
+            went_back |= *then < self.times_back || told.is_some_and(|told| told < self.times_back);
+        }
+        if went_back {
             let (kind, what) = (StoreErrorKind::WentBack, "cannot claim events in memory");
             return Err(StoreError::new(kind, what, "an earlier state was restored").into());
         }

@@ -188,7 +188,7 @@ impl Store for MemoryStore {
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
         self.try_answer(|tables, faults, now| {
             let leased = lease::lease(tables, request, now);
-            faults.note_tokens(&leased);
+            faults.note_tokens(&leased, &request.owner);
             Ok(leased)
         })
     }

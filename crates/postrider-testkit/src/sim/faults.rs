@@ -122,6 +122,10 @@ impl FaultyStore {
                 return Err(self.fault(verb, "refused"));
             }
             let result = run().await;
+            // That the database went back is what a store finds out for itself.
+            if result.as_ref().is_err_and(is_went_back) {
+                return result;
+            }
             pass(fate.after).await;
             if fate.lose_reply {
                 return Err(self.fault(verb, "reply lost"));
@@ -150,6 +154,10 @@ impl FaultyStore {
         self.shared.history.note(Happening::Fault(verb, what));
         StoreError::new(StoreErrorKind::Unreachable, verb, what).into()
     }
+}
+
+fn is_went_back(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if error.kind() == StoreErrorKind::WentBack)
 }
 
 /// Notes that somebody gave up waiting for the answer of a verb.

@@ -159,7 +159,8 @@ impl Scenario {
             calm,
             lanes: 1 << rng.below(4),
             returning: 1 << rng.below(5),
-            scanned: 2 << rng.below(6),
+            // A claim that reads fewer rows than are refused for good would try those alone on a receiver that is down.
+            scanned: if poison > 0.0 { 64 } else { 2 << rng.below(6) },
             instances: 1 + rng.below(3) as usize,
             clock_jump: if !calm && rng.chance(0.4) { 0.3 } else { 0.0 },
             keys,
