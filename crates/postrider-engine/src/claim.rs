@@ -188,11 +188,12 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     if from_bottom {
         pace.last_full_look = started;
     }
-    let mut underway = Underway { shared, plan, ended: false };
+    let mut underway = Underway { shared, plan, brought: Vec::new(), ended: false };
     let plan = &underway.plan;
     let claim = &plan.claim;
     let (claimed, lost) = tokio::join!(answer(shared, shared.store.claim(claim)), mark_ahead(shared, ahead));
     let mut claimed = claimed?;
+    underway.brought = claimed.events.iter().map(|event| (event.lane, event.seq)).collect();
     claimed.lost.extend(lost);
     mark_sent(shared, &mut claimed).await?;
     if claimed.recovered > 0 {
@@ -286,13 +287,15 @@ async fn mark_ahead(shared: &Shared, marks: Vec<(Lease, Seq)>) -> Vec<Lane> {
 struct Underway<'a> {
     shared: &'a Shared,
     plan: Plan,
+    /// What the store has given, and may not give again by itself.
+    brought: Vec<(Lane, Seq)>,
     ended: bool,
 }
 
 impl Drop for Underway<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            lock(&self.shared.buffer).claim_failed(&self.plan);
+            lock(&self.shared.buffer).claim_failed(&self.plan, &self.brought);
         }
     }
 }

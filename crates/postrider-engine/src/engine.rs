@@ -303,7 +303,8 @@ impl Engine {
         let given_back = lock(&shared.buffer).give_back();
         shared.metrics.given_back(given_back as u64);
 
-        let released = settled && interrupted == 0 && self.release().await;
+        // Lanes of which nothing is under way are free at once; the others run out.
+        let released = self.release().await && settled && interrupted == 0;
         if let Err(error) = farewell(shared.store.leave(&shared.settings.instance)).await {
             debug!(
                 error = error_chain(&error),

@@ -31,6 +31,9 @@ const RETRY_MAX: Duration = Duration::from_secs(2);
 /// So many outcomes refused one by one, and none written: it is the database, and not they.
 const REFUSED_IN_A_ROW_MAX: usize = 16;
 
+/// So many refused outcomes are told one by one; their number is a metric.
+const TOLD_MAX: usize = 100;
+
 /// What an error text is cut to, in characters, for a column that is narrower than ours.
 const SHORT_TEXT_CHARS: usize = 200;
 
@@ -96,6 +99,10 @@ async fn settle(shared: &Shared, verdicts: Verdicts) -> Verdicts {
                 continue;
             }
             Err(error) => {
+                if is_refused(&error) {
+                    // It may be all of them, and others wait behind.
+                    pause = shared.settings.poll_min;
+                }
                 rest(shared, &mut pause, &error, batch.len()).await;
                 refused_in_a_row = 0;
             }
@@ -218,7 +225,7 @@ fn refuse(shared: &Shared, verdict: Verdict, error: &Error) {
     };
     shared.work.notify_one();
     shared.metrics.unsettled(count as u64);
-    if news {
+    if news && count <= TOLD_MAX {
         let key = key.as_deref().unwrap_or_default();
         error!(%event_id, event_type, key, error,
             "the database refuses to write what became of an event: it is tried again, and its key waits");

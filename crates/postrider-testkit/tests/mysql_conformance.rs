@@ -6,7 +6,7 @@ mod database;
 use std::{sync::Arc, time::Duration};
 
 use database::Database;
-use postrider_core::{CallerTx, Event, EventId, Result, Store, tx::OnDuplicate};
+use postrider_core::{CallerTx, Event, EventId, Result, Store, store::Lane, tx::OnDuplicate};
 use postrider_sqlx::MysqlStore;
 use postrider_testkit::{
     conformance::{Failure, StoreHarness},
@@ -125,6 +125,14 @@ impl StoreHarness for MysqlHarness {
         let mut tx = self.store.pool().begin().await?;
         let lock = sqlx::query("SELECT 1 FROM postrider_event WHERE event_id = ? FOR UPDATE");
         lock.bind(event.id().to_string()).fetch_one(&mut *tx).await?;
+        *self.locker.lock().await = Some(tx);
+        Ok(true)
+    }
+
+    async fn lock_lane(&self, lane: Lane) -> Result<bool, Failure> {
+        let mut tx = self.store.pool().begin().await?;
+        let lock = sqlx::query("SELECT 1 FROM postrider_lane WHERE lane = ? FOR UPDATE");
+        lock.bind(lane).fetch_one(&mut *tx).await?;
         *self.locker.lock().await = Some(tx);
         Ok(true)
     }

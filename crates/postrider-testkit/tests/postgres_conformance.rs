@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use postrider_core::{CallerTx, Event, EventId, Result, Store, tx::OnDuplicate};
+use postrider_core::{CallerTx, Event, EventId, Result, Store, store::Lane, tx::OnDuplicate};
 use postrider_sqlx::PgStore;
 use postrider_testkit::{
     conformance::{Failure, StoreHarness},
@@ -219,6 +219,14 @@ impl<W: Way> StoreHarness for PgHarness<W> {
         let lock =
             sqlx::query("SELECT 1 FROM postrider_event WHERE event_id = $1 FOR UPDATE").persistent(false);
         lock.bind(event.id().to_string()).fetch_one(&mut *tx).await?;
+        *self.locker.lock().await = Some(tx);
+        Ok(true)
+    }
+
+    async fn lock_lane(&self, lane: Lane) -> Result<bool, Failure> {
+        let mut tx = self.own.begin().await?;
+        let lock = sqlx::query("SELECT 1 FROM postrider_lane WHERE lane = $1 FOR UPDATE").persistent(false);
+        lock.bind(i32::try_from(lane)?).fetch_one(&mut *tx).await?;
         *self.locker.lock().await = Some(tx);
         Ok(true)
     }

@@ -48,6 +48,8 @@ pub fn kind_of_state(state: &str) -> StoreErrorKind {
     match state {
         // Serialisation failure, deadlock, lock not available, a statement that ran into its time limit.
         "40001" | "40P01" | "55P03" | "57014" => StoreErrorKind::Busy,
+        // Disk full, out of memory, an error of the file system: nothing that was asked for is to blame.
+        "53100" | "53200" | "53400" | "58030" => StoreErrorKind::Busy,
         // Shutting down, crashed, starting up, an idle transaction that was ended, too many connections.
         "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "53300" => StoreErrorKind::Unreachable,
         "25006" => StoreErrorKind::ReadOnly,

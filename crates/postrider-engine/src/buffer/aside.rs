@@ -14,6 +14,12 @@ const LOCKED_MAX: Duration = Duration::from_secs(1);
 const REFUSED_MIN: Duration = Duration::from_secs(1);
 const REFUSED_MAX: Duration = Duration::from_secs(60);
 
+/// So many refused outcomes are tried again at once, and others have their turn before the next ones.
+const REFUSED_AT_ONCE: usize = 8;
+
+/// Most outcomes that wait here. A database that refuses as many refuses everything.
+const ASIDE_MAX: usize = 4096;
+
 /// A key is stuck after so many tries at a locked row; most locks are gone by then.
 const LOCKED_TRIES: u32 = 3;
 
@@ -62,12 +68,23 @@ impl Aside {
         self.waiting.iter().map(|(.., verdict)| verdict.lease.lane).collect()
     }
 
-    /// Takes those whose time has come, of one kind: what is refused must not keep others from being written.
+    /// Whether there are as many as may be: nothing more is claimed then.
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting.len() >= ASIDE_MAX
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Takes those whose time has come, of one kind: what is refused must not keep others from being written, so of these a few at a time.
     fn take_due(&mut self, now: Instant) -> Verdicts {
         let mut taken = Verdicts::default();
         let due = |(at, ..): &&(Instant, Why, Verdict)| *at <= now;
         let Some(kind) = self.waiting.iter().find(due).map(|(_, why, _)| *why) else { return taken };
-        for entry in self.waiting.extract_if(.., |(at, why, _)| *at <= now && *why == kind) {
+        let most = if kind == Why::Refused { REFUSED_AT_ONCE } else { usize::MAX };
+        let due = |(at, why, _): &mut (Instant, Why, Verdict)| *at <= now && *why == kind;
+        for entry in self.waiting.extract_if(.., due).take(most) {
             taken.push_again(entry.2);
         }
         taken
@@ -108,9 +125,11 @@ impl Buffer {
         let news = match why {
             Why::Locked => verdict.tries == 0,
             Why::Refused => {
+                let event_type = verdict.event.as_ref().map(|event| event.event_type().to_owned());
+                let told = self.aside.refused.get(seq).and_then(|told| told.event_type.clone());
                 let unsettled = Unsettled {
                     event_id: event_id.clone(),
-                    event_type: verdict.event.as_ref().map(|event| event.event_type().to_owned()),
+                    event_type: event_type.or(told),
                     key: key.as_deref().map(str::to_owned),
                     error: error.to_owned(),
                 };
@@ -120,7 +139,14 @@ impl Buffer {
         if why == Why::Refused || verdict.tries >= LOCKED_TRIES {
             self.stick(&verdict);
         }
-        self.give_up_slot(verdict.settlement.seq);
+        match why {
+            Why::Locked => self.give_up_slot(verdict.settlement.seq),
+            Why::Refused => {
+                // What may wait for ever keeps nothing in memory but its outcome.
+                verdict.event = None;
+                self.give_up_room(verdict.settlement.seq);
+            }
+        }
         let pause = min.saturating_mul(1 << verdict.tries.min(16)).min(max);
         verdict.tries = verdict.tries.saturating_add(1);
         self.aside.waiting.push((now + pause, why, verdict));

@@ -55,6 +55,9 @@ impl Buffer {
 
     /// How many events there is room for; none if it is too few to claim for.
     fn room(&mut self, settings: &Settings, now: Instant) -> Option<usize> {
+        if self.aside.is_full() {
+            return None;
+        }
         let heavy = self.tracked.len() > 1
             && settings.queue_bytes.saturating_sub(self.bytes) < settings.queue_bytes / 4;
         let room = |buffer: &Self| {
@@ -107,7 +110,8 @@ impl Buffer {
     fn backlog_lanes(&mut self, slot: usize, now: Instant) -> Vec<LaneClaim> {
         let behind = lock(&self.behind);
         let places = behind.places(slot).filter_map(|(lane, place)| {
-            let lane = self.lanes.get_mut(&lane).filter(|lane| now < lane.deadline && lane.draining.is_none())?;
+            let lane =
+                self.lanes.get_mut(&lane).filter(|lane| now < lane.deadline && lane.draining.is_none())?;
             let (from, to) = (place.position(lane.position), lane.position.front());
             Some(LaneClaim { to, again: lane.take_again(to), ..LaneClaim::after(lane.lease, from) })
         });
@@ -204,8 +208,10 @@ impl Buffer {
         }
     }
 
-    /// The claim failed: what it was to look at again is still to be looked at.
-    pub(crate) fn claim_failed(&mut self, plan: &Plan) {
+    /// The claim failed: what it was to look at again is still to be looked at, and so is what it has brought. A store that looks for late
+    /// commits gives each of them once.
+    pub(crate) fn claim_failed(&mut self, plan: &Plan, brought: &[(Lane, Seq)]) {
+        brought.iter().for_each(|(lane, seq)| self.look_again(*lane, *seq));
         for lane in &plan.claim.lanes {
             for &seq in &lane.again {
                 self.look_again(lane.lease.lane, seq);

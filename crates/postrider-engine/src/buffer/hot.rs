@@ -25,7 +25,8 @@ impl Buffer {
             _ => return HandOver::LeftToClaim,
         };
         // What was settled during a claim that hangs stays tracked until it returns, and counts too.
-        let crowded = self.tracked.len() >= settings.hot_queue + settings.cold_queue;
+        let tracked = self.tracked.len().saturating_sub(self.aside.len());
+        let crowded = tracked >= settings.hot_queue + settings.cold_queue;
         let weight_bytes = event.weight_bytes();
         let heavy = self.bytes + weight_bytes > settings.queue_bytes;
         if self.hot_count >= settings.hot_queue || crowded || heavy {

@@ -5,6 +5,9 @@ use super::*;
 /// A lane that was not idle when it was to be given up is kept for so many times as long as that was waited for.
 const KEPT_FACTOR: u32 = 4;
 
+/// How often the wait for it is doubled at most.
+const KEPT_DOUBLINGS: u32 = 4;
+
 impl Buffer {
     /// A lease was taken.
     pub(crate) fn own(&mut self, taken: Taken, deadline: Instant) {
@@ -125,8 +128,11 @@ impl Buffer {
         let unsettled = self.aside.lanes();
         for (number, lane) in &mut self.lanes {
             let Some(since) = lane.draining.filter(|_| lane.busy > 0) else { continue };
+            // Sends that take long have longer with each try.
+            let patience = patience * 2_u32.saturating_pow(lane.kept.min(KEPT_DOUBLINGS));
             if since + patience <= now || unsettled.contains(number) {
                 (lane.draining, lane.kept_until) = (None, Some(now + patience * KEPT_FACTOR));
+                lane.kept = lane.kept.saturating_add(1);
                 lane.from_start = true;
             }
         }

@@ -201,6 +201,8 @@ struct OwnedLane {
     draining: Option<Instant>,
     /// It could not be given up, and is not tried again before this moment.
     kept_until: Option<Instant>,
+    /// How often it was not idle in time.
+    kept: u32,
 }
 
 impl OwnedLane {
@@ -227,6 +229,7 @@ impl OwnedLane {
             busy: 0,
             draining: None,
             kept_until: None,
+            kept: 0,
         }
     }
 
@@ -292,8 +295,9 @@ pub(crate) struct Buffer {
     outcomes_since: Option<Instant>,
     /// Outcomes that a settle under way writes.
     settling: usize,
-    /// Outcomes that could not be written.
+    /// Outcomes that could not be written, and whether they are next.
     aside: Aside,
+    aside_has_turn: bool,
     /// The leases that were taken since the database went back in time, as long as something from before may be under way.
     taken_since: Option<HashSet<Token>>,
     old_leases: Vec<(Lease, Seq)>,
@@ -374,6 +378,7 @@ impl Buffer {
             outcomes_since: None,
             settling: 0,
             aside: Aside::default(),
+            aside_has_turn: false,
             taken_since: None,
             old_leases: Vec::new(),
             clock: None,

@@ -31,7 +31,9 @@ impl Buffer {
     /// Takes outcomes to settle: those that were put aside by themselves, so that no others wait for what they wait for. Those of a lane
     /// that was lost meanwhile are dropped here; the second value says how many.
     pub(crate) fn take_outcomes(&mut self, most: usize, now: Instant) -> (Verdicts, u64) {
-        let mut taken = self.take_aside(now);
+        // In turn: what was put aside must not keep the others waiting, nor the other way round.
+        self.aside_has_turn = !self.aside_has_turn || self.outcomes.is_empty();
+        let mut taken = if self.aside_has_turn { self.take_aside(now) } else { Verdicts::default() };
         if taken.is_empty() {
             taken = self.outcomes.take(most, std::mem::take(&mut self.outcomes_room));
         }
@@ -59,12 +61,12 @@ impl Buffer {
             verdicts.part(|lease| self.lanes.get(&lease.lane).is_some_and(|lane| lane.lease == lease));
         let count = dropped.len() as u64;
         for verdict in dropped.drain() {
-            let settlement = &verdict.settlement;
-            self.unstick(&verdict);
-            self.aside.forget(settlement.seq);
             if self.is_forgotten(verdict.lease) {
                 continue;
             }
+            let settlement = &verdict.settlement;
+            self.unstick(&verdict);
+            self.aside.forget(settlement.seq);
             // If the lane was taken anew, the event is pending under the new lease and nobody else will look at it.
             self.look_again(settlement.lane, settlement.seq);
             self.leave(verdict.lease, settlement);

@@ -187,6 +187,14 @@ impl Buffer {
         self.slot_counts.get_mut(slot).into_iter().for_each(|count| *count = count.saturating_sub(1));
     }
 
+    /// The event is known by its number alone: what is in memory of it is not worth counting.
+    pub(super) fn give_up_room(&mut self, seq: Seq) {
+        let Some(tracked) = self.tracked.get_mut(seq) else { return };
+        let known = *tracked;
+        tracked.weight = 0;
+        self.count_out(known);
+    }
+
     /// Counts out what was not counted out before.
     fn count_out(&mut self, tracked: Tracked) {
         if tracked.weight == 0 {

@@ -8,6 +8,9 @@ const LEASE_DEFAULT: Duration = Duration::from_secs(15);
 /// The shortest time that a database on a busy host is given; leases that are not three times as long are for tests.
 const SHARE_MIN: Duration = Duration::from_secs(2);
 
+/// The longest wait for a lock.
+const LOCK_MAX: Duration = Duration::from_secs(2);
+
 /// How long a verb of operators may take, and one that deletes: they read or write as much as there is, and hold no lane. Locks are waited for as
 /// briefly as elsewhere.
 pub(crate) const OPERATOR: Duration = Duration::from_secs(60);
@@ -44,9 +47,9 @@ impl Limits {
         self.share * 8 / 10
     }
 
-    /// A wait for a lock.
+    /// A wait for a lock: however long the lease is, what is locked for longer is gone around.
     pub(crate) fn lock(self) -> Duration {
-        self.share * 4 / 10
+        (self.share * 4 / 10).min(LOCK_MAX)
     }
 }
 
@@ -60,6 +63,7 @@ mod tests {
         assert!(limits.verb() < Duration::from_secs(5));
         assert!(limits.lock() < limits.statement() && limits.statement() < limits.verb());
         assert_eq!(limits, Limits::default());
+        assert_eq!(Limits::of_lease(Duration::from_secs(3600)).lock(), LOCK_MAX);
         assert_eq!(Limits::of_lease(Duration::from_millis(100)).verb(), Duration::from_millis(1800));
     }
 }

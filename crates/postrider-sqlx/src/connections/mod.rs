@@ -5,6 +5,7 @@
 //! was left open. After a silence all others count as dead too: asking each of them would take as long as the first one did.
 
 pub(crate) mod limits;
+mod locked_lanes;
 pub(crate) mod renewal;
 pub(crate) mod retry;
 mod sticky;
@@ -24,8 +25,8 @@ use std::{
 use sqlx::{Connection, Database, Pool, pool::PoolConnection};
 use tokio::time::Instant;
 
-pub(crate) use self::sticky::Task;
 use self::{limits::Limits, sticky::Sticky};
+pub(crate) use self::{locked_lanes::LockedLanes, sticky::Task};
 
 /// How long a connection that was idle may take to say that it still is one.
 const PING_LIMIT: Duration = Duration::from_secs(1);

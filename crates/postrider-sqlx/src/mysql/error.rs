@@ -7,6 +7,11 @@ use crate::is_without_tls;
 
 /// The error codes that say more than "something went wrong". Both databases use the same.
 mod code {
+    pub(super) const DISK_FULL: u16 = 1021;
+    pub(super) const OUT_OF_MEMORY: u16 = 1037;
+    pub(super) const OUT_OF_SORT_MEMORY: u16 = 1038;
+    pub(super) const OUT_OF_RESOURCES: u16 = 1041;
+    pub(super) const TABLE_FULL: u16 = 1114;
     pub(super) const TOO_MANY_CONNECTIONS: u16 = 1040;
     pub(super) const ACCESS_TO_DATABASE_DENIED: u16 = 1044;
     pub(super) const WRONG_PASSWORD: u16 = 1045;
@@ -43,6 +48,12 @@ fn kind_of_code(code: u16) -> StoreErrorKind {
         | code::QUERY_TOO_LONG
         | code::STATEMENT_TOO_LONG
         | code::TOO_MANY_CONNECTIONS => StoreErrorKind::Busy,
+        // Nothing that was asked for is to blame.
+        code::DISK_FULL
+        | code::OUT_OF_MEMORY
+        | code::OUT_OF_SORT_MEMORY
+        | code::OUT_OF_RESOURCES
+        | code::TABLE_FULL => StoreErrorKind::Busy,
         code::SHUTDOWN | code::CONNECTION_KILLED | code::ENDED_FOR_INACTIVITY => StoreErrorKind::Unreachable,
         code::READ_ONLY_SERVER | code::READ_ONLY_TRANSACTION | code::READ_ONLY_MODE => {
             StoreErrorKind::ReadOnly
@@ -172,6 +183,7 @@ mod tests {
     fn locks_and_lost_connections_are_told_apart() {
         assert_eq!(kind_of_code(1205), StoreErrorKind::Busy);
         assert_eq!(kind_of_code(1213), StoreErrorKind::Busy);
+        assert_eq!(kind_of_code(1114), StoreErrorKind::Busy, "a full disk");
         assert_eq!(kind_of_code(1927), StoreErrorKind::Unreachable);
         assert_eq!(kind_of_code(1290), StoreErrorKind::ReadOnly);
         assert_eq!(kind_of_code(1064), StoreErrorKind::Other);

@@ -219,6 +219,8 @@ fn choose(rows: &[MySqlRow], request: &LeaseRequest) -> sqlx::Result<Choice> {
 pub(super) struct Fence {
     /// The lanes that are somebody else's by now. Whether a lease has run out does not matter, only whether somebody took it.
     pub(super) lost: Vec<Lane>,
+    /// Lanes that another session has locked; whose they are is not known.
+    pub(super) locked: Vec<Lane>,
     /// The database's clock when it was asked.
     pub(super) now: Timestamp,
 }
@@ -245,6 +247,30 @@ pub(super) async fn fence(
         fence
             .lost
             .extend(leases.iter().filter(|lease| !held.contains(&Some(**lease))).map(|lease| lease.lane));
+    }
+    Ok(fence)
+}
+
+/// The same around what another session has locked.
+pub(super) async fn fence_around(
+    sql: &Statements,
+    conn: &mut MySqlConnection,
+    leases: &[Lease],
+) -> sqlx::Result<Fence> {
+    let mut fence =
+        Fence { now: time(&sql.now.query().fetch_one(&mut *conn).await?, "now")?, ..Fence::default() };
+    for leases in leases.chunks(LIST_MAX) {
+        let lanes: Vec<Lane> = leases.iter().map(|lease| lease.lane).collect();
+        let rows = over(&sql.lock_some, &lanes).fetch_all(&mut *conn).await?;
+        let held = rows.iter().map(token).collect::<sqlx::Result<Vec<_>>>()?;
+        let met = rows.iter().map(|row| natural(row, "lane")).collect::<sqlx::Result<Vec<Lane>>>()?;
+        for lease in leases {
+            if !met.contains(&lease.lane) {
+                fence.locked.push(lease.lane);
+            } else if !held.contains(&Some(*lease)) {
+                fence.lost.push(lease.lane);
+            }
+        }
     }
     Ok(fence)
 }

@@ -67,7 +67,7 @@ pub use self::write::MysqlTx;
 use crate::{
     Server,
     connections::{
-        Conn, Connections, Task,
+        Conn, Connections, LockedLanes, Task,
         limits::{Limits, MIGRATION, OPERATOR},
         renewal::renewed,
         retry::retried,
@@ -120,6 +120,7 @@ struct Inner {
     late: claim::LateCommits,
     peek: peek::Peeking,
     locked: settle::Locked,
+    locked_lanes: LockedLanes,
     next_seq: String,
     high_water: HighWater,
 }
@@ -179,6 +180,7 @@ impl MysqlStore {
             late: claim::LateCommits::default(),
             peek: peek::Peeking::new(&prefix),
             locked: settle::Locked::default(),
+            locked_lanes: LockedLanes::default(),
             next_seq: statement::splice(NEXT_SEQ, &prefix),
             high_water: HighWater::default(),
         }))
@@ -266,7 +268,7 @@ impl MysqlStore {
     /// An error if the database went back in time: a failover lost its last transactions, or a backup was restored. What was met is
     /// forgotten then, because its numbers are given again.
     async fn check_time(&self) -> Result<()> {
-        let Inner { next_seq, high_water, late, place, .. } = &*self.0;
+        let Inner { next_seq, high_water, late, peek, place, .. } = &*self.0;
         if !high_water.is_due() {
             return Ok(());
         }
@@ -275,8 +277,12 @@ impl MysqlStore {
             let rows = sqlx::raw_sql(AssertSqlSafe(next_seq.clone())).fetch_all(&mut *conn).await?;
             rows.first().map(|row| statement::maybe::<Seq>(row, "next")).transpose()
         });
-        let Some(next) = next.await?.flatten() else { return Ok(()) };
-        Ok(high_water.rise(next, place).inspect_err(|_| late.forget())?)
+        // One that is not answered tells nothing: what is wrong is told by the verb that follows.
+        let Ok(Some(Some(next))) = next.await else { return Ok(()) };
+        Ok(high_water.rise(next, place).inspect_err(|_| {
+            late.forget();
+            peek.forget();
+        })?)
     }
 
     /// Runs a verb on a connection, and again if another try may help. `what` says what the verb cannot do if it fails.
@@ -477,9 +483,9 @@ impl Store for MysqlStore {
             claim::Claiming { sql, lease, hold, late, lanes }.claim(&mut conn, claim).await
         });
         Box::pin(async move {
-            let claimed = claiming.await?;
-            // What it met is of no use if it was met in another time.
+            // Before the claim: what that has met is noted, and nothing may fail afterwards.
             self.check_time().await?;
+            let claimed = claiming.await?;
             peek.claimed(&claimed);
             Ok(claimed)
         })
@@ -496,11 +502,11 @@ impl Store for MysqlStore {
         settlements: &'a [Settlement],
         retention: Duration,
     ) -> BoxFuture<'a, Result<Settled>> {
-        let Inner { settle: sql, lease, hold, locked, .. } = &*self.0;
+        let Inner { settle: sql, lease, hold, locked, locked_lanes, .. } = &*self.0;
         self.run_settling("settle events", move |mut conn| async move {
-            let settle = settle::Settle { sql, lease, hold };
+            let settle = settle::Settle { sql, lease, hold, locked_lanes };
             // What was locked a moment ago is not waited for once more.
-            if !locked.has_any(settlements) {
+            if !locked.has_any(settlements) && !locked_lanes.are_likely() {
                 let way = settle::Way::Straight;
                 match settle.settle(&mut conn, leases, settlements, retention, way).await {
                     Err(error) if error::is_locked(&error) => {}

@@ -90,6 +90,11 @@ impl Peeking {
         let _ = self.known.fetch_update(Relaxed, Relaxed, raised);
     }
 
+    /// The database went back in time: numbers are given again.
+    pub(super) fn forget(&self) {
+        self.known.store(UNKNOWN, Relaxed);
+    }
+
     /// Closes the connection.
     pub(super) async fn close(&self) {
         if let Some(conn) = self.open.lock().await.take() {

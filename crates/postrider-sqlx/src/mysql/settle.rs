@@ -21,6 +21,7 @@ use super::{
         AT, LIST_MAX, Listed, Ready, Statement, bound, filled, json, micros, natural, set, text, time,
     },
 };
+use crate::connections::LockedLanes;
 
 /// The statements of this file.
 #[derive(Debug)]
@@ -129,6 +130,7 @@ pub(super) struct Settle<'a> {
     pub(super) sql: &'a Statements,
     pub(super) lease: &'a lease::Statements,
     pub(super) hold: &'a hold::Statements,
+    pub(super) locked_lanes: &'a LockedLanes,
 }
 
 impl Settle<'_> {
@@ -142,7 +144,14 @@ impl Settle<'_> {
         way: Way,
     ) -> sqlx::Result<Settled> {
         let mut tx = conn.begin_with(BEGIN).await?;
-        let fence = lease::fence(self.lease, &mut tx, &lease::in_order(leases.iter().copied())).await?;
+        let in_order = lease::in_order(leases.iter().copied());
+        let fence = match way {
+            Way::Straight => lease::fence(self.lease, &mut tx, &in_order).await?,
+            Way::Around => lease::fence_around(self.lease, &mut tx, &in_order).await?,
+        };
+        if way == Way::Around {
+            self.locked_lanes.note(!fence.locked.is_empty());
+        }
         let mut lost = fence.lost;
         // An outcome of a lane that nobody proved to hold is as lost as one that was taken away.
         let unproved = |lane: &Lane| !leases.iter().any(|lease| lease.lane == *lane);
@@ -153,10 +162,13 @@ impl Settle<'_> {
             tx.rollback().await?;
             return Ok(Settled { lost, ..Settled::default() });
         }
-        let locked = match way {
+        let (of_locked_lanes, of_others): (Vec<&Settlement>, Vec<&Settlement>) =
+            settlements.iter().partition(|settlement| fence.locked.contains(&settlement.lane));
+        let mut locked = match way {
             Way::Straight => HashSet::new(),
-            Way::Around => self.locked(&mut tx, settlements).await?,
+            Way::Around => self.locked(&mut tx, &of_others).await?,
         };
+        locked.extend(of_locked_lanes.iter().map(|settlement| settlement.seq));
         let free: Vec<Settlement>;
         let settlements = if locked.is_empty() {
             settlements
@@ -179,7 +191,7 @@ impl Settle<'_> {
     async fn locked(
         &self,
         conn: &mut MySqlConnection,
-        settlements: &[Settlement],
+        settlements: &[&Settlement],
     ) -> sqlx::Result<HashSet<Seq>> {
         let seqs: Vec<Seq> = settlements.iter().map(|settlement| settlement.seq).collect();
         let mut ours = HashSet::with_capacity(seqs.len());
@@ -195,7 +207,7 @@ impl Settle<'_> {
                 settlement.key.as_deref().filter(|_| settlement.held || settlement.change != Change::Done)?;
             Some(Key { lane: settlement.lane, key: key.to_owned() })
         };
-        let keys: Vec<Key> = settlements.iter().filter_map(key_of).collect();
+        let keys: Vec<Key> = settlements.iter().filter_map(|settlement| key_of(settlement)).collect();
         let held = hold::locked(self.hold, conn, &keys).await?;
         let locked = settlements.iter().filter(|settlement| {
             let there =

@@ -21,6 +21,7 @@ pub(super) struct Statements {
     join: Statement,
     leave: Statement,
     lock: Statement,
+    lock_some: Statement,
 }
 
 /// The lanes that are held by the tokens `$1` to `$3`, locked against everybody else until the end of the transaction. After
@@ -136,6 +137,15 @@ impl Statements {
             )),
             leave: statement("DELETE FROM {p}member WHERE instance = $1"),
             lock: statement(OURS),
+            // Of the lanes that are ours, says which could be locked.
+            lock_some: statement(&format!(
+                "WITH ours AS MATERIALIZED ({OURS} SKIP LOCKED)
+                 SELECT l.lane, EXISTS (SELECT 1 FROM ours WHERE ours.lane = l.lane) AS free
+                 FROM {{p}}lane AS l
+                 JOIN unnest($1::integer[], $2::bigint[], $3::bigint[]) AS t (lane, epoch, nonce)
+                   ON l.lane = t.lane AND l.epoch = t.epoch AND l.nonce = t.nonce
+                 ORDER BY l.lane"
+            )),
         }
     }
 }
@@ -236,6 +246,34 @@ pub(super) async fn lock(
 ) -> sqlx::Result<Vec<Lane>> {
     let held = lanes(conn, with_tokens(&sql.lock, leases.clone())).await?;
     Ok(leases.map(|lease| lease.lane).filter(|lane| !held.contains(lane)).collect())
+}
+
+/// What a fence that waits for nobody found.
+#[derive(Debug, Default)]
+pub(super) struct Fence {
+    /// The lanes that are somebody else's by now.
+    pub(super) lost: Vec<Lane>,
+    /// Those that are ours, and that another session has locked.
+    pub(super) locked: Vec<Lane>,
+}
+
+/// The same around what another session has locked.
+pub(super) async fn lock_some(
+    sql: &Statements,
+    conn: &mut PgConnection,
+    leases: impl Iterator<Item = Lease> + Clone,
+) -> sqlx::Result<Fence> {
+    let mut fence = Fence::default();
+    let mut ours = Vec::new();
+    for row in with_tokens(&sql.lock_some, leases.clone()).fetch_all(conn).await? {
+        let lane: Lane = natural(row.try_get::<i32, _>("lane")?.into());
+        ours.push(lane);
+        if !row.try_get::<bool, _>("free")? {
+            fence.locked.push(lane);
+        }
+    }
+    fence.lost = leases.map(|lease| lease.lane).filter(|lane| !ours.contains(lane)).collect();
+    Ok(fence)
 }
 
 /// Says that an instance is there, and how many there are.

@@ -61,7 +61,7 @@ pub use crate::Sqlx;
 use crate::{
     Server,
     connections::{
-        Conn, Connections, Task,
+        Conn, Connections, LockedLanes, Task,
         limits::{Limits, MIGRATION, OPERATOR},
         retry::retried,
     },
@@ -101,6 +101,7 @@ struct Inner {
     lease: lease::Statements,
     claim: statement::Twice<claim::Statements>,
     settle: statement::Twice<settle::Statements>,
+    locked_lanes: LockedLanes,
     operate: operate::Statements,
     pause: pause::Statements,
     peek: peek::Peeking,
@@ -245,6 +246,7 @@ impl PgStoreBuilder {
             lease: lease::Statements::new(&shape),
             claim: statement::Twice::new(&shape, claim::Statements::new),
             settle: statement::Twice::new(&shape, settle::Statements::new),
+            locked_lanes: LockedLanes::default(),
             operate: operate::Statements::new(&shape),
             pause: pause::Statements::new(&shape),
             peek: peek::Peeking::new(&shape),

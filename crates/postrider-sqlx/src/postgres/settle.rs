@@ -15,6 +15,7 @@ use super::{
     lease::{self, with_tokens},
     statement::{Shape, Statement, integer, natural, small, span},
 };
+use crate::connections::LockedLanes;
 
 /// The statements of this file.
 #[derive(Debug)]
@@ -190,20 +191,28 @@ pub(super) async fn settle(
     Ok(settled)
 }
 
-/// Writes outcomes around what somebody else has locked, in the transaction of the session: the quick way waits for such a lock, inside its
-/// lane locks, so it is given up after a tenth of a second. To skip locked rows there would cost each settle what few have use for.
+/// Writes outcomes around what somebody else has locked, lanes, rows or holds, in the transaction of the session: the quick way waits for such a
+/// lock, inside its lane locks, so it is given up soon. To skip locked rows there would cost each settle what few have use for.
 pub(super) async fn settle_around(
     sql: &Statements,
-    lease_sql: &lease::Statements,
+    (lease_sql, locked_lanes): (&lease::Statements, &LockedLanes),
     conn: &mut PgConnection,
     leases: &[Lease],
     settlements: &[Settlement],
     retention: Duration,
 ) -> sqlx::Result<Settled> {
-    let lost = lease::lock(lease_sql, conn, leases.iter().copied()).await?;
-    if !lost.is_empty() {
-        return Ok(Settled { lost, ..Settled::default() });
+    let fence = lease::lock_some(lease_sql, conn, leases.iter().copied()).await?;
+    locked_lanes.note(!fence.locked.is_empty());
+    if !fence.lost.is_empty() {
+        return Ok(Settled { lost: fence.lost, ..Settled::default() });
     }
+    let is_locked = |lane: Lane| fence.locked.contains(&lane);
+    let leases: Vec<Lease> = leases.iter().copied().filter(|lease| !is_locked(lease.lane)).collect();
+    let of_locked_lanes = settlements.iter().filter(|settlement| is_locked(settlement.lane));
+    let of_locked_lanes: HashSet<Seq> = of_locked_lanes.map(|settlement| settlement.seq).collect();
+    let asked = settlements;
+    let settlements: Vec<Settlement> =
+        settlements.iter().filter(|settlement| !is_locked(settlement.lane)).cloned().collect();
     let held_key = |settlement: &Settlement| {
         settlement
             .key
@@ -218,15 +227,16 @@ pub(super) async fn settle_around(
     let query = query.bind(settlements.iter().map(|settlement| small(settlement.lane)).collect::<Vec<_>>());
     let query = query.bind(settlements.iter().map(held_key).collect::<Vec<_>>());
     let rows = query.fetch_all(&mut *conn).await?;
-    let locked: HashSet<Seq> =
+    let mut locked: HashSet<Seq> =
         rows.iter().map(|row| row.try_get(0).map(natural)).collect::<sqlx::Result<_>>()?;
     let free: Vec<Settlement> =
         settlements.iter().filter(|settlement| !locked.contains(&settlement.seq)).cloned().collect();
     let settled = match free.is_empty() {
         true => Settled::default(),
-        false => settle(sql, lease_sql, conn, leases, &free, retention).await?,
+        false => settle(sql, lease_sql, conn, &leases, &free, retention).await?,
     };
-    let locked = settlements.iter().map(|settlement| settlement.seq).filter(|seq| locked.contains(seq));
+    locked.extend(of_locked_lanes);
+    let locked = asked.iter().map(|settlement| settlement.seq).filter(|seq| locked.contains(seq));
     Ok(Settled { locked: locked.collect(), ..settled })
 }
 

@@ -162,7 +162,7 @@ impl Store for PgStore {
         settlements: &'a [Settlement],
         retention: Duration,
     ) -> BoxFuture<'a, Result<Settled>> {
-        let Inner { settle: sql, lease, .. } = &*self.0;
+        let Inner { settle: sql, lease, locked_lanes, .. } = &*self.0;
         let sql = sql.of(self.looks().is_flood());
         let settle = move |mut session: Session| async move {
             match settle::settle(sql, lease, &mut session, leases, settlements, retention).await {
@@ -175,15 +175,20 @@ impl Store for PgStore {
             }
         };
         let around = move |mut session: Session| async move {
+            let fence = (lease, locked_lanes);
             let settled =
-                settle::settle_around(sql, lease, &mut session, leases, settlements, retention).await?;
+                settle::settle_around(sql, fence, &mut session, leases, settlements, retention).await?;
             session.commit().await?;
             Ok(settled)
         };
         let way =
             if settle::frees(settlements) { Way::Whole(Task::Settle) } else { Way::Plain(Task::Settle) };
         Box::pin(async move {
-            match self.run_in(way, "settle events", settle).await? {
+            let settled = match locked_lanes.are_likely() {
+                true => None,
+                false => self.run_in(way, "settle events", settle).await?,
+            };
+            match settled {
                 Some(settled) => Ok(settled),
                 None => self.run_in(Way::Whole(Task::Settle), "settle events", around).await,
             }

@@ -9,9 +9,11 @@ mod code {
     pub(super) const PERMISSION: u32 = 3;
     pub(super) const BUSY: u32 = 5;
     pub(super) const LOCKED: u32 = 6;
+    pub(super) const OUT_OF_MEMORY: u32 = 7;
     pub(super) const READ_ONLY: u32 = 8;
     pub(super) const INPUT_OUTPUT: u32 = 10;
     pub(super) const CORRUPT: u32 = 11;
+    pub(super) const FULL: u32 = 13;
     pub(super) const CANNOT_OPEN: u32 = 14;
     pub(super) const NOT_A_DATABASE: u32 = 26;
     /// Extended: a unique index refused a row.
@@ -30,7 +32,8 @@ pub(super) struct Report<'a> {
 impl Report<'_> {
     fn kind(self) -> StoreErrorKind {
         match self.code & 0xff {
-            code::BUSY | code::LOCKED => StoreErrorKind::Busy,
+            // A full disk is no fault of what was to be written.
+            code::BUSY | code::LOCKED | code::OUT_OF_MEMORY | code::FULL => StoreErrorKind::Busy,
             code::READ_ONLY | code::PERMISSION => StoreErrorKind::ReadOnly,
             code::CORRUPT | code::NOT_A_DATABASE => StoreErrorKind::Corrupt,
             code::CANNOT_OPEN | code::INPUT_OUTPUT => StoreErrorKind::Unreachable,
@@ -136,6 +139,7 @@ mod tests {
     fn extended_codes_mean_what_their_primary_code_means() {
         assert_eq!(kind(5 | 2 << 8), StoreErrorKind::Busy);
         assert_eq!(kind(6 | 1 << 8), StoreErrorKind::Busy);
+        assert_eq!(kind(13), StoreErrorKind::Busy, "a full disk");
         assert_eq!(kind(8 | 6 << 8), StoreErrorKind::ReadOnly);
         assert_eq!(kind(11 | 1 << 8), StoreErrorKind::Corrupt);
         assert_eq!(kind(26), StoreErrorKind::Corrupt);

@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use postrider_core::{Event, EventId, Result, Store, tx::OnDuplicate};
+use postrider_core::{Event, EventId, Result, Store, store::Lane, tx::OnDuplicate};
 
 use super::Failure;
 
@@ -76,6 +76,12 @@ pub trait StoreHarness: Sized + Send + Sync + 'static {
     /// [unlocked](StoreHarness::unlock_row). False if the database knows no locks of rows.
     fn lock_row(&self, event: &Event) -> impl Future<Output = Result<bool, Failure>> + Send {
         let _ = event;
+        std::future::ready(Ok(false))
+    }
+
+    /// Locks the row of a lane in the same way. False if the database knows no locks of rows, or the store has one lane.
+    fn lock_lane(&self, lane: Lane) -> impl Future<Output = Result<bool, Failure>> + Send {
+        let _ = lane;
         std::future::ready(Ok(false))
     }
 

@@ -65,6 +65,35 @@ pub async fn a_settle_goes_around_a_locked_row<H: StoreHarness>() -> Checked {
     Ok(())
 }
 
+/// A settle that meets a locked lane writes the outcomes of the others, names those of that one, and loses no lane. Renewals go around it too.
+pub async fn a_settle_goes_around_a_locked_lane<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    for number in 0..40 {
+        scene.keyed::<1>(&format!("key {number}")).await?;
+    }
+    let claimed: [ClaimedEvent; 40] = scene.claim_exactly().await?;
+    let Some(locked) = claimed.iter().map(|event| event.lane).max() else { return Ok(()) };
+    if !scene.harness.lock_lane(locked).await? {
+        return Ok(());
+    }
+    let batch: Vec<Settlement> = claimed.iter().map(|event| settlement(event, Change::Done)).collect();
+    let settled = soon(scene.owner.settle(&scene.store, &batch, RETENTION)).await;
+    let renewed = soon(async { Ok(scene.store.renew(scene.owner.leases(), RETENTION).await?) }).await;
+    scene.harness.unlock_row().await?;
+    let (settled, renewed) = (settled?, renewed?);
+    let of_lane: Vec<_> =
+        claimed.iter().filter(|event| event.lane == locked).map(|event| event.seq).collect();
+    assert_eq!((settled.lost.len(), &settled.locked), (0, &of_lane));
+    assert_eq!(settled.applied, (claimed.len() - of_lane.len()) as u64);
+    assert_eq!(renewed.locked, [locked]);
+    assert_eq!(renewed.held.len() + 1, scene.owner.leases().len());
+    let rest: Vec<Settlement> =
+        batch.into_iter().filter(|settlement| of_lane.contains(&settlement.seq)).collect();
+    let settled = soon(scene.owner.settle(&scene.store, &rest, RETENTION)).await?;
+    assert_eq!((settled.applied, settled.locked.len()), (rest.len() as u64, 0));
+    Ok(())
+}
+
 /// A head whose row is locked goes on holding its key.
 pub async fn a_locked_head_is_not_freed<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;

@@ -167,7 +167,11 @@ pub async fn an_attempt_that_is_counted_after_its_outcome_changes_nothing<H: Sto
         scene.settle(&claimed, retry(attempts)).await?;
         let before = (scene.status(&event).await?, scene.store.why("k").await?);
         for late in 1..=attempts {
-            assert_eq!(scene.settle(&claimed, Change::Attempt { attempts: late }).await?.applied, 0, "{late}");
+            assert_eq!(
+                scene.settle(&claimed, Change::Attempt { attempts: late }).await?.applied,
+                0,
+                "{late}"
+            );
         }
         assert_eq!((scene.status(&event).await?, scene.store.why("k").await?), before);
         scene.pass(PAST_BACKOFF).await?;

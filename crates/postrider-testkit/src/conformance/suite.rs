@@ -151,6 +151,7 @@ macro_rules! delivery_conformance {
             locking {
                 a_settle_goes_around_a_locked_row
                 a_locked_head_is_not_freed
+                a_settle_goes_around_a_locked_lane
                 a_claim_does_not_wait_for_a_locked_row
             }
             fencing {

@@ -60,11 +60,13 @@ WITH clock AS MATERIALIZED (
 SELECT 0 AS kind, NULL::integer AS lane, clock.xmin AS seq, NULL::smallint AS status, NULL::timestamptz AS available_at, clock.now AS created_at,
        clock.xmax AS head, gate.coming_back, gate.held AS weight, clock.snapshot AS key, {wal_file} AS event_type,
        {wal_place} AS aggregate_type,
-       EXISTS (SELECT 1
-               FROM lane CROSS JOIN LATERAL (
-                   SELECT 1 FROM {p}event AS e
-                   WHERE e.lane = lane.lane AND e.status = 0 AND NOT e.parked AND e.seq > $6::bigint AND {not_in_flight_beyond}
-                   ORDER BY e.seq LIMIT 1) AS e) AS read,
+       CASE WHEN $6::bigint < 9223372036854775807
+            THEN EXISTS (SELECT 1
+                         FROM lane CROSS JOIN LATERAL (
+                             SELECT 1 FROM {p}event AS e
+                             WHERE e.lane = lane.lane AND e.status = 0 AND NOT e.parked AND e.seq > $6 AND {not_in_flight_beyond}
+                             ORDER BY e.seq LIMIT 1) AS e)
+            ELSE false END AS read,
        NULL::integer AS attempts, {table} AS event_id, NULL AS aggregate_id, NULL AS ordering_key, NULL AS tenant_id, NULL AS content_type,
        gate.due_at AS occurred_at, NULL::integer AS headers_size, NULL::integer AS payload_size, NULL AS headers, NULL AS payload,
        NULL::bytea AS payload_bytes
