@@ -11,7 +11,7 @@ use postrider_core::{
     ConfigError, Error, Event, EventId, Interceptor, Metrics, Result, RetryPolicy, Store, StoreErrorKind,
     rng::Rng,
     sink::error_chain,
-    store::Seq,
+    store::{Lease, Seq, Settlement},
     tx::{LaneHints, Placed},
 };
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
@@ -87,6 +87,8 @@ pub(crate) struct Shared {
     pub(crate) hints: LaneHints,
     /// When its verbs last succeeded.
     pub(crate) vitals: Vitals,
+    /// Attempts that were counted beforehand and are under way, and what takes them back.
+    pub(crate) counted: std::sync::Mutex<BTreeMap<Seq, (Lease, Settlement)>>,
     pub(crate) stop_claiming: CancellationToken,
 }
 
@@ -152,6 +154,7 @@ impl Engine {
             hot_drops: std::sync::Mutex::new(None),
             hints: LaneHints::default(),
             vitals: Vitals::new(),
+            counted: std::sync::Mutex::default(),
             stop_claiming: CancellationToken::new(),
         });
         match pauses::read(&shared).await {
@@ -300,6 +303,7 @@ impl Engine {
         // Outcomes that came in at the last moment are settled; a database that is down is not waited for.
         let grace = Instant::now() + shared.settings.lease.min(Duration::from_secs(1));
         let settled = tokio::time::timeout_at(grace, self.settled()).await.is_ok();
+        self.take_back_attempts().await;
         let given_back = lock(&shared.buffer).give_back();
         shared.metrics.given_back(given_back as u64);
 
@@ -345,6 +349,18 @@ impl Engine {
                 return;
             }
             progress.await;
+        }
+    }
+
+    /// A process that is asked to end has not been ended by what it was sending: what was counted beforehand is taken back.
+    async fn take_back_attempts(&self) {
+        let counted = std::mem::take(&mut *lock(&self.shared.counted));
+        for (lease, back) in counted.into_values() {
+            let (leases, settlements) = ([lease], [back]);
+            let settling = self.shared.store.settle(&leases, &settlements, self.shared.settings.retention);
+            if let Err(error) = farewell(settling).await {
+                return warn!(error = error_chain(&error), "an attempt that did not end stays counted");
+            }
         }
     }
 

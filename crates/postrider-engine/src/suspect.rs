@@ -30,7 +30,8 @@ pub(crate) async fn deliver(mut hand: InHand<'_>) {
     if item.attempts >= max_attempts(shared, item) {
         return give_up(hand);
     }
-    let (lease, counted) = (item.lease, count(shared, item).await);
+    let (lease, seq, back) = (item.lease, item.seq, uncounted(item));
+    let counted = count(shared, item).await;
     if counted == Counted::CannotBe {
         return put_off(hand);
     }
@@ -40,10 +41,25 @@ pub(crate) async fn deliver(mut hand: InHand<'_>) {
     if let Some(until) = until {
         hand.counted = true;
         hand.extend(until);
+        lock(&shared.counted).insert(seq, (lease, back));
         _ = send(hand).await;
+        lock(&shared.counted).remove(&seq);
     } else {
         drop(hand);
         tokio::time::sleep(shared.settings.poll_min).await;
+    }
+}
+
+/// What takes an attempt back that was counted, and did not end.
+fn uncounted(item: &Item) -> Settlement {
+    let (attempts, reason) = (item.attempts, HoldReason::Deferred);
+    Settlement {
+        lane: item.lease.lane,
+        seq: item.seq,
+        event_id: item.id().clone(),
+        key: item.key.clone(),
+        held: item.held,
+        change: Change::Wait { after: Duration::ZERO, attempts, error: None, reason },
     }
 }
 

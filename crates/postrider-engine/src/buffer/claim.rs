@@ -320,7 +320,7 @@ mod tests {
         buffer.lose(lost);
         lock(&buffer.behind).note_probe(1, lost.lane, 5, None);
         lock(&buffer.behind).note_probe(2, kept.lane, 6, None);
-        buffer.claim_failed(&plan);
+        buffer.claim_failed(&plan, &[]);
         assert_eq!(buffer.next_backlog(&settings), Some(2));
     }
 
@@ -338,7 +338,7 @@ mod tests {
             buffer.look_again(0, let_go);
             let plan = buffer.begin_claim(&settings, &routes, now, false).unwrap();
             claims.push((plan.is_backlog(), plan.claim.lanes[0].again.clone()));
-            buffer.claim_failed(&plan);
+            buffer.claim_failed(&plan, &[]);
         }
         // What lies beyond the walk is not its business.
         assert_eq!(claims, [(false, vec![7]), (true, vec![7]), (false, vec![7, 8, 107])]);

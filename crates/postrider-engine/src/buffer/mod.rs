@@ -166,8 +166,8 @@ pub(crate) enum Next {
 enum Alone {
     /// No suspect stands in the way of anybody.
     Nobody,
-    /// One waits for others to end, or others wait for one: until this moment.
-    Wait(Instant),
+    /// One waits until its receiver has nothing else to do, or that receiver's others wait for one: until this moment.
+    Wait { until: Instant, receiver: usize },
     /// One of this lane can go, and where it stands.
     Now(Lane, usize),
 }
@@ -305,6 +305,8 @@ pub(crate) struct Buffer {
     clock: Option<(Timestamp, Instant)>,
     /// Since when a suspect waits to go alone, or goes.
     alone_since: Option<Instant>,
+    /// The receiver that the last suspect went to.
+    suspect_receiver: Option<usize>,
     /// The lane whose suspect went last.
     suspect_turn: Lane,
     /// How long suspects and others wait for each other.
@@ -383,6 +385,7 @@ impl Buffer {
             old_leases: Vec::new(),
             clock: None,
             alone_since: None,
+            suspect_receiver: None,
             suspect_turn: Lane::MAX,
             patience: settings.lease,
             pauses: Arc::default(),

@@ -66,23 +66,26 @@ impl Buffer {
         if self.is_expired(now) || self.pauses.stop() {
             return Next::Wait(None);
         }
-        match self.alone(now) {
-            Alone::Nobody => {}
-            Alone::Wait(until) => return Next::Wait(Some(until)),
-            Alone::Now(lane, place) => {
-                if let Some(hand) = self.take_suspect(lane, place, now) {
-                    return Next::Suspect(hand);
-                }
-            }
+        let alone = self.alone(now);
+        if let Alone::Now(lane, place) = alone
+            && let Some(hand) = self.take_suspect(lane, place, now)
+        {
+            return Next::Suspect(hand);
         }
-        let open = |slot: usize| self.is_open(slot, now);
+        let open = |slot: usize| self.is_open(slot, now) && !self.waits_for(&alone, slot);
         let hot_first = self.turn < 2;
         let (first, second) = if hot_first { (&self.hot, &self.cold) } else { (&self.cold, &self.hot) };
         let (from_first, turn) = match first.turn(open) {
             Some(turn) => (true, Some(turn)),
             None => (false, second.turn(open)),
         };
-        let Some((slot, queued)) = turn else { return Next::Wait(self.next_opening(now)) };
+        let Some((slot, queued)) = turn else {
+            let alone_until = match alone {
+                Alone::Wait { until, .. } => Some(until),
+                Alone::Nobody | Alone::Now(..) => None,
+            };
+            return Next::Wait(self.next_opening(now).into_iter().chain(alone_until).min());
+        };
         let alone = self.hot.waiting() + self.cold.waiting() == 1;
         let most = self.most_of(slot, queued, alone).max(1);
         let mut items =
@@ -160,14 +163,12 @@ impl Buffer {
 
     /// Whether anything can be sent now.
     pub(crate) fn has_work(&self, now: Instant) -> bool {
-        let open = |slot: usize| self.is_open(slot, now);
-        !self.is_expired(now)
-            && !self.pauses.stop()
-            && match self.alone(now) {
-                Alone::Now(..) => true,
-                Alone::Wait(_) => false,
-                Alone::Nobody => self.hot.has(open) || self.cold.has(open),
-            }
+        if self.is_expired(now) || self.pauses.stop() {
+            return false;
+        }
+        let alone = self.alone(now);
+        let open = |slot: usize| self.is_open(slot, now) && !self.waits_for(&alone, slot);
+        matches!(alone, Alone::Now(..)) || self.hot.has(open) || self.cold.has(open)
     }
 }
 

@@ -3,23 +3,34 @@
 use super::*;
 
 impl Buffer {
-    /// Whether a suspect goes next. It goes alone, so that nobody is counted for what somebody else did; but it waits for
-    /// others, and others wait for it, no longer than its patience: a slow one must not stop everything.
+    /// Whether a suspect goes next. One goes at a time, so that nobody is counted for what somebody else did, and with nothing else for its
+    /// receiver; what goes elsewhere goes on. It waits for others, and others wait for it, no longer than its patience: a slow one must not stop
+    /// its receiver.
     pub(super) fn alone(&self, now: Instant) -> Alone {
         // Until its outcome is settled: if the process ended before, its attempt would stay counted.
         let under_way = self.lanes.values().any(|lane| lane.suspect_under_way);
         let suspect = self.suspect(now);
-        if suspect.is_none() && !under_way {
-            return Alone::Nobody;
-        }
         let until = self.alone_since.unwrap_or(now) + self.patience;
         match suspect {
-            Some((lane, place)) if now >= until || (self.sending == 0 && !under_way) => {
-                Alone::Now(lane, place)
+            Some((lane, place, receiver)) => {
+                let is_busy = self.receivers.get(receiver).is_some_and(|receiver| receiver.busy > 0);
+                if now >= until || (!under_way && !is_busy) {
+                    return Alone::Now(lane, place);
+                }
+                // Those of its receiver wait for the one that is under way, or for this one.
+                let receiver = self.suspect_receiver.filter(|_| under_way).unwrap_or(receiver);
+                Alone::Wait { until, receiver }
             }
-            _ if now < until && (self.sending > 0 || under_way) => Alone::Wait(until),
-            _ => Alone::Nobody,
+            None => match self.suspect_receiver.filter(|_| under_way && now < until) {
+                Some(receiver) => Alone::Wait { until, receiver },
+                None => Alone::Nobody,
+            },
         }
+    }
+
+    /// Whether a slot waits for a suspect.
+    pub(super) fn waits_for(&self, alone: &Alone, slot: usize) -> bool {
+        matches!(alone, Alone::Wait { receiver, .. } if self.receiver_of.get(slot) == Some(receiver))
     }
 
     /// Takes a suspect out to be sent.
@@ -30,22 +41,31 @@ impl Buffer {
         self.suspect_turn = lane;
         self.alone_since = Some(now);
         let slot = item.slot;
+        self.suspect_receiver = self.receiver_of.get(slot).copied();
         let hand = self.hand(slot, VecDeque::from([item]), now);
         self.receiver_mut(slot).into_iter().for_each(|receiver| receiver.suspect_went_last = true);
         Some(hand)
     }
 
-    /// The first suspect that could be sent. Lanes have turns: one that its receiver refuses for good must not be all that it is asked for.
-    fn suspect(&self, now: Instant) -> Option<(Lane, usize)> {
+    /// The first suspect that could be sent, and where it goes. Receivers have turns, and so have lanes: one that its receiver refuses for good must
+    /// not be all that it is asked for, and those of a slow receiver not all that is sent.
+    fn suspect(&self, now: Instant) -> Option<(Lane, usize, usize)> {
+        let elsewhere = self.suspect_where(now, |receiver| Some(receiver) != self.suspect_receiver);
+        elsewhere.or_else(|| self.suspect_where(now, |_| true))
+    }
+
+    fn suspect_where(&self, now: Instant, wanted: impl Fn(usize) -> bool) -> Option<(Lane, usize, usize)> {
         let (after, before) = (self.lanes.range(self.suspect_turn.saturating_add(1)..), ..=self.suspect_turn);
+        let receiver_of = |item: &Item| self.receiver_of.get(item.slot).copied().unwrap_or_default();
         after
             .chain(self.lanes.range(before))
             .filter(|(_, lane)| !lane.suspect_under_way && !lane.suspects.is_empty())
             .find_map(|(&lane, owned)| {
-                let mut suspects = owned.suspects.iter();
-                let place =
-                    suspects.position(|item| self.is_open(item.slot, now) && !self.gives_way(item.slot))?;
-                Some((lane, place))
+                let sendable = |item: &Item| {
+                    wanted(receiver_of(item)) && self.is_open(item.slot, now) && !self.gives_way(item.slot)
+                };
+                let (place, item) = owned.suspects.iter().enumerate().find(|(_, item)| sendable(item))?;
+                Some((lane, place, receiver_of(item)))
             })
     }
 

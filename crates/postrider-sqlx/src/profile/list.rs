@@ -4,6 +4,7 @@ use postrider_core::{
     EventId, GLOBAL_AGGREGATE, Payload, Timestamp,
     store::{Bookmark, ListFrom, ListedEvent, Listing, Shelf, TypeCount},
 };
+use tokio::sync::Mutex;
 
 use super::{
     Field,
@@ -29,7 +30,7 @@ fn order(shape: &Shape) -> (String, String) {
 pub(super) async fn list(
     shape: &Shape,
     tx: &mut Tx,
-    mind: &Mind,
+    mind: &Mutex<Mind>,
     listing: &Listing,
 ) -> sqlx::Result<Vec<ListedEvent>> {
     let has_type = shape.profile.has(Field::EventType);
@@ -70,8 +71,9 @@ pub(super) async fn list(
     }
     let turned = from(&mut sql, &listing.from, &at, &id);
     sql.push(&format!(" LIMIT {}", listing.limit));
-    let mut found: Vec<ListedEvent> =
-        tx.fetch(sql).await?.iter_mut().map(|row| listed(shape, mind, row, listing)).collect();
+    let mut rows = tx.fetch(sql).await?;
+    let mind = mind.lock().await;
+    let mut found: Vec<ListedEvent> = rows.iter_mut().map(|row| listed(shape, &mind, row, listing)).collect();
     if turned {
         found.reverse();
     }

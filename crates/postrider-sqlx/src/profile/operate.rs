@@ -6,6 +6,7 @@ use postrider_core::{
     EventId, Timestamp,
     store::{DeadLetter, EventStatus, Seq, Stats},
 };
+use tokio::sync::Mutex;
 
 use super::{
     Field, Value,
@@ -172,8 +173,8 @@ pub(super) async fn purge(
     tx.execute(sql).await
 }
 
-/// How much of everything there is.
-pub(super) async fn stats(shape: &Shape, tx: &mut Tx, mind: &Mind) -> sqlx::Result<Stats> {
+/// How much of everything there is. Delivery waits for the mind, so nobody holds it while the database counts.
+pub(super) async fn stats(shape: &Shape, tx: &mut Tx, mind: &Mutex<Mind>) -> sqlx::Result<Stats> {
     let (count, now) = (shape.kind.text("COUNT(*)"), shape.kind.micros(shape.kind.now()));
     let oldest = match shape.profile.has(Field::CreatedAt) {
         true => shape.kind.micros(&format!("MIN({})", shape.column(Field::CreatedAt))),
@@ -206,6 +207,7 @@ pub(super) async fn stats(shape: &Shape, tx: &mut Tx, mind: &Mind) -> sqlx::Resu
         stats.done = counted(tx, done).await?.count;
     }
     // What waits is known to the active instance. What one remembers that has lost the lane is nothing to count by.
+    let mind = mind.lock().await;
     if mind.lease.is_some() {
         let waits = mind.rows.values().filter_map(|row| match row.state {
             State::Waiting(until) => Some(until),
@@ -242,7 +244,7 @@ async fn counted(tx: &mut Tx, sql: Sql) -> sqlx::Result<Counted> {
 pub(super) async fn status(
     shape: &Shape,
     tx: &mut Tx,
-    mind: &Mind,
+    mind: &Mutex<Mind>,
     id: &EventId,
 ) -> sqlx::Result<EventStatus> {
     let mut sql = shape.sql("SELECT ");
@@ -250,7 +252,8 @@ pub(super) async fn status(
     sql.push(&format!(" FROM {} WHERE ", shape.table()));
     shape.ids(&mut sql, std::iter::once(id.as_str()));
     let rows = tx.fetch(sql).await?;
-    Ok(rows.first().map_or(EventStatus::Absent, |row| state(row, mind, id.as_str()).0))
+    let mind = mind.lock().await;
+    Ok(rows.first().map_or(EventStatus::Absent, |row| state(row, &mind, id.as_str()).0))
 }
 
 /// The columns that [`state`] reads, which are the first of their rows.

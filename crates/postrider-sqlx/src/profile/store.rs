@@ -246,15 +246,15 @@ impl Store for ProfileStore {
 
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
         Box::pin(async move {
-            let mind = self.0.mind.lock().await;
-            run!(self, Use::Operating, "count events", |tx| operate::stats(&self.0.shape, tx, &mind))
+            let mind = &self.0.mind;
+            run!(self, Use::Operating, "count events", |tx| operate::stats(&self.0.shape, tx, mind))
         })
     }
 
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {
         Box::pin(async move {
-            let mind = self.0.mind.lock().await;
-            run!(self, Use::Operating, "list events", |tx| list::list(&self.0.shape, tx, &mind, listing))
+            let mind = &self.0.mind;
+            run!(self, Use::Operating, "list events", |tx| list::list(&self.0.shape, tx, mind, listing))
         })
     }
 
@@ -266,13 +266,8 @@ impl Store for ProfileStore {
 
     fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {
         Box::pin(async move {
-            let mind = self.0.mind.lock().await;
-            run!(self, Use::Operating, "look for an event", |tx| operate::status(
-                &self.0.shape,
-                tx,
-                &mind,
-                id
-            ))
+            let mind = &self.0.mind;
+            run!(self, Use::Operating, "look for an event", |tx| operate::status(&self.0.shape, tx, mind, id))
         })
     }
 

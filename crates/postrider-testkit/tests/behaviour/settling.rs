@@ -32,6 +32,8 @@ in_memory![
     what_the_database_refuses_is_seen_and_nothing_else_waits_for_it,
     an_error_text_that_the_database_refuses_is_written_plainly,
     a_long_backlog_of_a_key_that_is_stuck_fills_no_queue_and_comes_in_order,
+    many_refused_outcomes_stop_nothing_else,
+    a_locked_row_keeps_its_own_lane_at_shutdown_and_no_other,
 ];
 
 #[test]
@@ -283,4 +285,50 @@ async fn a_long_backlog_of_a_key_that_is_stuck_fills_no_queue_and_comes_in_order
         }
         assert_eq!(recorder.numbers_of("stuck"), (0..300).collect::<Vec<_>>());
     }
+}
+
+/// More outcomes are refused than the queues have room for, of one type that has no keys.
+async fn many_refused_outcomes_stop_nothing_else() {
+    let (site, recorder) = (Site::memory(4), Recorder::default());
+    let refused = Recorder::default();
+    let store = site.memory_store();
+    store.refuse_settles(|settlement| settlement.key.is_none());
+    let outbox = site
+        .outbox()
+        .on("Refused", refused.delivers())
+        .on("Tested", recorder.delivers())
+        .hot_queue(20)
+        .cold_queue(20)
+        .start()
+        .await
+        .unwrap();
+    let ids = site.write_all(&outbox, (0..200).map(|_| plain("Refused"))).await;
+    eventually("all were sent", async || refused.count() == 200).await;
+    for round in 0..5 {
+        let began = Instant::now();
+        let others = site.write_all(&outbox, (0..30).map(|n| keyed(&format!("k{n}"), round))).await;
+        for id in &others {
+            site.until_done(id).await;
+        }
+        assert!(began.elapsed() < secs(5), "round {round} took {:?}", began.elapsed());
+        pass(secs(30)).await;
+    }
+    assert_eq!((outbox.unsettled().len(), refused.count()), (200, 200));
+    store.accept_settles();
+    for id in &ids {
+        site.until_done(id).await;
+    }
+    assert_eq!((outbox.unsettled().len(), refused.count()), (0, 200));
+}
+
+async fn a_locked_row_keeps_its_own_lane_at_shutdown_and_no_other() {
+    let (site, recorder) = (Site::memory(8), Recorder::default());
+    let store = site.memory_store();
+    let outbox = site.outbox().on("Tested", recorder.delivers()).start().await.unwrap();
+    let locked = Event::json_text("Tested", "1").key("locked").build().unwrap();
+    store.lock_row(locked.id());
+    site.write(&outbox, locked).await;
+    eventually("it was sent", async || recorder.count() == 1).await;
+    assert!(!outbox.shutdown().await.released);
+    assert_eq!(store.leases().len(), 1, "{:?}", store.leases());
 }
