@@ -205,6 +205,7 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     // A claim may have done nothing but park what it met; then what it returns says nothing of what lies behind.
     let got_on = plan.got_on(&claimed);
     let more = claimed.more;
+    lock(&shared.buffer).acquit(&claimed);
     let items = plan.items(std::mem::take(&mut claimed.events), &shared.routes, shared.settings.key_order);
     let (taken, again, (hot, cold)) = {
         let mut buffer = lock(&shared.buffer);

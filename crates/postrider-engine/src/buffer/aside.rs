@@ -116,7 +116,7 @@ impl Buffer {
         let Settlement { lane, seq, event_id, key, .. } = &verdict.settlement;
         // It does not go alone any more: others need not wait for a lock to go.
         if let Some(lane) = self.lanes.get_mut(lane).filter(|lane| lane.lease == verdict.lease) {
-            lane.suspect_under_way &= *seq > lane.suspect_to;
+            lane.end_suspect(*seq);
         }
         let (min, max) = match why {
             Why::Locked => (LOCKED_MIN, LOCKED_MAX),

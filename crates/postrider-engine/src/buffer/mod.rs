@@ -194,7 +194,9 @@ struct OwnedLane {
     /// Events up to this one may have been under way when the last owner ended: each goes alone, and is counted before.
     suspect_to: Seq,
     suspects: VecDeque<Item>,
-    suspect_under_way: bool,
+    /// The suspect that is under way.
+    suspect_under_way: Option<Seq>,
+    taken_at: Instant,
     /// Events that are being sent or settled.
     busy: usize,
     /// Since when it is being given up: nothing more is claimed or sent.
@@ -225,12 +227,18 @@ impl OwnedLane {
             sent_to: taken.suspect_to,
             suspect_to,
             suspects: VecDeque::new(),
-            suspect_under_way: false,
+            suspect_under_way: None,
+            taken_at: Instant::now(),
             busy: 0,
             draining: None,
             kept_until: None,
             kept: 0,
         }
+    }
+
+    /// An event has ended, whatever became of it.
+    fn end_suspect(&mut self, seq: Seq) {
+        self.suspect_under_way.take_if(|suspect| *suspect == seq);
     }
 
     /// Whether it can be given up.

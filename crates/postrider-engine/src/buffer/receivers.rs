@@ -201,7 +201,7 @@ impl Buffer {
         self.sending = self.sending.saturating_sub(1);
         if let Some(lane) = self.lanes.get_mut(&item.lease.lane).filter(|lane| lane.lease == item.lease) {
             lane.busy = lane.busy.saturating_sub(1);
-            lane.suspect_under_way &= item.seq > lane.suspect_to;
+            lane.end_suspect(item.seq);
             if lane.draining.is_none() {
                 return Some(item);
             }

@@ -2,13 +2,16 @@
 
 use super::*;
 
+/// How long after a lane was taken an event must have been written to be beyond suspicion: clocks are read at different moments.
+const ACQUITTED_AFTER: Duration = Duration::from_secs(2);
+
 impl Buffer {
     /// Whether a suspect goes next. One goes at a time, so that nobody is counted for what somebody else did, and with nothing else for its
     /// receiver; what goes elsewhere goes on. It waits for others, and others wait for it, no longer than its patience: a slow one must not stop
     /// its receiver.
     pub(super) fn alone(&self, now: Instant) -> Alone {
         // Until its outcome is settled: if the process ended before, its attempt would stay counted.
-        let under_way = self.lanes.values().any(|lane| lane.suspect_under_way);
+        let under_way = self.lanes.values().any(|lane| lane.suspect_under_way.is_some());
         let suspect = self.suspect(now);
         let until = self.alone_since.unwrap_or(now) + self.patience;
         match suspect {
@@ -33,11 +36,27 @@ impl Buffer {
         matches!(alone, Alone::Wait { receiver, .. } if self.receiver_of.get(slot) == Some(receiver))
     }
 
+    /// What was written after a lane was taken was not under way when its last owner ended: the table says how far that *may* have come, which is
+    /// ahead of how far it came.
+    pub(crate) fn acquit(&mut self, claimed: &Claimed) {
+        let now = Instant::now();
+        for event in &claimed.events {
+            let Some(lane) = self.lanes.get_mut(&event.lane).filter(|lane| event.seq <= lane.suspect_to)
+            else {
+                continue;
+            };
+            let taken_at = claimed.now.minus(now.saturating_duration_since(lane.taken_at));
+            if event.created_at > taken_at.plus(ACQUITTED_AFTER) {
+                lane.suspect_to = event.seq - 1;
+            }
+        }
+    }
+
     /// Takes a suspect out to be sent.
     pub(super) fn take_suspect(&mut self, lane: Lane, place: usize, now: Instant) -> Option<Hand> {
         let owned = self.lanes.get_mut(&lane)?;
         let item = owned.suspects.remove(place)?;
-        owned.suspect_under_way = true;
+        owned.suspect_under_way = Some(item.seq);
         self.suspect_turn = lane;
         self.alone_since = Some(now);
         let slot = item.slot;
@@ -59,7 +78,7 @@ impl Buffer {
         let receiver_of = |item: &Item| self.receiver_of.get(item.slot).copied().unwrap_or_default();
         after
             .chain(self.lanes.range(before))
-            .filter(|(_, lane)| !lane.suspect_under_way && !lane.suspects.is_empty())
+            .filter(|(_, lane)| lane.suspect_under_way.is_none() && !lane.suspects.is_empty())
             .find_map(|(&lane, owned)| {
                 let sendable = |item: &Item| {
                     wanted(receiver_of(item)) && self.is_open(item.slot, now) && !self.gives_way(item.slot)

@@ -310,6 +310,79 @@ async fn an_event_that_ends_the_process_is_dead_after_its_attempts_and_its_neigh
     assert!(seen.seen().iter().all(|delivery| delivery.key() == Some("k2") || delivery.attempt == 1));
 }
 
+/// Two hundred events of a slow receiver were under way when the process ended; what goes to a quick one does not wait for them.
+#[tokio::test(start_paused = true)]
+async fn the_suspects_of_a_slow_receiver_hold_up_nobody_else() {
+    let site = Site::memory(8);
+    let (quick, gate) = (Recorder::default(), Arc::new(Gate::shut()));
+    let (slow, before) = (Recorder::default(), Recorder::default());
+    let first =
+        site.outbox().on("Slow", before.waits_at(&gate)).on("Quick", quick.delivers()).start().await.unwrap();
+    let ids = site.write_all(&first, (0..200).map(|_| plain("Slow"))).await;
+    gate.until_arrivals(1).await;
+    first.engine().unwrap().abort();
+
+    let second = site
+        .outbox()
+        .on("Slow", {
+            let slow = slow.clone();
+            move |delivery: postrider::Delivery| {
+                slow.note(&delivery);
+                async { crate::parts::pass(secs(1)).await }
+            }
+        })
+        .on("Quick", quick.delivers())
+        .start()
+        .await
+        .unwrap();
+    eventually("the suspects go", async || slow.count() > 1).await;
+    // What is written now was not under way then.
+    crate::parts::pass(secs(5)).await;
+    for _ in 0..20 {
+        let (began, id) = (Instant::now(), site.write(&second, plain("Quick")).await);
+        site.until_done(&id).await;
+        assert!(began.elapsed() < secs(1), "it waited for {:?}", began.elapsed());
+        crate::parts::pass(secs(1)).await;
+    }
+    assert!(slow.count() < 200, "there were suspects all the time");
+    for id in &ids {
+        site.until_done(id).await;
+    }
+}
+
+/// A receiver hangs, and the process is asked to end again and again: that is no fault of what it was sending.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_is_asked_to_end_counts_no_attempt() {
+    let site = Site::memory(1);
+    let (seen, gate) = (Recorder::default(), Arc::new(Gate::shut()));
+    let write_only = site.outbox().write_only().await.unwrap();
+    let ids = site.write_all(&write_only, (0..3).map(|n| keyed(&format!("k{n}"), n))).await;
+    for life in 1..=5 {
+        let outbox = site
+            .outbox()
+            .on("Tested", seen.waits_at(&gate))
+            .max_attempts(3)
+            .workers(3)
+            .start()
+            .await
+            .unwrap();
+        gate.until_arrivals(gate.arrivals().max(life)).await;
+        eventually("something is under way", async || seen.count() >= life).await;
+        match life {
+            // The first one crashes: from then on there are suspects.
+            1 => outbox.engine().unwrap().abort(),
+            _ => _ = outbox.shutdown().await,
+        }
+    }
+    gate.let_through();
+    let outbox = site.outbox().on("Tested", seen.delivers()).max_attempts(3).start().await.unwrap();
+    for id in &ids {
+        site.until_done(id).await;
+    }
+    assert!(seen.seen().iter().all(|delivery| delivery.attempt == 1), "an attempt was counted");
+    outbox.shutdown().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_database_that_never_answers_a_verb_is_asked_again() {
     let site = Site::memory(4);
