@@ -133,6 +133,16 @@ impl Sql {
         self.push(&text)
     }
 
+    /// Places for these values, of which the last is repeated until there are as many as a power of two: statements of all lengths would fill the
+    /// cache of a connection.
+    fn places(&mut self, mut values: Vec<String>) -> String {
+        let last = values.last().cloned().unwrap_or_default();
+        values.resize(values.len().next_power_of_two(), last);
+        let places = vec!["?"; values.len()].join(", ");
+        self.args.extend(values.into_iter().map(Arg::Text));
+        places
+    }
+
     /// `expression` is one of these, or none of them.
     pub(super) fn among(
         &mut self,
@@ -145,8 +155,7 @@ impl Sql {
             return self.push("1 = 0");
         }
         if self.kind.is_mysql() {
-            let places = vec!["?"; values.len()].join(", ");
-            self.args.extend(values.into_iter().map(Arg::Text));
+            let places = self.places(values);
             return self.push(&format!("{expression} IN ({places})"));
         }
         self.args.push(Arg::List(values));
@@ -159,8 +168,7 @@ impl Sql {
     pub(super) fn none_of(&mut self, of_type: &str, mut values: Vec<String>) -> &mut Self {
         if self.kind.is_mysql() {
             values.truncate(NONE_OF_MAX);
-            let places = vec!["?"; values.len()].join(", ");
-            self.args.extend(values.into_iter().map(Arg::Text));
+            let places = self.places(values);
             return self.push(&format!(" NOT IN ({places})"));
         }
         self.args.push(Arg::List(values));
