@@ -247,7 +247,7 @@ async fn repeating_a_settle_changes_nothing() {
     let mut instance = Instance::new(&store).await;
     let claimed = instance.claim(10).await;
     let deferred = Change::Wait { after: HOUR, attempts: 0, error: None, reason: HoldReason::Deferred };
-    let changes = [Change::Done, retry(HOUR, 1), retry(NO_TIME, 1), deferred, dead(true), dead(false)];
+    let changes = [Change::Done, retry(HOUR, 1), retry(HOUR / 2, 2), deferred, dead(true), dead(false)];
     let settlements: Vec<_> =
         claimed.events.iter().zip(changes).map(|(event, change)| settlement(event, change)).collect();
     assert_eq!(instance.settle(&settlements).await.applied, 6);

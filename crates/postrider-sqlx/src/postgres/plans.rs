@@ -290,7 +290,7 @@ async fn every_verb_that_runs_often_walks_an_index() {
     let done = "('{1}', '{1}', '{1}', '{1,2}', '{a,b}')";
     check(&mut conn, &settle.delete, done, &[row]).await;
     check(&mut conn, &settle.keep, done, &[row]).await;
-    let change = "('{1}', '{1}', '{1}', '{1,2}', '{a,b}', '{3}', '{1}', '{2}', '{1}', '{1}', '{e}', '{t}', '{k}', '{retry}', '{c}')";
+    let change = "('{1}', '{1}', '{1}', '{1,2}', '{a,b}', '{3}', '{1}', '{2}', '{1}', '{1}', '{e}', '{k}', '{retry}', '{c}')";
     check(&mut conn, &settle.delete_and_change, change, &[row]).await;
     check(&mut conn, &settle.keep_and_change, change, &[row]).await;
     // By number or by id: both find one row.
