@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use postrider_core::{EventId, store::Lane};
 
-use super::{Written, written};
+use super::{Written, bounds::UNSUSPECTED, written};
 use crate::sim::{
     history::{Call, Entry, Happening, Name},
     receiver::To,
@@ -15,7 +15,7 @@ use crate::sim::{
 ///
 /// An attempt that failed through no fault of the event counts only if the receiver was shown to be alive since it began. An attempt
 /// that is written beforehand may stay counted although the event was never sent, if the process, the lane or the reply was lost in
-/// between: each such fault is allowed for once. An event that ends the process is no such fault for its neighbours.
+/// between: each such fault is allowed for once. An event that ends the process is no such fault for its neighbours, once it is suspected.
 pub(super) fn counted(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<String>) {
     let mut counting = Counting {
         written: written(entries),
@@ -58,6 +58,8 @@ struct Counting<'a> {
     taken_over: BTreeMap<(&'a Name, Lane), u64>,
     lanes: BTreeSet<Lane>,
     rejected: BTreeSet<&'a EventId>,
+    /// How often each event ended the process.
+    kills: BTreeMap<&'a EventId, u32>,
 }
 
 impl<'a> Counting<'a> {
@@ -122,7 +124,16 @@ impl<'a> Counting<'a> {
             | Happening::Stopped { .. }
             | Happening::WentBack
             | Happening::ClockJumped => self.allowance += 1,
-            Happening::Killed(_) => self.allowance = self.allowance.saturating_sub(1),
+            Happening::Killed(id) => {
+                let kills = self.kills.entry(id).or_default();
+                *kills += 1;
+                // Until it is suspected it may go beside a suspect of another receiver, whose attempt stays counted.
+                self.allowance = match *kills > UNSUSPECTED {
+                    true => self.allowance.saturating_sub(1),
+                    false => self.allowance + 1,
+                };
+            }
+            Happening::Redriving(id) => _ = self.kills.remove(id),
             _ => {}
         }
     }

@@ -6,10 +6,12 @@ use postrider_core::EventId;
 
 use crate::sim::history::{Entry, Happening};
 
+/// An event may end the process so often before anybody suspects it: once hot, and once as one of many.
+pub(super) const UNSUSPECTED: u32 = 2;
+
 /// An event that ends the process is dead after so many attempts: it may do so once hot and once as one of many, before
 /// anybody suspects it.
 pub(super) fn confined(entries: &[Entry], most: u32, broken: &mut Vec<String>) {
-    const UNSUSPECTED: u32 = 2;
     let mut kills: BTreeMap<&EventId, u32> = BTreeMap::new();
     for entry in entries {
         match &entry.what {
