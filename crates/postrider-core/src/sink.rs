@@ -66,6 +66,12 @@ pub enum Outcome {
         /// What it said.
         error: String,
     },
+    /// The batch failed as a whole, and any of its events may be the reason. No attempt is counted: the events are sent again apart. An event
+    /// that was alone in its batch is the reason itself, and this is the same as [`Unknown`](Self::Unknown).
+    BatchFailed {
+        /// What happened.
+        error: String,
+    },
 }
 
 impl Outcome {
@@ -99,6 +105,11 @@ impl Outcome {
         Self::Unavailable { error: error.to_string() }
     }
 
+    /// The batch failed as a whole.
+    pub fn batch_failed(error: impl fmt::Display) -> Self {
+        Self::BatchFailed { error: error.to_string() }
+    }
+
     /// What an event got that the sink forgot.
     pub fn missing() -> Self {
         Self::unknown("the sink returned no outcome for this event")
@@ -111,7 +122,8 @@ impl Outcome {
             Self::Retry { error, .. }
             | Self::Rejected { error }
             | Self::Unknown { error }
-            | Self::Unavailable { error } => Some(error),
+            | Self::Unavailable { error }
+            | Self::BatchFailed { error } => Some(error),
         }
     }
 }
@@ -240,6 +252,12 @@ pub trait Sink: Send + Sync + 'static {
         None
     }
 
+    /// The part of the outside system that an event goes to: a topic, a stream, an exchange, a URL with its path filled in. One of them may be
+    /// down, slow or broken while the others work. None where there is only one, as for a fixed topic or URL.
+    fn destination(&self, _event: &Event) -> Option<String> {
+        None
+    }
+
     /// Delivers a batch and says what became of each event, in the order of the batch.
     ///
     /// A missing outcome, like a panic, fails the attempt of the event that it belongs to.
@@ -276,6 +294,10 @@ impl<T: Sink + ?Sized> Sink for Arc<T> {
         (**self).name()
     }
 
+    fn destination(&self, event: &Event) -> Option<String> {
+        (**self).destination(event)
+    }
+
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
         (**self).send(batch)
     }
@@ -305,6 +327,10 @@ impl Sink for Named {
 
     fn name(&self) -> Option<&str> {
         Some(&self.name)
+    }
+
+    fn destination(&self, event: &Event) -> Option<String> {
+        self.sink.destination(event)
     }
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {

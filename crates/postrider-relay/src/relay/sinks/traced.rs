@@ -31,6 +31,10 @@ impl Sink for Traced {
         self.sink.traits()
     }
 
+    fn destination(&self, event: &Event) -> Option<String> {
+        self.sink.destination(event)
+    }
+
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
         Box::pin(async move {
             let (batch, spans): (Vec<_>, Vec<_>) = batch.iter().map(|delivery| self.begin(delivery)).unzip();

@@ -44,6 +44,10 @@ impl Sink for Tuned {
         self.traits
     }
 
+    fn destination(&self, event: &Event) -> Option<String> {
+        self.sink.destination(event)
+    }
+
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
         Box::pin(async move {
             let meters = batch.iter().map(|delivery| self.types.of(delivery.event_type()));
