@@ -190,7 +190,7 @@ pub struct SinkTraits {
     pub order: BatchOrder,
     /// Most events of one key in one `send` that keeps their order. One that sends them one after the other has as many round trips.
     pub key_max: usize,
-    /// How long a `send` may take before its outcome is unknown; no limit for handlers.
+    /// How long a `send` may take before its outcome is unknown. Handlers have a limit of the engine's.
     pub send_timeout: Option<Duration>,
     /// Whether it runs in this process and is never down, unless it says so itself. A failed attempt counts then; one of an outside
     /// system counts only if it was shown to be alive meanwhile.
@@ -199,6 +199,9 @@ pub struct SinkTraits {
     pub concurrent: Option<usize>,
     /// Least time for each event that is sent: what a rate limit comes to. Zero for no limit.
     pub spacing: Duration,
+    /// Whether a batch is one request to the outside system. Otherwise each event is a request of its own, which matters to a receiver that
+    /// counts requests and says that they are too many.
+    pub one_request: bool,
 }
 
 impl SinkTraits {
@@ -211,6 +214,7 @@ impl SinkTraits {
         in_process: true,
         concurrent: None,
         spacing: Duration::ZERO,
+        one_request: true,
     };
 
     /// An outside system: batches of 100 in which each event stands alone, ten at a time, each for at most 120 s.
@@ -222,6 +226,7 @@ impl SinkTraits {
         in_process: false,
         concurrent: Some(10),
         spacing: Duration::ZERO,
+        one_request: true,
     };
 }
 

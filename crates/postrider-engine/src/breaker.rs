@@ -1,4 +1,4 @@
-//! The breaker of one route: keeps away from a receiver that said it is down.
+//! The breaker of a receiver, or of one of its destinations: keeps away from one that said it is down.
 //!
 //! `closed → open (for a while) → probing (one event) → closed, or open for longer`.
 
@@ -7,6 +7,12 @@ use std::time::Duration;
 use postrider_core::{Backoff, RetryPolicy, rng::Rng};
 use tokio::time::Instant;
 
+/// Longest pause: what waits for a receiver that is back is not to wait for long.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Longest pause while the health check passes.
+const HEALTHY_MAX: Duration = Duration::from_secs(5);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Closed,
@@ -14,7 +20,7 @@ enum State {
     Probing,
 }
 
-/// Open for 200 ms at first, then longer each time, up to a minute.
+/// Open for 200 ms at first, then longer each time, up to half a minute.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     state: State,
@@ -68,13 +74,15 @@ impl Breaker {
         *self = Self::new();
     }
 
-    /// The receiver is down: opens, and says for how long. What else was under way when it opened says nothing new.
-    pub(crate) fn refused(&mut self, now: Instant, rng: &mut Rng) -> Duration {
+    /// The receiver is down: opens, and says for how long. What else was under way when it opened says nothing new. While its health check passes
+    /// it is asked again soon.
+    pub(crate) fn refused(&mut self, healthy: bool, now: Instant, rng: &mut Rng) -> Duration {
         if let Some(until) = self.opens_at(now) {
             return until - now;
         }
         self.refusals = self.refusals.saturating_add(1);
-        let pause = Backoff::default().delay(self.refusals, "", rng);
+        let longest = if healthy { HEALTHY_MAX } else { LONGEST };
+        let pause = Backoff::default().delay(self.refusals, "", rng).min(longest);
         self.state = State::Open { until: now + pause };
         pause
     }
@@ -87,7 +95,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_open_breaker_lets_one_probe_through_after_its_pause_and_closes_on_an_answer() {
         let (mut breaker, mut rng) = (Breaker::new(), Rng::seeded(1));
-        let pause = breaker.refused(Instant::now(), &mut rng);
+        let pause = breaker.refused(false, Instant::now(), &mut rng);
         assert!(!breaker.lets_through(Instant::now()));
         tokio::time::advance(pause).await;
         assert!(breaker.lets_through(Instant::now()));
@@ -100,14 +108,24 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn refusals_of_what_was_already_under_way_do_not_keep_it_open_for_longer() {
         let (mut breaker, mut rng) = (Breaker::new(), Rng::seeded(1));
-        let pause = breaker.refused(Instant::now(), &mut rng);
-        assert!((0..10).all(|_| breaker.refused(Instant::now(), &mut rng) == pause));
+        let pause = breaker.refused(false, Instant::now(), &mut rng);
+        assert!((0..10).all(|_| breaker.refused(false, Instant::now(), &mut rng) == pause));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_is_short_while_the_health_check_passes() {
+        let (mut breaker, mut rng) = (Breaker::new(), Rng::seeded(1));
+        for _ in 0..20 {
+            let pause = breaker.refused(true, Instant::now(), &mut rng);
+            assert!(pause <= HEALTHY_MAX, "{pause:?}");
+            tokio::time::advance(pause).await;
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_probe_that_was_not_sent_can_be_made_again() {
         let (mut breaker, mut rng) = (Breaker::new(), Rng::seeded(1));
-        tokio::time::advance(breaker.refused(Instant::now(), &mut rng)).await;
+        tokio::time::advance(breaker.refused(false, Instant::now(), &mut rng)).await;
         breaker.sending();
         breaker.not_sent(Instant::now());
         assert!(breaker.lets_through(Instant::now()) && !breaker.is_closed());

@@ -49,6 +49,16 @@ pub enum Variant {
     KeepsPositionsAfterGoingBack,
     /// An attempt that is counted makes its event new, also after its outcome was written.
     CountedAttemptIsNew,
+    /// One destination that is down is taken for the whole receiver.
+    OneDestinationIsAll,
+    /// A receiver that says "too fast" is sent as much as before.
+    TooFastIgnored,
+    /// A batch that fails as a whole has failed for each of its events.
+    BatchFailsEach,
+    /// What a destination rejects dies, however much that is.
+    RejectionsUnbraked,
+    /// A key has as many followers in memory as there is room for.
+    FollowersUnbounded,
 }
 
 #[cfg(not(feature = "broken-variants"))]

@@ -228,6 +228,25 @@ impl OutboxBuilder {
         self
     }
 
+    /// Most events of one key that wait in memory behind its first one, or as many as its sink takes at once. Default 32.
+    pub fn key_queue(mut self, events: usize) -> Self {
+        self.settings.key_queue = events;
+        self
+    }
+
+    /// How long a handler in this process may take for an event; zero for any time. Default 5 min.
+    pub fn handler_timeout(mut self, limit: Duration) -> Self {
+        self.settings.handler_timeout = limit;
+        self
+    }
+
+    /// How long an event may fail without anybody knowing whether it or its receiver is the reason, before it is dead; zero for any time.
+    /// Default 24 h.
+    pub fn unavailable_for(mut self, limit: Duration) -> Self {
+        self.settings.unavailable_for = limit;
+        self
+    }
+
     /// Shortest and longest pause between polls. Default 20 ms and 5 s.
     pub fn poll(mut self, min: Duration, max: Duration) -> Self {
         (self.settings.poll_min, self.settings.poll_max) = (min, max);

@@ -10,7 +10,7 @@ use std::{
 
 use postrider_core::{BoxFuture, Delivery, Event, Outcome};
 use tokio::time::Instant;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::{
     broken::{self, Variant},
@@ -32,6 +32,9 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             let mut buffer = lock(&shared.buffer);
             let now = Instant::now();
             let next = buffer.next(now);
+            if buffer.take_put_off() {
+                shared.outcomes.notify_one();
+            }
             // A single wake-up may stand for several events: pass it on before getting busy.
             if !matches!(next, Next::Wait(_)) && buffer.has_work(now) {
                 shared.work.notify_one();
@@ -89,7 +92,7 @@ async fn deliver_each(hand: &mut InHand<'_>) {
                 Poll::Ready(end) => end,
                 Poll::Pending => {
                     hand.give_way();
-                    sending.await
+                    in_time(handler_timeout(shared, receiver, &item), sending).await
                 }
             }
         };
@@ -98,6 +101,22 @@ async fn deliver_each(hand: &mut InHand<'_>) {
             End::NotSent => hand.take_back(vec![item]),
             end => judge(hand, item, end).await,
         }
+    }
+}
+
+/// How long the receiver may take for an event, if it is a handler in this process: an outside system has a limit of its own.
+fn handler_timeout(shared: &Shared, receiver: Option<ReceiverId>, item: &Item) -> Option<Duration> {
+    receiver.filter(|id| shared.routes.traits(*id).in_process)?;
+    let of_route = shared.routes.settings(item.route()).and_then(|route| route.handler_timeout);
+    Some(of_route.unwrap_or(shared.settings.handler_timeout)).filter(|limit| !limit.is_zero())
+}
+
+/// Waits for the end of a delivery. A handler that takes longer is given up, and nobody knows what it has done.
+async fn in_time(limit: Option<Duration>, sending: Sending<'_>) -> End {
+    let Some(limit) = limit else { return sending.await };
+    match Box::pin(tokio::time::timeout(limit, sending)).await {
+        Ok(end) => end,
+        Err(_) => End::Outcome(Outcome::unknown(format!("the handler did not end within {limit:?}"))),
     }
 }
 
@@ -232,8 +251,13 @@ async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
         return;
     }
     let outcomes = send(sink, shared.routes.traits(receiver).send_timeout, &batch).await;
+    let outcomes = if failed_as_a_whole(&outcomes) && !broken::is(Variant::BatchFailsEach) {
+        outcomes.into_iter().map(as_a_whole).collect()
+    } else {
+        outcomes
+    };
     let mut outcomes = outcomes.into_iter();
-    let mut failed = Vec::new();
+    let (mut failed, mut apart) = (Vec::new(), Vec::new());
     let mut order = Order::default();
     for (item, delivery) in sent.into_iter().zip(&batch) {
         let outcome = outcomes.next().unwrap_or_else(Outcome::missing);
@@ -242,14 +266,35 @@ async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
             hand.delivered(item);
         } else if let Some(item) = order.keeps(item) {
             order.stops(&item);
-            failed.push((item, outcome));
+            match outcome {
+                Outcome::BatchFailed { .. } if batch.len() > 1 && !hand.counted => apart.push(item),
+                outcome => failed.push((item, outcome)),
+            }
         }
     }
     hand.leave_behind(order.behind);
+    if !apart.is_empty() {
+        debug!(events = batch.len(), "a batch failed as a whole: its events are sent apart");
+        hand.part(apart);
+    }
     // What was delivered beside them says whether the receiver was there for the others.
     for (item, outcome) in failed {
         judge(hand, item, End::Outcome(outcome)).await;
     }
+}
+
+/// Whether all events of a batch failed for the same reason, and none got through: then any of them may be the reason.
+fn failed_as_a_whole(outcomes: &[Outcome]) -> bool {
+    let failed = |outcome: &Outcome| match outcome {
+        Outcome::Retry { error, .. } | Outcome::Unknown { error } => Some(error.clone()),
+        _ => None,
+    };
+    let first = outcomes.first().and_then(failed);
+    outcomes.len() > 1 && first.is_some() && outcomes.iter().all(|outcome| failed(outcome) == first)
+}
+
+fn as_a_whole(outcome: Outcome) -> Outcome {
+    Outcome::batch_failed(outcome.error().unwrap_or_default())
 }
 
 /// Keeps the order of keys within a batch: once an event of a key has failed, those behind it have not been tried.

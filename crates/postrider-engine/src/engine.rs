@@ -22,7 +22,9 @@ use crate::{
     DeadHeads, Settings, Unsettled, announce,
     buffer::{Buffer, HandOver},
     catch::catch,
-    claim, deliver, lease, lock,
+    claim, deliver,
+    failing::Failing,
+    lease, lock,
     outage::Outages,
     pauses, purge, recover,
     routes::{RouteTable, Routes},
@@ -89,6 +91,8 @@ pub(crate) struct Shared {
     pub(crate) vitals: Vitals,
     /// Attempts that were counted beforehand and are under way, and what takes them back.
     pub(crate) counted: std::sync::Mutex<BTreeMap<Seq, (Lease, Settlement)>>,
+    /// Events that fail without anybody knowing why.
+    pub(crate) failing: std::sync::Mutex<Failing>,
     pub(crate) stop_claiming: CancellationToken,
 }
 
@@ -155,6 +159,7 @@ impl Engine {
             hints: LaneHints::default(),
             vitals: Vitals::new(),
             counted: std::sync::Mutex::default(),
+            failing: std::sync::Mutex::default(),
             stop_claiming: CancellationToken::new(),
         });
         match pauses::read(&shared).await {

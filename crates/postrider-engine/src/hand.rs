@@ -7,8 +7,10 @@ use tokio::time::Instant;
 
 use crate::{
     buffer::{Hand, Item, Verdicts},
+    destination::Name,
     engine::Shared,
     judge, lock,
+    receiver::Attempt,
     routes::ReceiverId,
 };
 
@@ -37,8 +39,10 @@ pub(crate) struct InHand<'a> {
     /// The attempt was written before it was made.
     pub(crate) counted: bool,
     /// The receiver's health check did not pass for one of the events since the last was taken. A batch asks for no other then, since a
-    /// check that hangs takes its time; one that passed says nothing of an event that goes elsewhere.
+    /// check that hangs takes its time.
     pub(crate) unwell: bool,
+    /// Destinations for which it has passed since then; that says nothing of an event that goes elsewhere.
+    pub(crate) well: Vec<Option<Name>>,
     ended: bool,
 }
 
@@ -50,6 +54,7 @@ impl<'a> InHand<'a> {
             hand,
             counted: false,
             unwell: false,
+            well: Vec::new(),
             ended: false,
         }
     }
@@ -70,9 +75,16 @@ impl<'a> InHand<'a> {
         &self.hand
     }
 
+    /// What its receiver has to know of an attempt to rule on its outcome.
+    pub(crate) fn attempt(&self, item: &Item) -> Attempt {
+        let (destination, key, since) = (item.destination, item.key_number, self.hand.since);
+        Attempt { destination, key, since, sent_at: self.hand.taken_at(), healthy: false }
+    }
+
     /// The next event to send, as long as it may be sent.
     pub(crate) fn next(&mut self) -> Option<Item> {
         self.unwell = false;
+        self.well.clear();
         // Handlers that block may have used up the lease on those before.
         if self.permit().holds(self.shared) { self.hand.items.pop_front() } else { None }
     }
@@ -106,10 +118,11 @@ impl<'a> InHand<'a> {
     /// The event was delivered, which is to be settled.
     pub(crate) fn delivered(&mut self, item: Item) {
         let event_id = item.id().clone();
-        let Item { cargo, lease, seq, key, held, key_number, along, .. } = item;
+        let Item { cargo, lease, seq, key, held, key_number, destination, along, .. } = item;
         self.verdicts.push(
             lease,
             key_number,
+            destination,
             along,
             cargo.ok(),
             Settlement { lane: lease.lane, seq, event_id, key, held, change: Change::Done },
@@ -124,6 +137,12 @@ impl<'a> InHand<'a> {
         }
     }
 
+    /// A batch with these in it has failed as a whole: they are sent again apart, by key and then one by one, before anything is counted.
+    pub(crate) fn part(&mut self, items: Vec<Item>) {
+        lock(&self.shared.buffer).part(&self.hand, items);
+        self.shared.work.notify_one();
+    }
+
     /// What may no longer be sent goes back at once: it must not come behind what becomes of those before it.
     pub(crate) fn put_back_rest(&mut self) {
         if !self.hand.items.is_empty() {
@@ -136,9 +155,10 @@ impl<'a> InHand<'a> {
         if matches!(change, Change::Dead { .. }) {
             self.shared.metrics.died(item.cargo.as_ref().ok().map(|event| event.event_type()));
         }
-        let (lease, key_number, along) = (item.lease, item.key_number, item.along);
+        let (lease, key_number, destination, along) =
+            (item.lease, item.key_number, item.destination, item.along);
         let event = item.cargo.as_ref().ok().cloned();
-        self.verdicts.push(lease, key_number, along, event, judge::settlement(item, change));
+        self.verdicts.push(lease, key_number, destination, along, event, judge::settlement(item, change));
     }
 
     /// The receiver is down: the event stays where it is.

@@ -11,6 +11,7 @@ use postrider_core::{
     event::limits::{KEY_CHARS_MAX, clean_error},
     store::{Change, HoldReason, Settlement},
 };
+use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::{
@@ -30,10 +31,16 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Turns the end of a delivery into what the table is to say.
 pub(crate) async fn judge(hand: &mut InHand<'_>, item: Item, end: End) {
+    let end = match end {
+        // It was alone in its batch, so it is the reason.
+        End::Outcome(Outcome::BatchFailed { error }) => End::Outcome(Outcome::Unknown { error }),
+        end => end,
+    };
     let block = blocks(hand.shared, &item);
     let change = match end {
         End::Outcome(Outcome::Delivered) => Change::Done,
         End::Outcome(outcome) => match rule(hand, &item, &outcome).await {
+            Ruling::Down { .. } if is_refused_alone(hand, &item) => too_long(hand.shared, &item, &outcome),
             Ruling::Down { .. } if !hand.counted => return hand.keep(item),
             ruling @ Ruling::Down { .. } => {
                 // The attempt that was written before it was made has to be taken back.
@@ -81,18 +88,46 @@ pub(crate) fn max_attempts(shared: &Shared, item: &Item) -> u32 {
     of_route.unwrap_or(shared.settings.max_attempts)
 }
 
+/// How long an event may fail without anybody knowing why; none for any time.
+fn unavailable_for(shared: &Shared, item: &Item) -> Option<Duration> {
+    let of_route = shared.routes.settings(item.route()).and_then(|route| route.unavailable_for);
+    Some(of_route.unwrap_or(shared.settings.unavailable_for)).filter(|limit| !limit.is_zero())
+}
+
+/// Whether the receiver seems to be down each time that it is sent this event, has taken others in between, and this for too long.
+fn is_refused_alone(hand: &InHand<'_>, item: &Item) -> bool {
+    let delivered = hand.hand().since;
+    let failure = lock(&hand.shared.failing).note(item.id(), delivered, Instant::now());
+    let too_long = unavailable_for(hand.shared, item).is_some_and(|limit| failure.lasts >= limit);
+    too_long && delivered > failure.delivered
+}
+
+/// It has failed for as long as it may without anybody knowing why.
+fn too_long(shared: &Shared, item: &Item, outcome: &Outcome) -> Change {
+    lock(&shared.failing).forget(item.id());
+    let limit = unavailable_for(shared, item).unwrap_or_default();
+    let error = outcome.error().unwrap_or_default();
+    let error = format!("it has failed for {limit:?}, and nobody knows whether its receiver was up: {error}");
+    Change::Dead { attempts: item.attempts, error, block: blocks(shared, item) }
+}
+
 /// Asks what is known of the receiver.
 async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
     // What this worker has delivered is a sign of life, and has to be known first.
     hand.flush();
-    let (shared, key) = (hand.shared, item.key_number);
-    let ask = lock(&shared.buffer).has_to_ask(hand.hand(), outcome, key);
-    let healthy = ask && !hand.unwell && is_healthy(hand, item).await;
-    hand.unwell |= ask && !healthy;
+    let shared = hand.shared;
+    let mut attempt = hand.attempt(item);
+    let ask = lock(&shared.buffer).has_to_ask(hand.hand(), outcome, &attempt);
+    attempt.healthy = ask && is_well(hand, item).await;
     let mut rng = lock(&shared.rng).fork();
-    let (ruling, back) = lock(&shared.buffer).rule(hand.hand(), outcome, key, healthy, &mut rng);
+    let (ruling, back) = lock(&shared.buffer).rule(hand.hand(), outcome, &attempt, &mut rng);
     if back {
         is_back(shared, hand.receiver());
+    }
+    if let Ruling::PutOff { pause, news: true } = ruling {
+        let error = outcome.error().unwrap_or_default();
+        let (receiver, destination) = (shared.routes.told(hand.receiver()), destination(hand, item));
+        warn!(receiver, destination, %error, ?pause, "a destination is unavailable: what goes to it waits");
     }
     if let Ruling::Down { pause, news } = ruling {
         // Somebody has to wake up when the pause is over, and this worker may be busy then.
@@ -107,6 +142,26 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
         }
     }
     ruling
+}
+
+/// What the receiver calls the destination of an event.
+fn destination(hand: &InHand<'_>, item: &Item) -> String {
+    let sink = hand.receiver().and_then(|id| hand.shared.routes.sink(id));
+    let name = sink.zip(item.cargo.as_ref().ok()).and_then(|(sink, event)| sink.destination(event));
+    name.unwrap_or_default()
+}
+
+/// Whether the health check passes for where an event goes, as was seen since it was sent.
+async fn is_well(hand: &mut InHand<'_>, item: &Item) -> bool {
+    if hand.well.contains(&item.destination) {
+        return true;
+    }
+    let well = !hand.unwell && is_healthy(hand, item).await;
+    if well {
+        hand.well.push(item.destination);
+    }
+    hand.unwell |= !well;
+    well
 }
 
 /// A receiver that was thought to be down has answered.
@@ -130,12 +185,18 @@ fn change(shared: &Shared, item: &Item, outcome: Outcome, ruling: Ruling) -> Cha
     let not_counted =
         |after, error| Change::Wait { after, attempts: item.attempts, error, reason: HoldReason::Deferred };
     match (ruling, outcome) {
-        (Ruling::Down { pause, .. }, outcome) => not_counted(pause, outcome.error().map(str::to_owned)),
+        (Ruling::Down { pause, .. } | Ruling::PutOff { pause, .. }, outcome) => {
+            not_counted(pause, outcome.error().map(str::to_owned))
+        }
         (Ruling::Excused(in_a_row), outcome) => {
             let error = outcome.error().unwrap_or_default().to_owned();
+            let failure = lock(&shared.failing).note(item.id(), 0, Instant::now());
+            if unavailable_for(shared, item).is_some_and(|limit| failure.lasts >= limit) {
+                return too_long(shared, item, &outcome);
+            }
             let after = match outcome {
                 Outcome::Retry { after: Some(after), .. } => after,
-                _ => delay(shared, item, attempts.max(in_a_row), &error),
+                _ => delay(shared, item, attempts.max(in_a_row).max(failure.times), &error),
             };
             not_counted(after, Some(error))
         }

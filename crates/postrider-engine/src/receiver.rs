@@ -1,8 +1,9 @@
-//! What is known of one receiver: whether it is there, and how much is being sent to it.
+//! What is known of one receiver: how much is being sent to it, and whether it is there as a whole. What is known of its parts is with its
+//! [destinations](crate::destination).
 //!
-//! A handler in this process is always there, unless it says that it is not. An outside system may be down in many ways, and an attempt
-//! that failed counts only if it was shown to be alive since the attempt began: an event of another key was delivered, or its health
-//! check passed. Everything else is an outage, which costs no event an attempt.
+//! A handler in this process is always there, unless it says that it is not. An outside system may be down in many ways, and an attempt that failed
+//! counts only if it is about that event: the destination was shown to work since the attempt began, by an event of another key that was delivered
+//! there or by its health check. Everything else may be an outage, which costs no event an attempt.
 
 use std::time::Duration;
 
@@ -12,10 +13,11 @@ use tokio::time::Instant;
 use crate::{
     breaker::Breaker,
     broken::{self, Variant},
+    destination::{Destinations, Gate, Name},
 };
 
-/// So many keys in a row that failed, with nothing delivered in between, are an outage.
-const FAILING_KEYS: usize = 5;
+/// After an outage it takes so many sends in a row until all that is allowed goes at once again.
+const RAMP: u32 = 8;
 
 /// What an outcome means for the event that it was said of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,20 +28,41 @@ pub(crate) enum Ruling {
     Counts,
     /// A failed attempt that may have been the receiver's fault: it does not count. So many in a row were.
     Excused(u32),
+    /// Its destination is down for so long at least, and others of the receiver are not; whether that is news.
+    PutOff { pause: Duration, news: bool },
     /// The receiver is down for so long at least; whether that is news.
     Down { pause: Duration, news: bool },
 }
 
+/// One attempt, as its receiver has to know it to rule on its outcome.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attempt {
+    pub(crate) destination: Option<Name>,
+    pub(crate) key: u64,
+    /// How many events the receiver had delivered when it began.
+    pub(crate) since: u64,
+    pub(crate) sent_at: Instant,
+    /// The health check has passed since.
+    pub(crate) healthy: bool,
+}
+
 pub(crate) struct Receiver {
+    /// Opens when all its destinations are down, or its only one.
     breaker: Breaker,
+    destinations: Destinations,
     in_process: bool,
+    one_request: bool,
     /// Most events in one batch.
-    pub(crate) batch_max: usize,
+    batch_max: usize,
     /// Most events of one key in one batch.
     pub(crate) key_max: usize,
     /// Sends under way, and most of them at a time, if it says so.
     pub(crate) busy: usize,
-    pub(crate) concurrent: Option<usize>,
+    concurrent: Option<usize>,
+    /// Sends that got through since it was down, as long as that are few.
+    ramp: Option<u32>,
+    /// A batch of it has failed as a whole: what failed before goes alone.
+    pub(crate) fails_whole: bool,
     /// Least time for each event, and when the next may be sent for that reason.
     spacing: Duration,
     not_before: Option<Instant>,
@@ -47,12 +70,6 @@ pub(crate) struct Receiver {
     pub(crate) suspect_went_last: bool,
     /// Counts what was delivered.
     delivered: u64,
-    /// The key of the last event that was delivered, and the count at the last one of another key.
-    last_key: u64,
-    others_until: u64,
-    /// Keys that failed since something was delivered, and how often.
-    failing: Vec<u64>,
-    failures: u32,
     /// How many events it was sent the last time, one after the other, and how long that took.
     pace: (usize, Duration),
 }
@@ -61,7 +78,9 @@ impl Receiver {
     pub(crate) fn new(traits: SinkTraits) -> Self {
         Self {
             breaker: Breaker::new(),
+            destinations: Destinations::new(),
             in_process: traits.in_process,
+            one_request: traits.one_request,
             batch_max: traits.batch_max.max(1),
             key_max: match traits.order {
                 BatchOrder::Prefix => traits.key_max.clamp(1, traits.batch_max.max(1)),
@@ -69,14 +88,12 @@ impl Receiver {
             },
             busy: 0,
             concurrent: traits.concurrent.map(|most| most.max(1)),
+            ramp: None,
+            fails_whole: false,
             spacing: traits.spacing,
             not_before: None,
             suspect_went_last: false,
             delivered: 0,
-            last_key: 0,
-            others_until: 0,
-            failing: Vec::new(),
-            failures: 0,
             pace: (0, Duration::ZERO),
         }
     }
@@ -85,20 +102,58 @@ impl Receiver {
         self.in_process
     }
 
-    /// Whether nothing is known against it.
+    /// Whether it takes several events at a time.
+    pub(crate) fn is_batching(&self) -> bool {
+        self.batch_max > 1
+    }
+
+    /// Whether nothing is known against it as a whole.
     pub(crate) fn is_up(&self) -> bool {
         self.breaker.is_closed()
     }
 
     /// Whether something may be sent now.
     pub(crate) fn lets_through(&self, now: Instant) -> bool {
-        self.breaker.lets_through(now) && self.not_before.is_none_or(|at| at <= now)
+        self.breaker.lets_through(now) && self.opens_at(now).is_none()
     }
 
     /// When it will let something through, if it does not now.
     pub(crate) fn opens_at(&self, now: Instant) -> Option<Instant> {
         let rate = self.not_before.filter(|at| *at > now);
-        self.breaker.opens_at(now).max(rate)
+        let only = Some(self.destinations.only()).filter(|_| self.destinations.is_one());
+        let too_fast = only.and_then(|only| only.throttle.opens_at(now));
+        self.breaker.opens_at(now).max(rate).max(too_fast)
+    }
+
+    /// Most sends at a time, where it has a limit of its own.
+    pub(crate) fn concurrent(&self) -> Option<usize> {
+        let ramp = self.ramp.map_or(usize::MAX, |sends| 1 + sends as usize);
+        match self.concurrent {
+            None if self.ramp.is_none() => None,
+            most => Some(most.unwrap_or(usize::MAX).min(ramp)),
+        }
+    }
+
+    /// Most events in one batch, for now.
+    pub(crate) fn batch_now(&self) -> usize {
+        let ramp = self.ramp.map_or(usize::MAX, |sends| 1 << sends);
+        let one = self.destinations.is_one() && !self.one_request;
+        let at_once = if one { self.destinations.only().throttle.at_once() } else { usize::MAX };
+        self.batch_max.min(ramp).min(at_once)
+    }
+
+    /// Whether each event has to be asked about, because something is known against one of the destinations.
+    pub(crate) fn is_troubled(&mut self) -> bool {
+        self.is_up() && self.destinations.are_troubled()
+    }
+
+    /// Whether something may go to this destination now.
+    pub(crate) fn gate(&mut self, destination: Option<Name>, spread: u64, now: Instant) -> Gate {
+        let gate = self.destinations.gate(destination, spread, now);
+        if gate != Gate::Probe && !matches!(gate, Gate::Wait(_)) {
+            self.charge(destination, 1, now);
+        }
+        gate
     }
 
     /// So many events are about to be sent: the next ones have to leave room for them.
@@ -107,6 +162,14 @@ impl Receiver {
             let room = self.spacing.saturating_mul(u32::try_from(events).unwrap_or(u32::MAX));
             self.not_before = Some(self.not_before.map_or(now, |at| at.max(now)) + room);
         }
+        if self.destinations.is_one() && !self.in_process {
+            let requests = if self.one_request { 1 } else { events };
+            self.charge(None, requests, now);
+        }
+    }
+
+    fn charge(&mut self, destination: Option<Name>, requests: usize, now: Instant) {
+        self.destinations.of_mut(destination, now).throttle.sending(requests, now);
     }
 
     /// Something is being sent. Gives the moment to name when its outcome is ruled on.
@@ -117,11 +180,17 @@ impl Receiver {
         self.delivered
     }
 
+    /// One event is sent to a destination that is down, to see whether it is back.
+    pub(crate) fn probing(&mut self, destination: Option<Name>, now: Instant) {
+        self.destinations.of_mut(destination, now).breaker.sending();
+    }
+
     /// What was to be sent has ended, one way or another. A probe that nobody has ruled on by now was never sent.
-    pub(crate) fn ended(&mut self, probe: bool, now: Instant) {
+    pub(crate) fn ended(&mut self, probe: bool, probed: Option<Name>, now: Instant) {
         self.busy = self.busy.saturating_sub(1);
         if probe {
             self.breaker.not_sent(now);
+            self.destinations.of_mut(probed, now).breaker.not_sent(now);
         }
     }
 
@@ -142,116 +211,224 @@ impl Receiver {
     /// Forgets everything but what it is.
     pub(crate) fn reset(&mut self) {
         (self.breaker, self.busy, self.not_before) = (Breaker::new(), 0, None);
+        self.destinations = Destinations::new();
     }
 
-    /// An event of this key was delivered.
-    pub(crate) fn note_delivered(&mut self, key: u64) {
-        if key != self.last_key {
-            self.others_until = self.delivered;
-            self.last_key = key;
+    /// Events were delivered, each with its key, to these destinations.
+    pub(crate) fn note_delivered(&mut self, events: impl Iterator<Item = (Option<Name>, u64)>, now: Instant) {
+        let mut requests = 0;
+        for (name, key) in events {
+            self.delivered += 1;
+            if self.in_process {
+                self.destinations.only_mut().delivered(key, self.delivered);
+                requests = 1;
+                continue;
+            }
+            let destination = self.destinations.of_mut(name, now);
+            destination.delivered(key, self.delivered);
+            if !self.one_request || requests == 0 {
+                destination.throttle.taken(1, now);
+            }
+            requests += 1;
         }
-        self.delivered += 1;
-        self.answered();
+        if requests > 0 {
+            self.breaker.answered();
+            self.ramp = self.ramp.map(|sends| sends + 1).filter(|sends| *sends < RAMP);
+        }
     }
 
-    fn answered(&mut self) {
-        self.failing.clear();
-        self.failures = 0;
+    /// It works, whatever it says of the event.
+    fn answered(&mut self, destination: Option<Name>, now: Instant) {
+        self.destinations.of_mut(destination, now).answered();
         self.breaker.answered();
     }
 
-    /// Whether an event of another key was delivered since.
-    fn is_alive_for(&self, key: u64, since: u64) -> bool {
-        let last_of_others = if key == self.last_key { self.others_until } else { self.delivered };
-        last_of_others > since || broken::is(Variant::OutageCounts)
+    /// Whether only its health check can tell what this failure means.
+    pub(crate) fn has_to_be_asked(&self, outcome: &Outcome, attempt: &Attempt) -> bool {
+        let failed =
+            matches!(outcome, Outcome::Retry { .. } | Outcome::Unknown { .. } | Outcome::Unavailable { .. });
+        failed && !self.in_process && !self.is_alive_for(attempt)
     }
 
-    /// Whether only its health check can tell if this failure counts.
-    pub(crate) fn has_to_be_asked(&self, outcome: &Outcome, key: u64, since: u64) -> bool {
-        let failed = matches!(outcome, Outcome::Retry { .. } | Outcome::Unknown { .. });
-        failed && !self.in_process && self.is_up() && !self.is_alive_for(key, since)
+    fn is_alive_for(&self, attempt: &Attempt) -> bool {
+        self.destinations.of(attempt.destination).is_alive_for(attempt.key, attempt.since)
     }
 
-    /// Rules on an outcome that is not `Delivered`. `healthy` says that the health check passed since.
-    pub(crate) fn rule(
-        &mut self,
-        outcome: &Outcome,
-        key: u64,
-        since: u64,
-        healthy: bool,
-        now: Instant,
-        rng: &mut Rng,
-    ) -> Ruling {
-        let alive = self.is_alive_for(key, since);
+    /// Rules on an outcome that is not `Delivered`.
+    pub(crate) fn rule(&mut self, outcome: &Outcome, attempt: &Attempt, now: Instant, rng: &mut Rng) -> Ruling {
+        let Attempt { destination, key, healthy, .. } = *attempt;
+        let alive = self.is_alive_for(attempt);
         match outcome {
-            // One event that upsets a receiver which takes others is a failure of that event.
-            Outcome::Unavailable { .. } if alive => Ruling::Counts,
-            Outcome::Unavailable { .. } => self.down(now, rng),
+            // Others get through: nobody knows why this one does not, and it costs nothing but time.
+            Outcome::Unavailable { .. } if alive => Ruling::Excused(1),
+            Outcome::Unavailable { .. } => self.down(attempt, now, rng),
             Outcome::Retry { .. } | Outcome::Unknown { .. } if self.in_process => {
                 // A probe that nobody answered is no sign of life.
                 if matches!(outcome, Outcome::Unknown { .. }) && !self.is_up() {
-                    return self.down(now, rng);
+                    return self.down(attempt, now, rng);
                 }
-                self.answered();
+                self.answered(destination, now);
                 Ruling::Counts
             }
             Outcome::Retry { .. } | Outcome::Unknown { .. } if alive => Ruling::Counts,
+            Outcome::Retry { .. } | Outcome::Unknown { .. } if healthy => {
+                self.answered(destination, now);
+                Ruling::Counts
+            }
             Outcome::Retry { .. } | Outcome::Unknown { .. } => {
-                self.failures = self.failures.saturating_add(1);
-                if !self.failing.contains(&key) {
-                    self.failing.push(key);
+                let known = self.destinations.of_mut(destination, now);
+                let closed = known.breaker.is_closed();
+                let (in_a_row, outage) = known.failed(key);
+                if outage || !closed || !self.is_up() {
+                    return self.down(attempt, now, rng);
                 }
-                if !self.is_up() || self.failing.len() >= FAILING_KEYS {
-                    self.failing.clear();
-                    return self.down(now, rng);
+                Ruling::Excused(in_a_row)
+            }
+            Outcome::Rejected { .. } if !self.in_process => {
+                if self.destinations.of_mut(destination, now).rejected(key) {
+                    return self.down(attempt, now, rng);
                 }
-                if healthy { Ruling::Counts } else { Ruling::Excused(self.failures) }
+                self.answered(destination, now);
+                Ruling::Stands
             }
             // What is put off for no time was not sent, because of what stands before it: nobody has answered.
             Outcome::Deferred { after } if after.is_zero() && !self.in_process => {
                 if !self.is_up() {
-                    self.breaker.refused(now, rng);
+                    self.breaker.refused(false, now, rng);
                 }
                 Ruling::Stands
             }
+            Outcome::Deferred { after } if !self.in_process && !broken::is(Variant::TooFastIgnored) => {
+                self.answered(destination, now);
+                let known = self.destinations.of_mut(destination, now);
+                known.throttle.too_fast(attempt.sent_at, *after, now);
+                self.destinations.note_trouble();
+                Ruling::Stands
+            }
             _ => {
-                self.answered();
+                self.answered(destination, now);
                 Ruling::Stands
             }
         }
     }
 
-    fn down(&mut self, now: Instant, rng: &mut Rng) -> Ruling {
-        let news = self.is_up();
-        Ruling::Down { pause: self.breaker.refused(now, rng), news }
+    /// The destination is down, and the receiver with it unless others of it are not.
+    fn down(&mut self, attempt: &Attempt, now: Instant, rng: &mut Rng) -> Ruling {
+        if !self.is_up() {
+            return Ruling::Down { pause: self.breaker.refused(attempt.healthy, now, rng), news: false };
+        }
+        let known = self.destinations.of_mut(attempt.destination, now);
+        let news = known.breaker.is_closed();
+        let pause = known.down(attempt.healthy, now, rng);
+        if !self.destinations.are_all_down(now) && !broken::is(Variant::OneDestinationIsAll) {
+            self.destinations.note_trouble();
+            return Ruling::PutOff { pause, news };
+        }
+        self.destinations.cover();
+        self.ramp = Some(0).filter(|_| !self.in_process);
+        Ruling::Down { pause: self.breaker.refused(attempt.healthy, now, rng), news: true }
+    }
+
+    /// An operator says that what it rejects is to die.
+    pub(crate) fn let_reject(&mut self) {
+        self.destinations.let_reject();
+        self.breaker.answered();
+    }
+
+    /// Whether it, or a part of it, rejects whatever it is sent.
+    pub(crate) fn rejects_everything(&self) -> bool {
+        self.destinations.rejects_everything()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::destination::{FAILING_KEYS, REJECTED_KEYS, name};
+
+    fn attempt(destination: Option<&str>, key: u64, since: u64) -> Attempt {
+        let destination = destination.map(name);
+        Attempt { destination, key, since, sent_at: Instant::now(), healthy: false }
+    }
+
+    fn rule_at(receiver: &mut Receiver, outcome: &Outcome, destination: &str, key: u64) -> Ruling {
+        let attempt = attempt(Some(destination), key, receiver.delivered);
+        receiver.rule(outcome, &attempt, Instant::now(), &mut Rng::seeded(1))
+    }
 
     fn rule(receiver: &mut Receiver, outcome: &Outcome, key: u64, since: u64) -> Ruling {
-        receiver.rule(outcome, key, since, false, Instant::now(), &mut Rng::seeded(1))
+        receiver.rule(outcome, &attempt(None, key, since), Instant::now(), &mut Rng::seeded(1))
+    }
+
+    fn delivered(receiver: &mut Receiver, destination: Option<&str>, key: u64) {
+        receiver.note_delivered(std::iter::once((destination.map(name), key)), Instant::now());
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_attempt_at_an_outside_system_counts_only_if_another_key_was_delivered_since() {
         let mut sink = Receiver::new(SinkTraits::SINK);
         let failed = Outcome::retry("500");
-        sink.note_delivered(2);
+        delivered(&mut sink, None, 2);
         let since = sink.sending();
         assert_eq!(rule(&mut sink, &failed, 1, since), Ruling::Excused(1));
-        sink.note_delivered(1);
+        delivered(&mut sink, None, 1);
         assert_eq!(rule(&mut sink, &failed, 1, since), Ruling::Excused(1), "its own key says nothing");
-        sink.note_delivered(2);
+        delivered(&mut sink, None, 2);
         assert_eq!(rule(&mut sink, &failed, 1, since), Ruling::Counts);
-        sink.note_delivered(1);
+        delivered(&mut sink, None, 1);
         assert_eq!(
             rule(&mut sink, &failed, 1, since),
             Ruling::Counts,
             "another key was delivered before its own"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_delivered_elsewhere_says_nothing_of_a_destination() {
+        let mut sink = Receiver::new(SinkTraits::SINK);
+        let since = sink.sending();
+        delivered(&mut sink, Some("/a"), 1);
+        let failed = Outcome::retry("500");
+        let at = |destination| attempt(Some(destination), 9, since);
+        let rng = &mut Rng::seeded(1);
+        assert_eq!(sink.rule(&failed, &at("/b"), Instant::now(), rng), Ruling::Excused(1));
+        assert_eq!(sink.rule(&failed, &at("/a"), Instant::now(), rng), Ruling::Counts);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_destination_that_is_down_stops_no_other_and_all_of_them_are_the_receiver() {
+        let mut sink = Receiver::new(SinkTraits::SINK);
+        delivered(&mut sink, Some("/a"), 1);
+        delivered(&mut sink, Some("/b"), 2);
+        let down = Outcome::unavailable("503");
+        assert!(matches!(rule_at(&mut sink, &down, "/a", 1), Ruling::PutOff { news: true, .. }));
+        assert!(sink.is_up() && sink.is_troubled());
+        let now = Instant::now();
+        assert!(matches!(sink.gate(Some(name("/a")), 0, now), Gate::Wait(_)));
+        assert_eq!(sink.gate(Some(name("/b")), 0, now), Gate::Open);
+        assert_eq!(sink.gate(Some(name("/new")), 0, now), Gate::Open);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(sink.gate(Some(name("/a")), 0, Instant::now()), Gate::Probe);
+        delivered(&mut sink, Some("/a"), 1);
+        assert_eq!(sink.gate(Some(name("/a")), 0, Instant::now()), Gate::Open);
+        for destination in ["/a", "/b"] {
+            assert!(matches!(rule_at(&mut sink, &down, destination, 1), Ruling::PutOff { .. }));
+        }
+        assert!(matches!(rule_at(&mut sink, &down, "/new", 1), Ruling::Down { news: true, .. }));
+        assert!(!sink.is_up());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn destinations_without_end_share_one() {
+        let mut sink = Receiver::new(SinkTraits::SINK);
+        let down = Outcome::unavailable("503");
+        delivered(&mut sink, Some("/works"), 1);
+        for n in 0..1000 {
+            rule_at(&mut sink, &down, &format!("/{n}"), n);
+        }
+        assert!(sink.is_up(), "one of them works");
+        assert_eq!(sink.gate(Some(name("/works")), 0, Instant::now()), Gate::Open);
+        assert!(matches!(sink.gate(Some(name("/another")), 0, Instant::now()), Gate::Wait(_)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -264,9 +441,11 @@ mod tests {
         // The rest of a batch whose first events were not answered.
         assert_eq!(rule(&mut sink, &Outcome::deferred(Duration::ZERO), 99, 0), Ruling::Stands);
         assert!(!sink.is_up() && !sink.lets_through(Instant::now()));
-        // A receiver that says when to come again has answered.
+        // A receiver that says when to come again has answered, and is obeyed.
         assert_eq!(rule(&mut sink, &Outcome::deferred(Duration::from_secs(1)), 99, 0), Ruling::Stands);
-        assert!(sink.is_up());
+        assert!(sink.is_up() && !sink.lets_through(Instant::now()));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(sink.lets_through(Instant::now()));
     }
 
     #[tokio::test(start_paused = true)]
@@ -284,12 +463,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_event_that_is_refused_while_others_are_delivered_does_not_open_the_breaker() {
+    async fn an_event_that_alone_is_refused_neither_counts_nor_opens_the_breaker() {
         for traits in [SinkTraits::SINK, SinkTraits::HANDLER] {
             let mut receiver = Receiver::new(traits);
             let (since, refused) = (receiver.sending(), Outcome::unavailable("503"));
-            receiver.note_delivered(2);
-            assert_eq!(rule(&mut receiver, &refused, 1, since), Ruling::Counts);
+            delivered(&mut receiver, None, 2);
+            assert!(matches!(rule(&mut receiver, &refused, 1, since), Ruling::Excused(_)));
             assert!(receiver.is_up());
             let since = receiver.sending();
             assert!(matches!(rule(&mut receiver, &refused, 1, since), Ruling::Down { news: true, .. }));
@@ -297,17 +476,54 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_health_check_that_passed_makes_an_attempt_count_while_nothing_else_is_wrong() {
+    async fn failing_keys_cost_the_others_nothing_while_the_health_check_passes() {
         let mut sink = Receiver::new(SinkTraits::SINK);
         let failed = Outcome::retry("500");
-        assert!(sink.has_to_be_asked(&failed, 1, 0));
         let rng = &mut Rng::seeded(1);
-        assert_eq!(sink.rule(&failed, 1, 0, true, Instant::now(), rng), Ruling::Counts);
-        for key in 2..=FAILING_KEYS as u64 {
-            sink.rule(&failed, key, 0, true, Instant::now(), rng);
+        for key in 0..1000 {
+            assert!(sink.has_to_be_asked(&failed, &attempt(None, key, 0)));
+            let attempt = Attempt { healthy: true, ..attempt(None, key, 0) };
+            assert_eq!(sink.rule(&failed, &attempt, Instant::now(), rng), Ruling::Counts);
+            assert!(sink.is_up());
         }
-        assert!(!sink.is_up(), "it answers its health check and fails every event");
-        assert!(!sink.has_to_be_asked(&failed, 1, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_receiver_that_rejects_everything_kills_ten_events_at_most_until_it_takes_one() {
+        let mut sink = Receiver::new(SinkTraits::SINK);
+        let rejected = Outcome::rejected("400");
+        let dead = (0..1000).filter(|key| rule(&mut sink, &rejected, *key, 0) == Ruling::Stands).count();
+        assert!(dead < REJECTED_KEYS, "{dead}");
+        assert!(!sink.is_up() && sink.rejects_everything());
+        delivered(&mut sink, None, 1);
+        assert!(sink.is_up() && !sink.rejects_everything());
+        assert_eq!(rule(&mut sink, &rejected, 1, 0), Ruling::Stands);
+        // One key that is rejected time and again is that key's affair.
+        assert!((0..1000).all(|_| rule(&mut sink, &rejected, 1, 0) == Ruling::Stands));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_rejected_dies_if_an_operator_says_so() {
+        let mut sink = Receiver::new(SinkTraits::SINK);
+        let rejected = Outcome::rejected("400");
+        (0..100).for_each(|key| _ = rule(&mut sink, &rejected, key, 0));
+        sink.let_reject();
+        assert!(sink.is_up());
+        assert!((0..100).all(|key| rule(&mut sink, &rejected, key, 0) == Ruling::Stands));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_an_outage_sends_become_more_and_larger_step_by_step() {
+        let mut sink = Receiver::new(SinkTraits::SINK);
+        rule(&mut sink, &Outcome::unavailable("down"), 1, 0);
+        let allowed: Vec<(usize, usize)> = (0..9)
+            .map(|key| {
+                delivered(&mut sink, None, key);
+                (sink.concurrent().unwrap(), sink.batch_now())
+            })
+            .collect();
+        assert_eq!(allowed[..3], [(2, 2), (3, 4), (4, 8)]);
+        assert_eq!(allowed[8], (10, 100));
     }
 
     #[test]

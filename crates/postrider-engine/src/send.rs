@@ -59,18 +59,22 @@ impl Future for SendOne<'_> {
     }
 }
 
-/// Sends a batch; a panic fails every attempt in it, a time-out leaves every outcome unknown.
+/// Sends a batch. After a panic or a time-out nobody knows which of its events is the reason.
 pub(crate) async fn send(
     sink: &Arc<dyn Sink>,
     timeout: Option<Duration>,
     batch: &[Delivery],
 ) -> Vec<Outcome> {
     let all = |outcome: Outcome| vec![outcome; batch.len()];
+    let as_a_whole = |outcome: Outcome| match batch.len() {
+        1 => outcome,
+        _ => Outcome::batch_failed(outcome.error().unwrap_or_default()),
+    };
     let sending = pin!(async { sink.send(batch).await });
     match limited(timeout, catch(sending)).await {
         Ok(Ok(outcomes)) => outcomes,
-        Ok(Err(panic)) => all(panicked(&panic)),
-        Err(limit) => all(no_answer(limit)),
+        Ok(Err(panic)) => all(as_a_whole(panicked(&panic))),
+        Err(limit) => all(as_a_whole(no_answer(limit))),
     }
 }
 

@@ -62,6 +62,13 @@ pub struct Settings {
     pub lease: Duration,
     /// Attempts before an event is dead. Default 10.
     pub max_attempts: u32,
+    /// How long an event may fail without anybody knowing whether it or its receiver is the reason, before it is dead; zero for any time. Default
+    /// 24 h.
+    pub unavailable_for: Duration,
+    /// How long a handler in this process may take for an event; zero for any time. Default 5 min.
+    pub handler_timeout: Duration,
+    /// Most events of one key that wait in memory behind its first one. Default 32.
+    pub key_queue: usize,
     /// How long a shutdown waits for what is under way. Default 5 s.
     pub drain_timeout: Duration,
     /// How long delivered events are kept; zero deletes them at once. Default 1 h.
@@ -103,6 +110,9 @@ impl Default for Settings {
             full_look_every: Duration::from_secs(60),
             lease: Duration::from_secs(15),
             max_attempts: 10,
+            unavailable_for: Duration::from_secs(86_400),
+            handler_timeout: Duration::from_secs(300),
+            key_queue: 32,
             drain_timeout: Duration::from_secs(5),
             retention: Duration::from_secs(3600),
             purge_every: Duration::from_secs(5),
@@ -133,6 +143,9 @@ impl Settings {
         between("full_look_every", self.full_look_every, self.poll_min, longest)?;
         between("lease", self.lease, Duration::from_millis(100), LEASE_MAX)?;
         between("settle_after", self.settle_after, Duration::ZERO, Duration::from_secs(1))?;
+        within("key_queue", self.key_queue, 1, 1_000_000)?;
+        between("unavailable_for", self.unavailable_for, Duration::ZERO, 100 * longest)?;
+        between("handler_timeout", self.handler_timeout, Duration::ZERO, longest)?;
         between("drain_timeout", self.drain_timeout, Duration::ZERO, longest)?;
         between("retention", self.retention, Duration::ZERO, 100 * longest)?;
         between("purge_every", self.purge_every, Duration::from_millis(1), longest)?;
@@ -209,6 +222,9 @@ mod tests {
             lease,
             max_attempts,
             drain_timeout,
+            unavailable_for,
+            handler_timeout,
+            key_queue,
             retention,
             purge_every,
             purge_batch,
@@ -220,6 +236,7 @@ mod tests {
         assert_eq!((claim_batch, max_attempts, poller), (200, 10, true));
         assert_eq!((poll_min.as_millis(), poll_max.as_millis(), peek.as_millis()), (20, 5000, 5));
         assert_eq!((lease.as_secs(), drain_timeout.as_secs()), (15, 5));
+        assert_eq!((unavailable_for.as_secs(), handler_timeout.as_secs(), key_queue), (86_400, 300, 32));
         assert_eq!((retention.as_secs(), purge_every.as_secs(), purge_batch), (3600, 5, 100));
         assert_eq!((key_order, dead_heads), (KeyOrder::Kept, DeadHeads::Block));
     }

@@ -12,7 +12,7 @@ use postrider_core::{
     store::{Glance, Lane, Position, Seq},
 };
 
-use super::{filter::KeyFilter, pauses::KEYS_FROM};
+use super::{crowds::Crowded, filter::KeyFilter, pauses::KEYS_FROM};
 use crate::{
     broken::{self, Variant},
     hash,
@@ -174,7 +174,7 @@ impl Behind {
     }
 
     /// Whether the backlog of a slot begins before this event of a lane; none is the end of it.
-    fn begins_before(&self, slot: usize, lane: Lane, seq: Option<Seq>) -> bool {
+    pub(super) fn begins_before(&self, slot: usize, lane: Lane, seq: Option<Seq>) -> bool {
         let place = self.slots.get(&slot).and_then(|places| places.get(&lane)?.seq);
         place.is_some_and(|place| seq.is_none_or(|seq| place < seq))
     }
@@ -266,6 +266,8 @@ pub(super) struct Entry {
     pub(super) left: BTreeSet<u64>,
     /// Up to where the lanes' own claims have met everything.
     pub(super) met: BTreeMap<Lane, Seq>,
+    /// Keys with more events than may wait in memory.
+    pub(super) crowded: Crowded,
     /// What was let go, as far as a walk meets it.
     pub(super) again: BTreeSet<Seq>,
     /// What of it is for the lanes' own claims to bring: something that committed late may stand before it.
@@ -308,9 +310,10 @@ impl Entry {
             }
             _ => behind.has(other),
         };
-        let waits_for = if key.is_some_and(|key| self.left.contains(&key)) {
+        let of_crowd = self.crowded.is_walked(key);
+        let waits_for = if key.is_some_and(|key| self.left.contains(&key)) || (of_crowd && !self.crowded.has_room()) {
             self.only
-        } else if let Some(pause) = paused {
+        } else if let Some(pause) = paused.or_else(|| self.crowded.holder(key)) {
             Some(pause)
         } else if full || unseen(slot) {
             Some(slot)
@@ -319,6 +322,9 @@ impl Entry {
         };
         let Some(holder) = waits_for else {
             self.room.get_mut(slot).into_iter().for_each(|room| *room = room.saturating_sub(1));
+            if of_crowd {
+                self.crowded.enter();
+            }
             if self.down.contains(&slot) && self.only != Some(slot) {
                 behind.note_probe(slot, row.lane, row.seq, key);
             }
@@ -360,6 +366,7 @@ mod tests {
             refused: Places::new(),
             left: BTreeSet::new(),
             met: [(0, 100)].into(),
+            crowded: Crowded::default(),
             again: BTreeSet::new(),
             others: Vec::new(),
         }

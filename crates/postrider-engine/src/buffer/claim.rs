@@ -21,6 +21,7 @@ impl Buffer {
         // Settles that commit from here on may name an earlier moment than the claim will.
         self.due_at = None;
         self.forget_pauses();
+        self.forget_crowds();
         if self.pauses.stop() {
             // Nobody waits for room: there will be a wake-up when it is over.
             self.starved_since = None;
@@ -163,6 +164,9 @@ impl Buffer {
                 && item.key_of_lane().is_some_and(|key| self.held_meanwhile.contains(&key))
             {
                 self.look_again(lane, item.seq);
+                continue;
+            }
+            if self.is_crowded_out(&item, plan.backlog) {
                 continue;
             }
             count += 1;

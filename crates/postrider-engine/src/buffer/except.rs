@@ -62,7 +62,13 @@ impl Plan {
             let Some(lease) = lease else { continue };
             let key = key_of(&event.event).filter(|_| ordering == KeyOrder::Kept || event.held).cloned();
             items.push(Item {
+                destination: event
+                    .event
+                    .as_ref()
+                    .ok()
+                    .and_then(|event| super::destination_of(event, slot, routes)),
                 along: false,
+                apart: Apart::Not,
                 weight_bytes: event.event.as_ref().map_or(EVENT_FLAT_BYTES, Event::weight_bytes),
                 key_number: number.filter(|_| key.is_some()).unwrap_or_else(|| hash::of_seq(event.seq)),
                 cargo: event.event.map_err(Box::new),
@@ -198,7 +204,7 @@ impl Buffer {
         let slots: Vec<usize> = lock(&self.behind).slots_after(self.walked_slot).collect();
         slots.into_iter().find(|slot| {
             if *slot >= self.slot_counts.len() {
-                return !self.pauses.holds(*slot);
+                return !self.pauses.holds(*slot) && !self.is_crowded(*slot);
             }
             let limit = self.limit_of(*slot, settings).min(settings.cold_queue);
             self.room_of(*slot, settings) >= limit.div_ceil(2)
@@ -240,6 +246,7 @@ impl Buffer {
                     start,
                     refused: BTreeMap::new(),
                     left: BTreeSet::new(),
+                    crowded: self.crowded(backlog),
                     again,
                     others: Vec::new(),
                     met: self.lanes.iter().map(|(lane, owned)| (*lane, owned.position.seq)).collect(),

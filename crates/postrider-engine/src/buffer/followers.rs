@@ -17,6 +17,11 @@ struct Waiting {
 }
 
 impl Followers {
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |waiting| waiting.items.len())
+    }
+
     pub(super) fn push_back(&mut self, item: Item) {
         self.0.get_or_insert_default().items.push_back(item);
     }

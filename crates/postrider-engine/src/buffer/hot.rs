@@ -42,7 +42,9 @@ impl Buffer {
             key: None,
             key_number: hash::of_seq(placed.seq),
             slot,
+            destination: destination_of(event, slot, routes),
             along: false,
+            apart: Apart::Not,
             weight_bytes,
         };
         self.track(&item);

@@ -11,6 +11,8 @@
 mod aside;
 mod behind;
 mod claim;
+mod crowds;
+mod destinations;
 mod drawn;
 mod except;
 mod filter;
@@ -50,6 +52,7 @@ use tokio::time::Instant;
 
 use crate::{
     broken::{self, Variant},
+    destination::{self, Name},
     hash::{self, QuickState},
     lineup::Lineup,
     lock,
@@ -61,6 +64,7 @@ use aside::Aside;
 pub use aside::Unsettled;
 pub(crate) use aside::Why;
 use behind::Behind;
+use crowds::Crowds;
 use drawn::Drawn;
 pub(crate) use drawn::Peeked;
 pub(crate) use except::Plan;
@@ -108,8 +112,12 @@ pub(crate) struct Item {
     pub(crate) key: Option<Arc<str>>,
     /// The number of its key, or of itself.
     pub(crate) key_number: u64,
+    /// Where its receiver takes it, if that has more than one place.
+    pub(crate) destination: Option<Name>,
     /// It is under way together with earlier events of its key.
     pub(crate) along: bool,
+    /// With whom it may be sent.
+    apart: Apart,
     /// Its route, plus one; zero if it has none.
     slot: usize,
     weight_bytes: usize,
@@ -132,6 +140,17 @@ impl Item {
     }
 }
 
+/// With whom an event may be sent, after a batch with it in it has failed as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+enum Apart {
+    /// With anybody.
+    #[default]
+    Not,
+    /// With events of its own key.
+    ByKey,
+    Alone,
+}
+
 /// Events that a worker has taken to send, all to the same receiver.
 #[derive(Debug)]
 pub(crate) struct Hand {
@@ -148,8 +167,16 @@ pub(crate) struct Hand {
     /// How often something had been paused by then.
     pub(crate) pauses_begun: u64,
     slot: usize,
-    /// Sent to see whether the receiver is back.
+    /// Sent to see whether the receiver is back, or this destination of it.
     probe: bool,
+    probed: Option<Name>,
+}
+
+impl Hand {
+    /// When they were taken.
+    pub(crate) fn taken_at(&self) -> Instant {
+        self.taken_at
+    }
 }
 
 /// What a worker is to do next.
@@ -261,6 +288,8 @@ pub(crate) struct Buffer {
     turn: u8,
     /// Busy keys, with what waits behind them.
     keys: HashMap<KeyOfLane, Followers, QuickState>,
+    /// Those of which more is in the table than may wait in memory.
+    crowds: Crowds,
     tracked: Tracker,
     /// What peeks have told of.
     drawn: Drawn,
@@ -301,6 +330,8 @@ pub(crate) struct Buffer {
     /// What outcomes had room in that are settled now.
     outcomes_room: Verdicts,
     outcomes_since: Option<Instant>,
+    /// Whether something was put off that the settles have not been told of.
+    put_off: bool,
     /// Outcomes that a settle under way writes.
     settling: usize,
     /// Outcomes that could not be written, and whether they are next.
@@ -361,6 +392,7 @@ impl Buffer {
             cold: Lineup::new(slots),
             turn: 0,
             keys: HashMap::default(),
+            crowds: Crowds::new(settings.key_queue),
             tracked: Tracker::default(),
             drawn: Drawn::default(),
             reserved: BTreeMap::new(),
@@ -386,6 +418,7 @@ impl Buffer {
             outcomes: Verdicts::default(),
             outcomes_room: Verdicts::default(),
             outcomes_since: None,
+            put_off: false,
             settling: 0,
             aside: Aside::default(),
             aside_has_turn: false,
@@ -451,6 +484,15 @@ impl Buffer {
     pub(crate) fn oldest(claimed: &Claimed) -> Option<Timestamp> {
         claimed.events.iter().map(|event| event.created_at).min()
     }
+}
+
+/// Where the receiver of a slot takes an event, if that has more than one place.
+fn destination_of(event: &Event, slot: usize, routes: &RouteTable) -> Option<Name> {
+    let receiver = routes.receiver(slot.checked_sub(1)?)?;
+    if routes.traits(receiver).in_process {
+        return None;
+    }
+    routes.sink(receiver)?.destination(event).as_deref().map(destination::name)
 }
 
 /// The slot of an event; the first if nobody wants it.

@@ -72,7 +72,19 @@ impl Buffer {
         {
             return Next::Suspect(hand);
         }
-        let open = |slot: usize| self.is_open(slot, now) && !self.waits_for(&alone, slot);
+        loop {
+            match self.next_of_lines(&alone, now) {
+                // All that was taken has to wait for its destination.
+                Next::Send(hand) if hand.items.is_empty() => {
+                    self.end_hand(&mut { hand }, now);
+                }
+                next => return next,
+            }
+        }
+    }
+
+    fn next_of_lines(&mut self, alone: &Alone, now: Instant) -> Next {
+        let open = |slot: usize| self.is_open(slot, now) && !self.waits_for(alone, slot);
         let hot_first = self.turn < 2;
         let (first, second) = if hot_first { (&self.hot, &self.cold) } else { (&self.cold, &self.hot) };
         let (from_first, turn) = match first.turn(open) {
@@ -81,7 +93,7 @@ impl Buffer {
         };
         let Some((slot, queued)) = turn else {
             let alone_until = match alone {
-                Alone::Wait { until, .. } => Some(until),
+                Alone::Wait { until, .. } => Some(*until),
                 Alone::Nobody | Alone::Now(..) => None,
             };
             return Next::Wait(self.next_opening(now).into_iter().chain(alone_until).min());
@@ -92,11 +104,17 @@ impl Buffer {
             if from_first == hot_first { self.hot.take(slot, most) } else { self.cold.take(slot, most) };
         self.turn = (self.turn + 1) % 3;
         self.leave_what_is_heavy(&mut items);
-        let key_max = self.receiver(slot).filter(|receiver| receiver.is_up()).map_or(1, |up| up.key_max);
+        let apart = self.keep_apart(slot, &mut items);
+        let probed = self.pass_gates(slot, &mut items, now);
+        let up = self.receiver(slot).filter(|receiver| receiver.is_up() && probed.is_none());
+        let key_max = up.filter(|_| apart != Apart::Alone).map_or(1, |up| up.key_max);
         if key_max > 1 {
             self.take_along(slot, &mut items, most, key_max);
         }
-        Next::Send(self.hand(slot, items, now))
+        let mut hand = self.hand(slot, items, now);
+        hand.probe |= probed.is_some();
+        hand.probed = probed;
+        Next::Send(hand)
     }
 
     /// Leaves for the next batch what would make this one too large.
@@ -150,9 +168,9 @@ impl Buffer {
     /// than leave some for the other workers, unless they are done sooner than another would come; otherwise one.
     fn most_of(&self, slot: usize, queued: usize, alone: bool) -> usize {
         self.receiver(slot).map_or(1, |receiver| {
-            if receiver.batch_max > 1 {
+            if receiver.is_batching() {
                 let probes = if receiver.is_up() { usize::MAX } else { self.probes };
-                receiver.batch_max.min(probes).min(self.paces.get(slot).map_or(1, |pace| pace.batch_max))
+                receiver.batch_now().min(probes).min(self.paces.get(slot).map_or(1, |pace| pace.batch_max))
             } else if receiver.is_up() && alone {
                 (queued / self.workers.max(1)).max(receiver.sent_within(HAND_WORTH)).min(HAND_MAX)
             } else {

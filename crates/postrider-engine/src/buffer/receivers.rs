@@ -1,7 +1,7 @@
 //! Receivers in memory: what became of what was sent to them, and what to do when one of them is down.
 
 use super::*;
-use crate::receiver::Ruling;
+use crate::receiver::{Attempt, Ruling};
 use postrider_core::{Outcome, rng::Rng};
 
 impl Buffer {
@@ -26,7 +26,7 @@ impl Buffer {
                 && if receiver.is_in_process() {
                     self.handlers_busy < self.workers && receiver.busy < self.workers_of_slot
                 } else {
-                    receiver.busy < receiver.concurrent.unwrap_or(self.workers)
+                    receiver.busy < receiver.concurrent().unwrap_or(self.workers)
                 }
         })
     }
@@ -62,7 +62,7 @@ impl Buffer {
         let receiver = self.receiver_of.get(slot).and_then(|receiver| receiver.checked_sub(1));
         let (taken_at, taken) = (now, items.len());
         let (until, pauses_begun) = (self.first_deadline, self.pauses_begun.load(Relaxed));
-        Hand { receiver, since, items, until, taken_at, taken, pauses_begun, slot, probe }
+        Hand { receiver, since, items, until, taken_at, taken, pauses_begun, slot, probe, probed: None }
     }
 
     /// The worker is free again. What it still has in its hand was not sent: it lines up again, at the front.
@@ -71,7 +71,7 @@ impl Buffer {
         self.handlers_busy = self.handlers_busy.saturating_sub(usize::from(in_process));
         self.put_back(hand);
         if let Some(receiver) = self.receiver_mut(hand.slot) {
-            receiver.ended(hand.probe, now);
+            receiver.ended(hand.probe, hand.probed, now);
             receiver.note_pace(hand.taken, now.saturating_duration_since(hand.taken_at));
         }
     }
@@ -93,17 +93,22 @@ impl Buffer {
         }
     }
 
-    /// Events of these keys were delivered. True if the receiver was thought to be down.
-    pub(super) fn note_delivered(&mut self, hand: &Hand, keys: impl Iterator<Item = u64>) -> bool {
+    /// Events were delivered, each with its key, to these destinations. True if the receiver was thought to be down.
+    pub(super) fn note_delivered(
+        &mut self,
+        hand: &Hand,
+        events: impl Iterator<Item = (Option<Name>, u64)>,
+        now: Instant,
+    ) -> bool {
         let Some(receiver) = self.receiver_mut(hand.slot) else { return false };
         let was_up = receiver.is_up();
-        keys.for_each(|key| receiver.note_delivered(key));
+        receiver.note_delivered(events, now);
         !was_up && receiver.is_up()
     }
 
-    /// Whether only the health check of the receiver can tell if this failure counts.
-    pub(crate) fn has_to_ask(&self, hand: &Hand, outcome: &Outcome, key: u64) -> bool {
-        self.receiver(hand.slot).is_some_and(|receiver| receiver.has_to_be_asked(outcome, key, hand.since))
+    /// Whether only the health check of the receiver can tell what this failure means.
+    pub(crate) fn has_to_ask(&self, hand: &Hand, outcome: &Outcome, attempt: &Attempt) -> bool {
+        self.receiver(hand.slot).is_some_and(|receiver| receiver.has_to_be_asked(outcome, attempt))
     }
 
     /// What an outcome other than delivered means, and whether it shows that the receiver is back.
@@ -111,13 +116,12 @@ impl Buffer {
         &mut self,
         hand: &Hand,
         outcome: &Outcome,
-        key: u64,
-        healthy: bool,
+        attempt: &Attempt,
         rng: &mut Rng,
     ) -> (Ruling, bool) {
         let Some(receiver) = self.receiver_mut(hand.slot) else { return (Ruling::Stands, false) };
         let was_up = receiver.is_up();
-        let ruling = receiver.rule(outcome, key, hand.since, healthy, Instant::now(), rng);
+        let ruling = receiver.rule(outcome, attempt, Instant::now(), rng);
         let back = receiver.is_up() && !was_up;
         if let Ruling::Down { news: true, .. } = ruling {
             self.shed(hand.slot);

@@ -6,6 +6,7 @@ use postrider_core::{
 };
 
 use super::KeyOfLane;
+use crate::destination::Name;
 
 /// Outcomes of events on their way to the table.
 #[derive(Debug, Default)]
@@ -19,6 +20,8 @@ pub(crate) struct Verdicts {
 struct Mark {
     lease: Lease,
     key_number: u64,
+    /// Where it went.
+    destination: Option<Name>,
     /// It was under way together with earlier events of its key.
     along: bool,
     /// How often it was put aside.
@@ -57,18 +60,19 @@ impl Verdicts {
         &mut self,
         lease: Lease,
         key_number: u64,
+        destination: Option<Name>,
         along: bool,
         event: Option<Event>,
         settlement: Settlement,
     ) {
-        self.marks.push(Mark { lease, key_number, along, tries: 0, event });
+        self.marks.push(Mark { lease, key_number, destination, along, tries: 0, event });
         self.settlements.push(settlement);
     }
 
     /// Takes one up that could not be written before.
     pub(super) fn push_again(&mut self, verdict: Verdict) {
         let Verdict { lease, key_number, tries, event, settlement } = verdict;
-        self.marks.push(Mark { lease, key_number, along: false, tries, event });
+        self.marks.push(Mark { lease, key_number, destination: None, along: false, tries, event });
         self.settlements.push(settlement);
     }
 
@@ -131,10 +135,11 @@ impl Verdicts {
         out
     }
 
-    /// The keys of the events that were delivered, by their numbers.
-    pub(super) fn delivered(&self) -> impl Iterator<Item = u64> {
+    /// Where the events that were delivered went, and their keys by their numbers.
+    pub(super) fn delivered(&self) -> impl Iterator<Item = (Option<Name>, u64)> {
         let all = self.marks.iter().zip(&self.settlements);
-        all.filter(|(_, settlement)| settlement.change == Change::Done).map(|(mark, _)| mark.key_number)
+        all.filter(|(_, settlement)| settlement.change == Change::Done)
+            .map(|(mark, _)| (mark.destination, mark.key_number))
     }
 
     /// The leases in lane order, each once.

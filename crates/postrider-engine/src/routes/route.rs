@@ -70,6 +70,10 @@ pub struct RouteSettings {
     pub batch_max: Option<usize>,
     /// Least time between two batches.
     pub pace: Option<Duration>,
+    /// How long an event may fail without anybody knowing whether it or its receiver is the reason, before it is dead; zero for any time.
+    pub unavailable_for: Option<Duration>,
+    /// How long a handler in this process may take for an event; zero for any time.
+    pub handler_timeout: Option<Duration>,
 }
 
 impl RouteSettings {
@@ -88,6 +92,8 @@ impl fmt::Debug for RouteSettings {
             .field("dead_heads", &self.dead_heads)
             .field("batch_max", &self.batch_max)
             .field("pace", &self.pace)
+            .field("unavailable_for", &self.unavailable_for)
+            .field("handler_timeout", &self.handler_timeout)
             .finish_non_exhaustive()
     }
 }

@@ -37,6 +37,7 @@ mod pauses;
 mod peeking;
 mod poller;
 mod queues;
+mod receivers;
 mod routing;
 mod settling;
 mod shutdown;

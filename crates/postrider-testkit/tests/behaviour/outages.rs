@@ -262,7 +262,7 @@ impl Sink for Picky {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_always_fails_while_others_are_delivered_is_dead_after_its_attempts() {
-    for outcome in [Outcome::unavailable("503"), Outcome::retry("500"), Outcome::unknown("no answer")] {
+    for outcome in [Outcome::retry("500"), Outcome::unknown("no answer")] {
         let site = Site::memory(1);
         let sink = Arc::new(Picky { outcome: outcome.clone() });
         let outbox = site
@@ -281,6 +281,26 @@ async fn an_event_that_always_fails_while_others_are_delivered_is_dead_after_its
         .await;
         eventually("all others are done", async || site.store.stats().await.unwrap().pending == 0).await;
         assert_eq!(site.store.stats().await.unwrap().dead, 1, "{outcome:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_alone_is_refused_costs_no_attempt_and_is_dead_after_a_day() {
+    let site = Site::memory(1);
+    let sink = Arc::new(Picky { outcome: Outcome::unavailable("503") });
+    let outbox = site.outbox().sink("Tested", sink).max_attempts(3).start().await.unwrap();
+    let poison = site.write(&outbox, keyed("poison", 0)).await;
+    for hour in 0..26 {
+        for _ in 0..60 {
+            site.write_all(&outbox, (0..3).map(|n| keyed(&format!("k{n}"), n))).await;
+            pass(secs(60)).await;
+        }
+        let is_dead = match site.status(&poison).await {
+            EventStatus::Dead { attempts: 0, .. } => true,
+            EventStatus::New | EventStatus::Waiting { attempts: 0, .. } => false,
+            other => panic!("an attempt was counted: {other:?}"),
+        };
+        assert_eq!(is_dead, hour >= 24, "after {hour} hours");
     }
 }
 

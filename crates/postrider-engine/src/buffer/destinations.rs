@@ -1,0 +1,95 @@
+//! What goes to which destination now, and with whom.
+
+use postrider_core::store::HoldReason;
+
+use super::*;
+use crate::destination::Gate;
+
+/// What the table says of an event that was not sent because of its destination.
+const NOT_SENT: &str = "not sent yet: its destination is down, or takes no more for now";
+
+impl Buffer {
+    /// Leaves in a batch what may go together and now. What has to wait for its destination goes back to the table, so that it stands in nobody's
+    /// way. Gives the destination that the batch is a probe of, if it is one.
+    pub(super) fn pass_gates(&mut self, slot: usize, items: &mut VecDeque<Item>, now: Instant) -> Option<Name> {
+        if !self.receiver_mut(slot).is_some_and(Receiver::is_troubled) {
+            return None;
+        }
+        let mut kept: VecDeque<Item> = VecDeque::with_capacity(items.len());
+        let mut probed = None;
+        while let Some(item) = items.pop_front() {
+            let Some(receiver) = self.receiver_mut(slot) else { break };
+            match receiver.gate(item.destination, item.seq, now) {
+                Gate::Open => kept.push_back(item),
+                Gate::Probe if kept.is_empty() => {
+                    receiver.probing(item.destination, now);
+                    probed = item.destination;
+                    kept.push_back(item);
+                    break;
+                }
+                // It goes alone, and next.
+                Gate::Probe => {
+                    items.push_front(item);
+                    break;
+                }
+                Gate::Wait(after) => self.put_off(item, after, now),
+            }
+        }
+        while let Some(rest) = items.pop_back() {
+            self.line_up_first(rest);
+        }
+        *items = kept;
+        probed
+    }
+
+    /// What lines up and cannot go now waits in the table. Nothing is counted.
+    fn put_off(&mut self, item: Item, after: Duration, now: Instant) {
+        let owned = self.lanes.get_mut(&item.lease.lane).filter(|lane| lane.lease == item.lease);
+        owned.into_iter().for_each(|lane| lane.busy += 1);
+        let event_id = item.id().clone();
+        let Item { cargo, lease, seq, attempts, held, key, key_number, destination, along, .. } = item;
+        let (error, reason) = (Some(NOT_SENT.to_owned()), HoldReason::Deferred);
+        let change = Change::Wait { after, attempts, error, reason };
+        let settlement = Settlement { lane: lease.lane, seq, event_id, key, held, change };
+        self.outcomes.push(lease, key_number, destination, along, cargo.ok(), settlement);
+        self.outcomes_since.get_or_insert(now);
+        self.put_off = true;
+    }
+
+    /// Whether something was put off since this was last asked.
+    pub(crate) fn take_put_off(&mut self) -> bool {
+        std::mem::take(&mut self.put_off)
+    }
+
+    /// A batch with these in it has failed as a whole. They line up again where they stood, to be sent apart.
+    pub(crate) fn part(&mut self, hand: &Hand, items: Vec<Item>) {
+        self.receiver_mut(hand.slot).into_iter().for_each(|receiver| receiver.fails_whole = true);
+        let first = items.first().map(|item| item.key_number);
+        let apart = if items.iter().any(|item| Some(item.key_number) != first) { Apart::ByKey } else { Apart::Alone };
+        let mut items: VecDeque<Item> =
+            items.into_iter().map(|item| Item { apart: item.apart.max(apart), ..item }).collect();
+        self.line_up_again(&mut items);
+    }
+
+    /// Leaves in a batch what may go together, and says with whom that is. What failed before goes alone where one event can fail the others.
+    pub(super) fn keep_apart(&mut self, slot: usize, items: &mut VecDeque<Item>) -> Apart {
+        let Some(receiver) = self.receiver(slot).filter(|receiver| receiver.is_batching()) else {
+            return Apart::Not;
+        };
+        let fails_whole = receiver.fails_whole;
+        let apart = |item: &Item| match item.apart {
+            Apart::Not if fails_whole && (item.attempts > 0 || item.held) => Apart::Alone,
+            apart => apart,
+        };
+        let Some(first) = items.front().map(apart) else { return Apart::Not };
+        let most = match first {
+            Apart::Not => items.iter().position(|item| apart(item) != Apart::Not).unwrap_or(items.len()),
+            Apart::ByKey | Apart::Alone => 1,
+        };
+        while items.len() > most {
+            let Some(rest) = items.pop_back() else { break };
+            self.line_up_first(rest);
+        }
+        first
+    }
+}

@@ -1,0 +1,278 @@
+//! What is known of one destination: whether it works, how fast it takes what it is sent, and whether it takes anything at all.
+//!
+//! A sink may have many: topics, streams, exchanges, URLs. One of them may be down, slow or broken while the others work, so all that is known
+//! belongs to the destination. Their number is bounded, and what does not fit shares one.
+
+use std::{collections::HashMap, num::NonZeroU64, time::Duration};
+
+use postrider_core::rng::Rng;
+use tokio::time::Instant;
+
+use crate::{
+    breaker::Breaker,
+    broken::{self, Variant},
+    hash::{self, QuickState},
+    throttle::Throttle,
+};
+
+/// So many keys in a row that failed, with nothing delivered in between, are an outage.
+pub(crate) const FAILING_KEYS: usize = 5;
+
+/// So many keys in a row that were rejected, with nothing delivered in between: the destination is broken, and not they.
+pub(crate) const REJECTED_KEYS: usize = 10;
+
+/// Most destinations of one receiver that are told apart.
+const NAMED_MAX: usize = 256;
+
+/// One that had nothing to do for so long is forgotten, if nothing is known against it.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+
+/// What goes to a destination that is down comes again after so long: the longer it has been down, the later.
+const WAIT_MIN: Duration = Duration::from_secs(1);
+const WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// The name of a destination, as a number.
+pub(crate) type Name = NonZeroU64;
+
+/// The number of a name.
+pub(crate) fn name(text: &str) -> Name {
+    NonZeroU64::MIN | hash::of_key(text)
+}
+
+/// Whether something may go to a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gate {
+    Open,
+    /// One event, alone, to see whether it is back.
+    Probe,
+    /// It waits for so long, and elsewhere.
+    Wait(Duration),
+}
+
+#[derive(Debug)]
+pub(crate) struct Destination {
+    pub(crate) breaker: Breaker,
+    pub(crate) throttle: Throttle,
+    /// Since when it is down.
+    down_since: Option<Instant>,
+    /// The key of the last event that was delivered here, when that was, and when the last one of another key was: both as the number of events
+    /// that its receiver had delivered by then.
+    last_key: u64,
+    last_at: u64,
+    others_at: u64,
+    /// Keys that failed since something was delivered, and how often.
+    failing: Vec<u64>,
+    failures: u32,
+    /// Keys that were rejected since something was delivered.
+    rejected: Vec<u64>,
+    /// An operator says that it is right to reject.
+    may_reject: bool,
+    used_at: Option<Instant>,
+}
+
+impl Destination {
+    pub(crate) const fn new() -> Self {
+        Self {
+            breaker: Breaker::new(),
+            throttle: Throttle::new(),
+            down_since: None,
+            last_key: 0,
+            last_at: 0,
+            others_at: 0,
+            failing: Vec::new(),
+            failures: 0,
+            rejected: Vec::new(),
+            may_reject: false,
+            used_at: None,
+        }
+    }
+
+    /// Nothing is known against it.
+    fn is_plain(&self) -> bool {
+        self.breaker.is_closed() && !self.throttle.is_limited() && self.rejected.is_empty()
+    }
+
+    /// An event of this key was delivered, as the so-manieth of its receiver.
+    pub(crate) fn delivered(&mut self, key: u64, count: u64) {
+        if key != self.last_key {
+            (self.others_at, self.last_key) = (self.last_at, key);
+        }
+        self.last_at = count;
+        self.rejected.clear();
+        self.may_reject = false;
+        self.answered();
+    }
+
+    /// It works, whatever it says of the event.
+    pub(crate) fn answered(&mut self) {
+        self.failing.clear();
+        self.failures = 0;
+        self.down_since = None;
+        self.breaker.answered();
+    }
+
+    /// Whether an event of another key was delivered since.
+    pub(crate) fn is_alive_for(&self, key: u64, since: u64) -> bool {
+        let last_of_others = if key == self.last_key { self.others_at } else { self.last_at };
+        last_of_others > since || broken::is(Variant::OutageCounts)
+    }
+
+    /// An event of this key has failed, and nobody knows whose fault it is. Says how many did in a row, and whether that is an outage.
+    pub(crate) fn failed(&mut self, key: u64) -> (u32, bool) {
+        self.failures = self.failures.saturating_add(1);
+        if !self.failing.contains(&key) {
+            self.failing.push(key);
+        }
+        (self.failures, self.failing.len() >= FAILING_KEYS)
+    }
+
+    /// It has rejected an event of this key. Says whether it rejects everything.
+    pub(crate) fn rejected(&mut self, key: u64) -> bool {
+        if self.may_reject || broken::is(Variant::RejectionsUnbraked) {
+            return false;
+        }
+        if self.rejected.len() < REJECTED_KEYS && !self.rejected.contains(&key) {
+            self.rejected.push(key);
+        }
+        self.rejects_everything()
+    }
+
+    pub(crate) fn rejects_everything(&self) -> bool {
+        self.rejected.len() >= REJECTED_KEYS
+    }
+
+    /// An operator says that what it rejects is to die.
+    pub(crate) fn let_reject(&mut self) {
+        self.rejected.clear();
+        self.may_reject = true;
+        self.breaker.answered();
+    }
+
+    /// It is down for so long at least.
+    pub(crate) fn down(&mut self, healthy: bool, now: Instant, rng: &mut Rng) -> Duration {
+        self.failing.clear();
+        self.down_since.get_or_insert(now);
+        self.breaker.refused(healthy, now, rng)
+    }
+
+    /// Its receiver is down as a whole, and stands for it.
+    fn covered(&mut self) {
+        self.breaker.answered();
+        self.down_since = None;
+    }
+
+    /// Whether something may go there now. What has to wait is told for how long; `spread` parts those that wait together.
+    fn gate(&mut self, spread: u64, now: Instant) -> Gate {
+        if !self.breaker.lets_through(now) {
+            let down_for = self.down_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+            let opens = self.breaker.opens_at(now).map_or(Duration::ZERO, |at| at - now);
+            let wait = (down_for / 2).clamp(WAIT_MIN, WAIT_MAX).max(opens.min(WAIT_MAX));
+            return Gate::Wait(wait + wait.mul_f64((spread % 64) as f64 / 128.0));
+        }
+        if !self.throttle.lets_through_soon(now) {
+            return Gate::Wait(self.throttle.next_turn(WAIT_MAX, now));
+        }
+        if self.breaker.is_closed() { Gate::Open } else { Gate::Probe }
+    }
+}
+
+/// The destinations of one receiver.
+#[derive(Debug)]
+pub(crate) struct Destinations {
+    /// The only one of a receiver that names none, and what the others share that do not fit.
+    only: Destination,
+    named: HashMap<Name, Destination, QuickState>,
+    /// Whether something was known against one of them when that was last looked at.
+    troubled: bool,
+}
+
+impl Destinations {
+    pub(crate) fn new() -> Self {
+        Self { only: Destination::new(), named: HashMap::default(), troubled: false }
+    }
+
+    /// Whether there is only one.
+    pub(crate) fn is_one(&self) -> bool {
+        self.named.is_empty()
+    }
+
+    pub(crate) fn only(&self) -> &Destination {
+        &self.only
+    }
+
+    pub(crate) fn only_mut(&mut self) -> &mut Destination {
+        &mut self.only
+    }
+
+    pub(crate) fn of(&self, name: Option<Name>) -> &Destination {
+        name.and_then(|name| self.named.get(&name)).unwrap_or(&self.only)
+    }
+
+    /// The destination with this name, which becomes known by it.
+    pub(crate) fn of_mut(&mut self, name: Option<Name>, now: Instant) -> &mut Destination {
+        let Some(name) = name else {
+            self.only.used_at = Some(now);
+            return &mut self.only;
+        };
+        if self.named.len() >= NAMED_MAX && !self.named.contains_key(&name) {
+            self.named.retain(|_, known| !known.is_plain() || known.is_used(now));
+        }
+        let destination = if self.named.len() < NAMED_MAX || self.named.contains_key(&name) {
+            self.named.entry(name).or_insert_with(Destination::new)
+        } else {
+            &mut self.only
+        };
+        destination.used_at = Some(now);
+        destination
+    }
+
+    /// Something is known against one of them.
+    pub(crate) fn note_trouble(&mut self) {
+        self.troubled = true;
+    }
+
+    /// Whether anything is known against any of them, so that each event has to be asked about.
+    pub(crate) fn are_troubled(&mut self) -> bool {
+        if self.troubled {
+            self.troubled = !self.only.is_plain() || self.named.values().any(|known| !known.is_plain());
+        }
+        self.troubled && !self.is_one()
+    }
+
+    /// Whether something may go there now.
+    pub(crate) fn gate(&mut self, name: Option<Name>, spread: u64, now: Instant) -> Gate {
+        self.of_mut(name, now).gate(spread, now)
+    }
+
+    /// Whether all that had something to do lately are down.
+    pub(crate) fn are_all_down(&self, now: Instant) -> bool {
+        let is_down = |known: &Destination| !known.breaker.is_closed();
+        let mut used = self.named.values().filter(|known| known.is_used(now)).peekable();
+        if used.peek().is_none() {
+            return true;
+        }
+        used.all(is_down) && (!self.only.is_used(now) || is_down(&self.only))
+    }
+
+    /// The receiver is down as a whole, and stands for them.
+    pub(crate) fn cover(&mut self) {
+        self.only.covered();
+        self.named.values_mut().for_each(Destination::covered);
+    }
+
+    pub(crate) fn let_reject(&mut self) {
+        self.only.let_reject();
+        self.named.values_mut().for_each(Destination::let_reject);
+    }
+
+    pub(crate) fn rejects_everything(&self) -> bool {
+        self.only.rejects_everything() || self.named.values().any(Destination::rejects_everything)
+    }
+}
+
+impl Destination {
+    /// Whether it had something to do lately.
+    fn is_used(&self, now: Instant) -> bool {
+        self.used_at.is_some_and(|at| now.saturating_duration_since(at) < FORGOTTEN_AFTER)
+    }
+}

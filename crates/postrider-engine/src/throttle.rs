@@ -1,0 +1,278 @@
+//! How fast a destination takes what it is sent, as far as it has ever said "too fast".
+//!
+//! A destination that never says so has no limit here. When it does, nothing is sent to it for as long as it asks for, and then at most as much as
+//! it has taken. From there the rate rises again by itself, slowly at first, then faster: a limit that was lifted is found within a minute or two,
+//! and one that stays is met every twenty seconds or so, at a cost of about one part in twenty.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What a rate falls to, as a part of itself: a little if it lasted, and more with each time that it falls again at once.
+const FALLS: [f64; 4] = [0.98, 0.9, 0.7, 0.5];
+
+/// A rate that lasted so long was nearly right.
+const PROVED_AFTER: Duration = Duration::from_secs(5);
+
+/// By how much a rate rises within a second, as a part of itself: fast when nothing is known, slowly near a limit that was met twice. After a while
+/// it rises twice as fast.
+const STEP_FIRST: f64 = 0.5;
+const STEP_FALLEN: f64 = 0.01;
+const STEP_MIN: f64 = 0.0005;
+const STEP_MAX: f64 = 1.0;
+const STEP_DOUBLES: Duration = Duration::from_secs(10);
+
+/// No rate is lower than one in ten seconds, nor than one a second at first; one beyond a million a second is none.
+const RATE_MIN: f64 = 0.1;
+const RATE_FIRST: f64 = 1.0;
+const RATE_MAX: f64 = 1_000_000.0;
+
+/// What was taken is counted over so long before a limit is known.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// So much may be sent ahead of the rate at once.
+const AHEAD: Duration = Duration::from_millis(50);
+
+/// The rate of one destination, in requests.
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    /// Requests a second; none as long as no limit is known.
+    rate: Option<f64>,
+    /// Nothing is sent before this moment.
+    not_before: Option<Instant>,
+    /// When the rate fell last, and what was under way by then says nothing new.
+    fell_at: Option<Instant>,
+    /// How often in a row it fell at once.
+    falls: usize,
+    /// When the rate last rose, and by how much it rises within a second since it fell.
+    rose_at: Option<Instant>,
+    step: f64,
+    /// Requests that were taken since this moment.
+    taken: u64,
+    taken_since: Option<Instant>,
+    /// What has to wait elsewhere is told to come again at moments that lie apart as the rate says.
+    turns_until: Option<Instant>,
+}
+
+impl Throttle {
+    pub(crate) const fn new() -> Self {
+        Self {
+            rate: None,
+            not_before: None,
+            fell_at: None,
+            falls: 0,
+            rose_at: None,
+            step: STEP_FIRST,
+            taken: 0,
+            taken_since: None,
+            turns_until: None,
+        }
+    }
+
+    /// Whether a limit is known.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.rate.is_some()
+    }
+
+    /// When something may be sent, if not now.
+    pub(crate) fn opens_at(&self, now: Instant) -> Option<Instant> {
+        self.not_before.filter(|at| *at > now)
+    }
+
+    /// Whether something may be sent now, or so soon that it may as well go now.
+    pub(crate) fn lets_through_soon(&self, now: Instant) -> bool {
+        self.opens_at(now).is_none_or(|at| at <= now + AHEAD)
+    }
+
+    /// Most requests that may go at once.
+    pub(crate) fn at_once(&self) -> usize {
+        self.rate.map_or(usize::MAX, |rate| ((rate * AHEAD.as_secs_f64()) as usize).max(1))
+    }
+
+    /// So many requests are about to be sent.
+    pub(crate) fn sending(&mut self, requests: usize, now: Instant) {
+        if let Some(rate) = self.rate {
+            let room = Duration::from_secs_f64(requests as f64 / rate);
+            self.not_before = Some(self.not_before.map_or(now, |at| at.max(now)) + room);
+        }
+    }
+
+    /// So many requests were taken.
+    pub(crate) fn taken(&mut self, requests: usize, now: Instant) {
+        let since = *self.taken_since.get_or_insert(now);
+        if self.rate.is_none() && now - since >= WINDOW {
+            (self.taken, self.taken_since) = (0, Some(now));
+        }
+        self.taken += requests as u64;
+        self.rise(now);
+    }
+
+    fn rise(&mut self, now: Instant) {
+        let (Some(rate), Some(fell_at), Some(rose_at)) = (self.rate, self.fell_at, self.rose_at) else {
+            return;
+        };
+        let passed = now.saturating_duration_since(rose_at);
+        if passed < Duration::from_millis(100) {
+            return;
+        }
+        let doublings = now.saturating_duration_since(fell_at).as_secs_f64() / STEP_DOUBLES.as_secs_f64();
+        let step = (self.step * doublings.exp2()).min(STEP_MAX);
+        let rate = rate * (1.0 + step * passed.as_secs_f64().min(1.0));
+        (self.rate, self.rose_at) = (Some(rate), Some(now));
+        if rate > RATE_MAX {
+            *self = Self::new();
+        }
+    }
+
+    /// It says "too fast" to what was sent at this moment, and asks for so much time.
+    pub(crate) fn too_fast(&mut self, sent_at: Instant, after: Duration, now: Instant) {
+        if self.fell_at.is_some_and(|fell_at| sent_at <= fell_at) {
+            return;
+        }
+        let asked = now + after;
+        let begins = self.not_before.map_or(asked, |at| at.max(asked));
+        let lasted = now.saturating_duration_since(self.taken_since.unwrap_or(now));
+        let (rate, falls, step) = match self.rate {
+            // All that was taken may have been taken at once.
+            None => ((self.taken as f64 / lasted.max(WINDOW).as_secs_f64()).max(RATE_FIRST), 0, STEP_FIRST),
+            Some(rate) if lasted >= PROVED_AFTER => (rate * FALLS[0], 1, (self.step / 10.0).max(STEP_MIN)),
+            Some(rate) => {
+                let falls = self.falls.min(FALLS.len() - 1);
+                (rate * FALLS[falls], falls + 1, STEP_FALLEN)
+            }
+        };
+        *self = Self {
+            rate: Some(rate.max(RATE_MIN)),
+            not_before: Some(begins),
+            fell_at: Some(now),
+            falls,
+            rose_at: Some(begins),
+            step,
+            taken: 0,
+            taken_since: Some(begins),
+            turns_until: None,
+        };
+    }
+
+    /// How long something waits that cannot go now: each has a turn of its own, as far as they are told out.
+    pub(crate) fn next_turn(&mut self, longest: Duration, now: Instant) -> Duration {
+        let opens = self.opens_at(now).unwrap_or(now);
+        let room = self.rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(1.0 / rate));
+        let turn = self.turns_until.map_or(opens, |at| at.max(opens)) + room;
+        let wait = turn.saturating_duration_since(now);
+        // Beyond that nobody knows how fast it will be.
+        self.turns_until = Some(if wait > longest { opens + longest / 2 } else { turn });
+        wait.min(longest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    /// A receiver that takes so many requests a second, and so many at once.
+    struct Bucket {
+        rate: f64,
+        most: f64,
+        tokens: f64,
+        at: Instant,
+    }
+
+    impl Bucket {
+        fn new(rate: f64, most: f64, now: Instant) -> Self {
+            Self { rate, most, tokens: most, at: now }
+        }
+
+        fn takes(&mut self, now: Instant) -> bool {
+            let passed = now.saturating_duration_since(self.at).as_secs_f64();
+            (self.tokens, self.at) = ((self.tokens + passed * self.rate).min(self.most), now);
+            let takes = self.tokens >= 1.0;
+            self.tokens -= f64::from(u8::from(takes));
+            takes
+        }
+    }
+
+    /// Sends without end for so many seconds, each request answered at once; says how many were taken and how many were not.
+    fn send_all(throttle: &mut Throttle, bucket: &mut Bucket, begin: Instant, seconds: u64, after: Duration) -> (u64, u64) {
+        let (mut taken, mut refused, mut now) = (0, 0, begin);
+        while now < begin + Duration::from_secs(seconds) {
+            if let Some(at) = throttle.opens_at(now) {
+                now = at;
+                continue;
+            }
+            throttle.sending(1, now);
+            let sent_at = now;
+            now += ms(1);
+            if bucket.takes(now) {
+                taken += 1;
+                throttle.taken(1, now);
+            } else {
+                refused += 1;
+                throttle.too_fast(sent_at, after, now);
+            }
+        }
+        (taken, refused)
+    }
+
+    #[test]
+    fn what_a_receiver_allows_is_used_but_for_a_tenth_and_seldom_exceeded() {
+        for (rate, most) in [(20.0, 20.0), (20.0, 1.0), (20.0, 200.0), (2.0, 2.0), (500.0, 500.0), (500.0, 5.0)] {
+            for after in [ms(1000), ms(100)] {
+                let now = Instant::now();
+                let (mut throttle, mut bucket) = (Throttle::new(), Bucket::new(rate, most, now));
+                // The first minute finds out.
+                send_all(&mut throttle, &mut bucket, now, 60, after);
+                let (taken, refused) =
+                    send_all(&mut throttle, &mut bucket, now + Duration::from_secs(60), 240, after);
+                let share = taken as f64 / (rate * 240.0);
+                assert!(share > 0.9, "{share} of {rate}/s with bursts of {most}, {refused} refused");
+                assert!(refused < 40, "{refused} refused of {rate}/s with bursts of {most}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_lifted_is_found() {
+        let now = Instant::now();
+        let (mut throttle, mut bucket) = (Throttle::new(), Bucket::new(20.0, 20.0, now));
+        send_all(&mut throttle, &mut bucket, now, 60, ms(1000));
+        let mut bucket = Bucket::new(1e9, 1e9, now);
+        let (taken, _) = send_all(&mut throttle, &mut bucket, now + Duration::from_secs(60), 180, ms(1000));
+        // As fast as one after the other can be.
+        assert!(taken > 60_000, "{taken}");
+    }
+
+    #[test]
+    fn a_limit_that_falls_is_obeyed_within_seconds() {
+        let now = Instant::now();
+        let (mut throttle, mut bucket) = (Throttle::new(), Bucket::new(200.0, 20.0, now));
+        send_all(&mut throttle, &mut bucket, now, 60, ms(1000));
+        let mut bucket = Bucket::new(5.0, 5.0, now + Duration::from_secs(60));
+        let (taken, refused) = send_all(&mut throttle, &mut bucket, now + Duration::from_secs(60), 60, ms(1000));
+        assert!(taken > 200 && refused < 25, "{taken} taken, {refused} refused");
+    }
+
+    #[test]
+    fn what_was_under_way_when_the_rate_fell_does_not_lower_it_again() {
+        let now = Instant::now();
+        let mut throttle = Throttle::new();
+        throttle.taken(100, now);
+        (0..50).for_each(|_| throttle.too_fast(now, ms(1000), now + ms(10)));
+        assert!((throttle.rate.unwrap() - 100.0).abs() < 0.1, "{throttle:?}");
+    }
+
+    #[test]
+    fn what_has_to_wait_has_turns_that_lie_apart_as_the_rate_says() {
+        let now = Instant::now();
+        let mut throttle = Throttle::new();
+        throttle.taken(10, now);
+        throttle.too_fast(now, ms(1000), now);
+        let turns: Vec<_> = (0..3).map(|_| throttle.next_turn(ms(30_000), now).as_millis()).collect();
+        assert!(turns.windows(2).all(|two| two[1] - two[0] > 90), "{turns:?}");
+        assert!((0..10_000).all(|_| throttle.next_turn(ms(30_000), now) <= ms(30_000)));
+    }
+}
