@@ -164,7 +164,8 @@ impl Destination {
     /// Whether something may go there now. What has to wait is told for how long; `spread` parts those that wait together.
     fn gate(&mut self, spread: u64, now: Instant) -> Gate {
         if !self.breaker.lets_through(now) {
-            let down_for = self.down_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+            let down_for =
+                self.down_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
             let opens = self.breaker.opens_at(now).map_or(Duration::ZERO, |at| at - now);
             let wait = (down_for / 2).clamp(WAIT_MIN, WAIT_MAX).max(opens.min(WAIT_MAX));
             return Gate::Wait(wait + wait.mul_f64((spread % 64) as f64 / 128.0));

@@ -40,6 +40,7 @@ mod peek;
 mod purge;
 mod receiver;
 mod recover;
+mod rejecting;
 pub mod routes;
 mod said;
 mod send;

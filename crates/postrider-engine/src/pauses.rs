@@ -10,7 +10,7 @@ use postrider_core::{Error, Result, sink::error_chain};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::{engine::Shared, lock, time_limit::answer};
+use crate::{engine::Shared, lock, rejecting, time_limit::answer};
 
 /// How often an engine looks at what is paused.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -76,6 +76,7 @@ pub(crate) async fn read(shared: &Shared) -> Result<bool> {
     let _turn = shared.pause_turn.lock().await;
     let pauses = answer(shared, shared.store.pauses()).await?;
     let changes = lock(&shared.buffer).set_pauses(&pauses, &shared.routes);
+    rejecting::look(shared, &pauses).await;
     let Some(changes) = changes else { return Ok(false) };
     changes.began.iter().for_each(|subject| info!(%subject, "paused"));
     changes.ended.iter().for_each(|subject| info!(%subject, "resumed"));

@@ -34,6 +34,14 @@ pub(crate) enum Ruling {
     Down { pause: Duration, news: bool },
 }
 
+/// What is to be done about a receiver that rejects everything, or no longer does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rejections {
+    Tell,
+    End,
+    Lifted,
+}
+
 /// One attempt, as its receiver has to know it to rule on its outcome.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attempt {
@@ -66,6 +74,9 @@ pub(crate) struct Receiver {
     /// Least time for each event, and when the next may be sent for that reason.
     spacing: Duration,
     not_before: Option<Instant>,
+    /// Whether operators were told that it rejects everything, and how much it had delivered when that was last looked at.
+    told_rejecting: bool,
+    delivered_before: u64,
     /// Whether what was sent last was a suspect.
     pub(crate) suspect_went_last: bool,
     /// Counts what was delivered.
@@ -92,6 +103,8 @@ impl Receiver {
             fails_whole: false,
             spacing: traits.spacing,
             not_before: None,
+            told_rejecting: false,
+            delivered_before: 0,
             suspect_went_last: false,
             delivered: 0,
             pace: (0, Duration::ZERO),
@@ -255,7 +268,13 @@ impl Receiver {
     }
 
     /// Rules on an outcome that is not `Delivered`.
-    pub(crate) fn rule(&mut self, outcome: &Outcome, attempt: &Attempt, now: Instant, rng: &mut Rng) -> Ruling {
+    pub(crate) fn rule(
+        &mut self,
+        outcome: &Outcome,
+        attempt: &Attempt,
+        now: Instant,
+        rng: &mut Rng,
+    ) -> Ruling {
         let Attempt { destination, key, healthy, .. } = *attempt;
         let alive = self.is_alive_for(attempt);
         match outcome {
@@ -330,14 +349,46 @@ impl Receiver {
     }
 
     /// An operator says that what it rejects is to die.
-    pub(crate) fn let_reject(&mut self) {
+    fn let_reject(&mut self) {
         self.destinations.let_reject();
         self.breaker.answered();
     }
 
     /// Whether it, or a part of it, rejects whatever it is sent.
-    pub(crate) fn rejects_everything(&self) -> bool {
+    fn rejects_everything(&self) -> bool {
         self.destinations.rejects_everything()
+    }
+
+    /// Operators were told that it rejects everything.
+    pub(crate) fn told_rejecting(&mut self) {
+        self.told_rejecting = true;
+    }
+
+    /// What to tell operators, or what they have told, after a look at what is `listed` of it.
+    pub(crate) fn look_at_rejections(&mut self, listed: bool) -> Option<Rejections> {
+        let took = std::mem::replace(&mut self.delivered_before, self.delivered) != self.delivered;
+        match (self.rejects_everything(), self.told_rejecting, listed) {
+            (true, false, false) => Some(Rejections::Tell),
+            (true, false, true) => {
+                // Another instance has said so.
+                self.told_rejecting = true;
+                None
+            }
+            (true, true, false) => {
+                self.told_rejecting = false;
+                self.let_reject();
+                Some(Rejections::Lifted)
+            }
+            (false, told, true) if told || took => {
+                self.told_rejecting = false;
+                Some(Rejections::End)
+            }
+            (false, _, false) => {
+                self.told_rejecting = false;
+                None
+            }
+            (true, true, true) | (false, _, true) => None,
+        }
     }
 }
 
@@ -497,6 +548,7 @@ mod tests {
         assert!(!sink.is_up() && sink.rejects_everything());
         delivered(&mut sink, None, 1);
         assert!(sink.is_up() && !sink.rejects_everything());
+        assert_eq!(sink.look_at_rejections(true), Some(Rejections::End), "whoever said so may be gone");
         assert_eq!(rule(&mut sink, &rejected, 1, 0), Ruling::Stands);
         // One key that is rejected time and again is that key's affair.
         assert!((0..1000).all(|_| rule(&mut sink, &rejected, 1, 0) == Ruling::Stands));
@@ -507,7 +559,11 @@ mod tests {
         let mut sink = Receiver::new(SinkTraits::SINK);
         let rejected = Outcome::rejected("400");
         (0..100).for_each(|key| _ = rule(&mut sink, &rejected, key, 0));
-        sink.let_reject();
+        assert_eq!(sink.look_at_rejections(false), Some(Rejections::Tell));
+        sink.told_rejecting();
+        assert_eq!(sink.look_at_rejections(true), None);
+        // Somebody has ended the pause.
+        assert_eq!(sink.look_at_rejections(false), Some(Rejections::Lifted));
         assert!(sink.is_up());
         assert!((0..100).all(|key| rule(&mut sink, &rejected, key, 0) == Ruling::Stands));
     }

@@ -197,7 +197,13 @@ mod tests {
     }
 
     /// Sends without end for so many seconds, each request answered at once; says how many were taken and how many were not.
-    fn send_all(throttle: &mut Throttle, bucket: &mut Bucket, begin: Instant, seconds: u64, after: Duration) -> (u64, u64) {
+    fn send_all(
+        throttle: &mut Throttle,
+        bucket: &mut Bucket,
+        begin: Instant,
+        seconds: u64,
+        after: Duration,
+    ) -> (u64, u64) {
         let (mut taken, mut refused, mut now) = (0, 0, begin);
         while now < begin + Duration::from_secs(seconds) {
             if let Some(at) = throttle.opens_at(now) {
@@ -220,7 +226,9 @@ mod tests {
 
     #[test]
     fn what_a_receiver_allows_is_used_but_for_a_tenth_and_seldom_exceeded() {
-        for (rate, most) in [(20.0, 20.0), (20.0, 1.0), (20.0, 200.0), (2.0, 2.0), (500.0, 500.0), (500.0, 5.0)] {
+        for (rate, most) in
+            [(20.0, 20.0), (20.0, 1.0), (20.0, 200.0), (2.0, 2.0), (500.0, 500.0), (500.0, 5.0)]
+        {
             for after in [ms(1000), ms(100)] {
                 let now = Instant::now();
                 let (mut throttle, mut bucket) = (Throttle::new(), Bucket::new(rate, most, now));
@@ -252,7 +260,8 @@ mod tests {
         let (mut throttle, mut bucket) = (Throttle::new(), Bucket::new(200.0, 20.0, now));
         send_all(&mut throttle, &mut bucket, now, 60, ms(1000));
         let mut bucket = Bucket::new(5.0, 5.0, now + Duration::from_secs(60));
-        let (taken, refused) = send_all(&mut throttle, &mut bucket, now + Duration::from_secs(60), 60, ms(1000));
+        let (taken, refused) =
+            send_all(&mut throttle, &mut bucket, now + Duration::from_secs(60), 60, ms(1000));
         assert!(taken > 200 && refused < 25, "{taken} taken, {refused} refused");
     }
 

@@ -30,6 +30,9 @@ pub enum Subject {
     Key(String),
     /// Events that go to a sink of this name.
     Sink(String),
+    /// What a sink of this name rejects. An instance that sees a sink reject everything says so by such a pause: nothing more dies of it until it
+    /// takes something, or until somebody resumes it.
+    Rejected(String),
 }
 
 impl Subject {
@@ -55,6 +58,7 @@ impl Subject {
             Self::Type(_) => "type",
             Self::Key(_) => "key",
             Self::Sink(_) => "sink",
+            Self::Rejected(_) => "rejected",
         }
     }
 
@@ -63,7 +67,7 @@ impl Subject {
         match self {
             Self::Source => "",
             Self::Type(pattern) => pattern.as_str(),
-            Self::Key(name) | Self::Sink(name) => name,
+            Self::Key(name) | Self::Sink(name) | Self::Rejected(name) => name,
         }
     }
 
@@ -78,6 +82,7 @@ impl Subject {
             "type" => Ok(Self::Type(Pattern::new(name))),
             "key" => Ok(Self::Key(name)),
             "sink" => Ok(Self::Sink(name)),
+            "rejected" => Ok(Self::Rejected(name)),
             other => {
                 let why = format!("a pause of the kind {other:?}, which this version does not know");
                 Err(StoreError::new(StoreErrorKind::Other, "cannot read the pauses", why))
@@ -107,6 +112,7 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Source => f.write_str("the whole source"),
+            Self::Rejected(name) => write!(f, "the death of what the sink {name} rejects"),
             other => write!(f, "the {} {}", other.kind(), other.name()),
         }
     }

@@ -311,15 +311,16 @@ impl Entry {
             _ => behind.has(other),
         };
         let of_crowd = self.crowded.is_walked(key);
-        let waits_for = if key.is_some_and(|key| self.left.contains(&key)) || (of_crowd && !self.crowded.has_room()) {
-            self.only
-        } else if let Some(pause) = paused.or_else(|| self.crowded.holder(key)) {
-            Some(pause)
-        } else if full || unseen(slot) {
-            Some(slot)
-        } else {
-            behind.holder(row, key, unseen)
-        };
+        let waits_for =
+            if key.is_some_and(|key| self.left.contains(&key)) || (of_crowd && !self.crowded.has_room()) {
+                self.only
+            } else if let Some(pause) = paused.or_else(|| self.crowded.holder(key)) {
+                Some(pause)
+            } else if full || unseen(slot) {
+                Some(slot)
+            } else {
+                behind.holder(row, key, unseen)
+            };
         let Some(holder) = waits_for else {
             self.room.get_mut(slot).into_iter().for_each(|room| *room = room.saturating_sub(1));
             if of_crowd {

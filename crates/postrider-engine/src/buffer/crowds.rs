@@ -119,11 +119,13 @@ impl Buffer {
     /// What a claim has to know, which may be one that reads the rest of a key.
     pub(super) fn crowded(&self, backlog: Option<usize>) -> Crowded {
         let walked = backlog.and_then(|slot| self.crowds.keys.get(&slot));
-        let full = self.crowds.keys.iter().filter(|(slot, _)| Some(**slot) != backlog && self.is_crowded(**slot));
+        let full =
+            self.crowds.keys.iter().filter(|(slot, _)| Some(**slot) != backlog && self.is_crowded(**slot));
         Crowded {
             full: full.map(|(slot, crowd)| (crowd.key.number, *slot)).collect(),
-            walked: walked
-                .map(|crowd| (crowd.key.number, crowd.most.saturating_sub(self.followers(&crowd.key)).max(1))),
+            walked: walked.map(|crowd| {
+                (crowd.key.number, crowd.most.saturating_sub(self.followers(&crowd.key)).max(1))
+            }),
         }
     }
 

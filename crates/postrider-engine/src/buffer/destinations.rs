@@ -11,7 +11,12 @@ const NOT_SENT: &str = "not sent yet: its destination is down, or takes no more 
 impl Buffer {
     /// Leaves in a batch what may go together and now. What has to wait for its destination goes back to the table, so that it stands in nobody's
     /// way. Gives the destination that the batch is a probe of, if it is one.
-    pub(super) fn pass_gates(&mut self, slot: usize, items: &mut VecDeque<Item>, now: Instant) -> Option<Name> {
+    pub(super) fn pass_gates(
+        &mut self,
+        slot: usize,
+        items: &mut VecDeque<Item>,
+        now: Instant,
+    ) -> Option<Name> {
         if !self.receiver_mut(slot).is_some_and(Receiver::is_troubled) {
             return None;
         }
@@ -65,7 +70,8 @@ impl Buffer {
     pub(crate) fn part(&mut self, hand: &Hand, items: Vec<Item>) {
         self.receiver_mut(hand.slot).into_iter().for_each(|receiver| receiver.fails_whole = true);
         let first = items.first().map(|item| item.key_number);
-        let apart = if items.iter().any(|item| Some(item.key_number) != first) { Apart::ByKey } else { Apart::Alone };
+        let apart =
+            if items.iter().any(|item| Some(item.key_number) != first) { Apart::ByKey } else { Apart::Alone };
         let mut items: VecDeque<Item> =
             items.into_iter().map(|item| Item { apart: item.apart.max(apart), ..item }).collect();
         self.line_up_again(&mut items);

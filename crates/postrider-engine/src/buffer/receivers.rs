@@ -1,7 +1,10 @@
 //! Receivers in memory: what became of what was sent to them, and what to do when one of them is down.
 
 use super::*;
-use crate::receiver::{Attempt, Ruling};
+use crate::{
+    receiver::{Attempt, Rejections, Ruling},
+    rejecting,
+};
 use postrider_core::{Outcome, rng::Rng};
 
 impl Buffer {
@@ -127,6 +130,29 @@ impl Buffer {
             self.shed(hand.slot);
         }
         (ruling, back)
+    }
+
+    /// Which receivers reject everything and which no longer do, after a look at those of which operators are `told`.
+    pub(crate) fn rejecting(&mut self, told: &BTreeSet<&str>, routes: &RouteTable) -> rejecting::Changes {
+        let mut changes = rejecting::Changes::default();
+        for (id, receiver) in self.receivers.iter_mut().skip(1).enumerate() {
+            // One that has no name can be told of to nobody.
+            let Some(name) = routes.names(Some(id)).first() else { continue };
+            match receiver.look_at_rejections(told.contains(name.as_str())) {
+                Some(Rejections::Tell) => changes.tell.push(name.clone()),
+                Some(Rejections::End) => changes.end.push(name.clone()),
+                Some(Rejections::Lifted) => changes.lifted.push(name.clone()),
+                None => {}
+            }
+        }
+        changes
+    }
+
+    /// Operators were told that a sink rejects everything.
+    pub(crate) fn told_rejecting(&mut self, name: &str, routes: &RouteTable) {
+        let first = |id: usize| routes.names(Some(id)).first().is_some_and(|known| known == name);
+        let receivers = self.receivers.iter_mut().skip(1).enumerate();
+        receivers.filter(|(id, _)| first(*id)).for_each(|(_, receiver)| receiver.told_rejecting());
     }
 
     /// The receiver is down. An event that it did not take goes back to the table, where nothing is written, and comes again after the

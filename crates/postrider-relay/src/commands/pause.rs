@@ -102,7 +102,15 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Verdict, Failure> {
     let terminal = Terminal::new(args.json);
     let outbox = args.target.one().await?;
     let subject = args.what.subject(&outbox)?;
-    let ended = outbox.store.resume(&subject).await?;
+    let mut ended = outbox.store.resume(&subject).await?;
+    if let Subject::Sink(name) = &subject {
+        // A sink that rejects everything is resumed in the same way: what it rejects dies from now on.
+        let rejected = outbox.store.resume(&Subject::Rejected(name.clone())).await?;
+        if let Some(pause) = &rejected {
+            terminal.say(format!("{}: {} may go on", outbox.name, pause.subject));
+        }
+        ended = ended.or(rejected);
+    }
     terminal.say(match &ended {
         Some(pause) => format!("{}: {subject} is resumed; it was paused since {}", outbox.name, pause.since),
         None => format!("{}: {subject} was not paused", outbox.name),
@@ -139,7 +147,7 @@ pub(super) fn apart<'a>(pauses: &'a [Pause], event: Waiting<'_>) -> (Vec<&'a Pau
         (Subject::Type(pattern), _) => pattern.matches(event.event_type),
         (Subject::Key(key), _) => event.key == Some(key),
         (Subject::Sink(name), Some(sink)) => name == sink,
-        (Subject::Sink(_), None) => false,
+        (Subject::Sink(_), None) | (Subject::Rejected(_), _) => false,
     };
     let unknown = |pause: &&Pause| matches!(pause.subject, Subject::Sink(_)) && event.sink.is_none();
     (pauses.iter().filter(stops).collect(), pauses.iter().filter(unknown).collect())

@@ -74,8 +74,15 @@ impl Sink for Ordered {
 async fn events_of_one_key_go_in_full_batches_in_order(site: Site) {
     // S1-28, S1-30
     let sink = Arc::new(Ordered::new(|_| Outcome::Delivered));
-    let outbox =
-        site.outbox().sink("Tested", sink.clone()).claim_batch(500).key_queue(250).poller(false).start().await.unwrap();
+    let outbox = site
+        .outbox()
+        .sink("Tested", sink.clone())
+        .claim_batch(500)
+        .key_queue(250)
+        .poller(false)
+        .start()
+        .await
+        .unwrap();
     site.write_all(&outbox, (0..250).map(|n| keyed("a", n))).await;
     outbox.poll_once().await.unwrap();
     site.until_all_done(250).await;

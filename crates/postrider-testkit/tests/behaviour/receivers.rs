@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use postrider::{Backoff, BoxFuture, Delivery, Event, EventBuilder, Health, Outcome, Sink, SinkTraits, store::EventStatus};
+use postrider::{
+    Backoff, BoxFuture, Delivery, Event, EventBuilder, Health, Outcome, Sink, SinkTraits, named,
+    store::{EventStatus, Subject},
+};
 use tokio::time::Instant;
 
 use crate::parts::{Site, eventually, keyed, ms, number, pass, secs};
@@ -98,8 +101,12 @@ impl Sink for Receiver {
             pass(self.takes).await;
             let answer = self.answer.lock().unwrap().clone();
             let outcomes = answer(batch);
-            let delivered = batch.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Delivered);
-            self.took.lock().unwrap().extend(delivered.map(|(delivery, _)| (Instant::now(), delivery.clone())));
+            let delivered =
+                batch.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Delivered);
+            self.took
+                .lock()
+                .unwrap()
+                .extend(delivered.map(|(delivery, _)| (Instant::now(), delivery.clone())));
             outcomes
         })
     }
@@ -157,7 +164,8 @@ async fn a_destination_that_limits_its_rate_slows_no_other_down() {
         Some("slow") => slow(event),
         _ => Outcome::Delivered,
     });
-    let receiver = Receiver { traits: SinkTraits { one_request: false, ..receiver.traits }, ..receiver }.shared();
+    let receiver =
+        Receiver { traits: SinkTraits { one_request: false, ..receiver.traits }, ..receiver }.shared();
     let outbox = site.outbox().sink("Tested", receiver.clone()).start().await.unwrap();
     let began = Instant::now();
     site.write_all(&outbox, (0..3000).map(|n| at("slow", &format!("s{n}"), n))).await;
@@ -183,8 +191,14 @@ async fn a_destination_that_is_down_kills_nothing_and_stops_no_other() {
         })
         .shared();
         let retry = Backoff::fixed(ms(50));
-        let outbox =
-            site.outbox().sink("Tested", receiver.clone()).max_attempts(3).retry(retry).start().await.unwrap();
+        let outbox = site
+            .outbox()
+            .sink("Tested", receiver.clone())
+            .max_attempts(3)
+            .retry(retry)
+            .start()
+            .await
+            .unwrap();
         for round in 0..150 {
             site.write(&outbox, at("a", &format!("a{}", round % 40), round)).await;
             let written = Instant::now();
@@ -220,8 +234,14 @@ async fn one_event_that_fails_its_batches_is_dead_alone_whether_the_receiver_nam
         }
         let receiver = receiver.shared();
         let (attempts, retry) = (4, Backoff::fixed(ms(50)));
-        let outbox =
-            site.outbox().sink("Tested", receiver.clone()).max_attempts(attempts).retry(retry).start().await.unwrap();
+        let outbox = site
+            .outbox()
+            .sink("Tested", receiver.clone())
+            .max_attempts(attempts)
+            .retry(retry)
+            .start()
+            .await
+            .unwrap();
         // Twelve of a thousand, in groups that have others before and behind them.
         let events = (0..1000).map(|n| match n % 83 {
             0 => keyed(&format!("poison{n}"), n),
@@ -236,7 +256,8 @@ async fn one_event_that_fails_its_batches_is_dead_alone_whether_the_receiver_nam
         pass(secs(60)).await;
         let stats = site.store.stats().await.unwrap();
         assert!((stats.dead, receiver.took()) <= (13, 987), "{name}: {stats:?}");
-        let counted = receiver.took.lock().unwrap().iter().filter(|(_, delivery)| delivery.attempt > 1).count();
+        let counted =
+            receiver.took.lock().unwrap().iter().filter(|(_, delivery)| delivery.attempt > 1).count();
         assert_eq!(counted, 0, "{name}: an innocent event was counted");
     }
 }
@@ -254,6 +275,31 @@ async fn a_receiver_that_rejects_everything_kills_ten_at_most_and_gets_the_rest_
         receiver.mend();
         site.until_all_done(500 - dead).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn operators_are_told_of_a_sink_that_rejects_everything_and_can_let_its_events_die() {
+    let site = Site::memory(4);
+    let receiver = Receiver::answering(|_| Outcome::rejected("400")).shared();
+    let outbox = site.outbox().sink("Tested", named("shop", receiver.clone())).start().await.unwrap();
+    site.write_all(&outbox, (0..50).map(|n| keyed(&format!("k{n}"), n))).await;
+    let rejected = Subject::Rejected("shop".to_owned());
+    let is_told = async || site.store.pauses().await.unwrap().iter().any(|pause| pause.subject == rejected);
+    eventually("operators are told", is_told).await;
+    assert!(site.store.stats().await.unwrap().dead <= 10);
+    site.store.resume(&rejected).await.unwrap();
+    eventually("all of them are dead", async || site.store.stats().await.unwrap().dead == 50).await;
+    // Once it takes something, all begins anew.
+    receiver.mend();
+    let taken = site.write(&outbox, keyed("good", 0)).await;
+    site.until_done(&taken).await;
+    *receiver.answer.lock().unwrap() =
+        Arc::new(|batch: &[Delivery]| vec![Outcome::rejected("400"); batch.len()]);
+    site.write_all(&outbox, (0..50).map(|n| keyed(&format!("later{n}"), n))).await;
+    eventually("operators are told again", is_told).await;
+    assert!(site.store.stats().await.unwrap().dead <= 60);
+    receiver.mend();
+    eventually("it is over", async || !is_told().await).await;
 }
 
 #[tokio::test(start_paused = true)]
