@@ -4,6 +4,7 @@ mod breakers;
 mod gauges;
 pub(crate) mod log;
 mod meters;
+mod port;
 mod server;
 mod types;
 

@@ -7,6 +7,7 @@
 )]
 
 mod checking;
+mod ending;
 mod lines;
 mod listing;
 mod making;
@@ -17,5 +18,6 @@ mod routing;
 mod running;
 mod server;
 mod settings;
+mod time;
 mod tls;
 mod tracing;
