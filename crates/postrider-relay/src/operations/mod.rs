@@ -1,6 +1,7 @@
 //! What operators see of a running relay: logs, health and metrics.
 
 mod breakers;
+mod failures;
 mod gauges;
 pub(crate) mod log;
 mod meters;
