@@ -8,6 +8,7 @@
 
 mod checking;
 mod ending;
+mod instances;
 mod lines;
 mod listing;
 mod making;
