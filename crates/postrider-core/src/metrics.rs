@@ -25,10 +25,17 @@ pub trait Metrics: Send + Sync + 'static {
     fn failed(&self) {}
     /// An event went dead.
     fn dead(&self) {}
-    /// An event of this type is to go dead; none if what is in its row is no event. Told when that is decided: what a lost lease refuses
-    /// to write is told too, and [`dead`](Metrics::dead) counts only what was written.
-    fn died(&self, event_type: Option<&str>) {
-        let _ = event_type;
+    /// An event of this type is to go dead; none if what is in its row is no event. The [names](crate::Sink::name) are those of its
+    /// receiver's sinks, as far as they have any; none if no route takes it. Told when that is decided: what a lost lease refuses to write is
+    /// told too, and [`dead`](Metrics::dead) counts only what was written.
+    fn died(&self, sinks: &[String], event_type: Option<&str>) {
+        let _ = (sinks, event_type);
+    }
+    /// An attempt to deliver an event to these sinks did not succeed. `outcome` is a word of a fixed set, such as `retry`, `rejected`,
+    /// `deferred`, `unknown` or `unavailable`; `counted` says whether it counts towards the event's attempts. Every attempt is told, those
+    /// too that [`failed`](Metrics::failed) and [`deferred`](Metrics::deferred) count without saying where they failed.
+    fn attempt_failed(&self, sinks: &[String], outcome: &'static str, counted: bool) {
+        let _ = (sinks, outcome, counted);
     }
     /// Events in memory, by the queue that they came through.
     fn queue_depths(&self, hot: u64, cold: u64) {
@@ -109,6 +116,9 @@ pub struct Recording {
     delivered: AtomicU64,
     failed: AtomicU64,
     dead: AtomicU64,
+    died: AtomicU64,
+    attempts_failed: AtomicU64,
+    attempts_uncounted: AtomicU64,
     hot_depth: AtomicU64,
     cold_depth: AtomicU64,
     oldest_lag_ms: AtomicU64,
@@ -144,6 +154,12 @@ pub struct Snapshot {
     pub failed: u64,
     /// Events that went dead.
     pub dead: u64,
+    /// Events that were to go dead, written or not.
+    pub died: u64,
+    /// Attempts that did not succeed.
+    pub attempts_failed: u64,
+    /// Those of them that do not count towards an event's attempts.
+    pub attempts_uncounted: u64,
     /// Hot events in memory.
     pub hot_depth: u64,
     /// Cold events in memory.
@@ -190,6 +206,9 @@ impl Recording {
             delivered: self.delivered.load(Relaxed),
             failed: self.failed.load(Relaxed),
             dead: self.dead.load(Relaxed),
+            died: self.died.load(Relaxed),
+            attempts_failed: self.attempts_failed.load(Relaxed),
+            attempts_uncounted: self.attempts_uncounted.load(Relaxed),
             hot_depth: self.hot_depth.load(Relaxed),
             cold_depth: self.cold_depth.load(Relaxed),
             oldest_lag_ms: self.oldest_lag_ms.load(Relaxed),
@@ -233,6 +252,13 @@ impl Metrics for Recording {
     }
     fn dead(&self) {
         self.dead.fetch_add(1, Relaxed);
+    }
+    fn died(&self, _sinks: &[String], _event_type: Option<&str>) {
+        self.died.fetch_add(1, Relaxed);
+    }
+    fn attempt_failed(&self, _sinks: &[String], _outcome: &'static str, counted: bool) {
+        self.attempts_failed.fetch_add(1, Relaxed);
+        self.attempts_uncounted.fetch_add(u64::from(!counted), Relaxed);
     }
     fn queue_depths(&self, hot: u64, cold: u64) {
         self.hot_depth.store(hot, Relaxed);

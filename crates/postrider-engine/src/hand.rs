@@ -153,7 +153,8 @@ impl<'a> InHand<'a> {
     /// The outcome of an event, to be settled.
     pub(crate) fn settle(&mut self, item: Item, change: Change) {
         if matches!(change, Change::Dead { .. }) {
-            self.shared.metrics.died(item.cargo.as_ref().ok().map(|event| event.event_type()));
+            let sinks = self.shared.routes.names(self.hand.receiver);
+            self.shared.metrics.died(sinks, item.cargo.as_ref().ok().map(|event| event.event_type()));
         }
         let (lease, key_number, destination, along) =
             (item.lease, item.key_number, item.destination, item.along);

@@ -56,7 +56,8 @@ pass_on! {
     delivered();
     failed();
     dead();
-    died(event_type: Option<&str>);
+    died(sinks: &[String], event_type: Option<&str>);
+    attempt_failed(sinks: &[String], outcome: &'static str, counted: bool);
     queue_depths(hot: u64, cold: u64);
     oldest_lag(lag: Duration);
     written(count: u64);

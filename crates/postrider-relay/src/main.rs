@@ -23,7 +23,7 @@ mod signal;
 mod terminal;
 mod traces;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -31,6 +31,9 @@ use crate::failure::Failure;
 
 /// What decides what is logged, in the syntax of `RUST_LOG`.
 const LOG_VARIABLE: &str = "POSTRIDER_LOG";
+
+/// How long an end waits for threads that write or read files.
+const THREADS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A transactional outbox: events are written inside your own database transaction and delivered in order.
 #[derive(Parser)]
@@ -99,7 +102,7 @@ fn run(command: Command) -> Result<Verdict, Failure> {
         Command::Run(_) => {}
         _ => operations::log::start_at("error")?,
     }
-    match command {
+    let ran = match command {
         Command::Demo(args) => runtime.block_on(demo::run(args)),
         Command::Run(args) => runtime.block_on(relay::run(args)),
         Command::Init(args) => runtime.block_on(commands::init::run(args)),
@@ -112,7 +115,10 @@ fn run(command: Command) -> Result<Verdict, Failure> {
         Command::Resume(args) => runtime.block_on(commands::pause::resume(args)),
         Command::Bench(args) => runtime.block_on(bench::run(args)),
         Command::Completions(args) => Ok(commands::completions::run(&args, &mut CommandLine::command())),
-    }
+    };
+    // A thread may be stuck in a write that nobody reads.
+    runtime.shutdown_timeout(THREADS_TIMEOUT);
+    ran
 }
 
 #[cfg(test)]

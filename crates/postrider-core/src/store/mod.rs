@@ -23,7 +23,7 @@ pub use claim::{
 pub use features::{Defaults, Features, Keeps, Recovery};
 pub use lane::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Renewed, Taken, Token};
 pub use list::{Bookmark, ListFrom, ListedEvent, Listing, Shelf, TypeCount};
-pub use operate::{DeadLetter, EventStatus, Hold, HoldReason, Stats};
+pub use operate::{DeadLetter, EventStatus, Hold, HoldReason, Instance, Instances, Stats};
 pub use pause::{PAUSES_MAX, Pause, Paused, SUBJECT_CHARS_MAX, Subject, too_many_pauses};
 pub use peek::Peek;
 pub use settle::{Change, Settled, Settlement};
@@ -138,6 +138,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// How much of everything there is.
     fn stats(&self) -> BoxFuture<'_, Result<Stats>>;
+
+    /// Who delivers; none where the store cannot tell.
+    fn instances(&self) -> BoxFuture<'_, Result<Option<Instances>>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// A page of the events of a shelf, the oldest of them first. What is under way shows as it was when it was claimed.
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>>;

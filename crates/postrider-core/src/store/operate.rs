@@ -1,6 +1,6 @@
 //! What operators see and do.
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use super::{Lane, Seq};
 use crate::{EventId, Timestamp};
@@ -118,6 +118,63 @@ pub struct Hold {
     pub until: Option<Timestamp>,
     /// How many events are parked behind it.
     pub parked: u64,
+}
+
+/// An instance that is alive: it holds lanes, or has said not long ago that it is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instance {
+    /// Its name. Several of one name are told as one.
+    pub name: String,
+    /// The lanes that it holds; none if it stands by.
+    pub lanes: Vec<Lane>,
+    /// When the last of its leases ends unless it renews them; of one that stands by, until when it is believed to be there. On the
+    /// database's clock.
+    pub until: Timestamp,
+}
+
+/// Who delivers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Instances {
+    /// Those that are alive, by their names.
+    pub alive: Vec<Instance>,
+    /// How many lanes there are, held or not.
+    pub lanes: u32,
+}
+
+impl Instances {
+    /// From the rows of lanes and of instances: whose each is, unless its time is over, which lane, and until when.
+    ///
+    /// ```
+    /// use postrider_core::{Timestamp, store::Instances};
+    /// let at = Timestamp::from_micros;
+    /// let row = |owner: &str, lane, until| (Some(owner.to_owned()), lane, at(until));
+    /// let found = Instances::gather([row("a", Some(1), 20), (None, Some(2), at(0)), row("b", None, 30), row("a", None, 25)]);
+    /// assert_eq!(found.lanes, 2);
+    /// let [a, b] = found.alive.as_slice() else { panic!("{found:?}") };
+    /// assert_eq!((a.lanes.as_slice(), a.until), ([1].as_slice(), at(20)));
+    /// assert_eq!((b.lanes.as_slice(), b.until), ([].as_slice(), at(30)));
+    /// ```
+    pub fn gather(rows: impl IntoIterator<Item = (Option<String>, Option<Lane>, Timestamp)>) -> Self {
+        let mut by_name = BTreeMap::<String, (Vec<Lane>, Timestamp)>::new();
+        let mut lanes = 0;
+        for (owner, lane, until) in rows {
+            lanes += u32::from(lane.is_some());
+            let Some(owner) = owner else { continue };
+            let (held, latest) = by_name.entry(owner).or_insert((Vec::new(), until));
+            // What it said of itself counts for less than its leases.
+            *latest = match lane {
+                None if !held.is_empty() => *latest,
+                Some(_) if held.is_empty() => until,
+                _ => until.max(*latest),
+            };
+            held.extend(lane);
+        }
+        let alive = by_name.into_iter().map(|(name, (mut lanes, until))| {
+            lanes.sort_unstable();
+            Instance { name, lanes, until }
+        });
+        Self { alive: alive.collect(), lanes }
+    }
 }
 
 /// How much of everything there is.

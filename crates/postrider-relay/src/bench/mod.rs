@@ -154,7 +154,7 @@ impl Scale {
 
 pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     let terminal = Terminal::new(args.json);
-    let mut ending = Ending::listen()?;
+    let ending = Ending::listen()?;
     tokio::select! {
         biased;
         () = ending.asked() => Err(Failure::bad("interrupted before all was measured")),

@@ -66,7 +66,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
 }
 
 async fn follow(terminal: Terminal, view: &View<'_>, mut followed: Followed) -> Result<(), Failure> {
-    let mut ending = Ending::listen()?;
+    let ending = Ending::listen()?;
     let mut away = false;
     loop {
         tokio::select! {

@@ -7,6 +7,7 @@ pub(crate) mod dead;
 pub(crate) mod events;
 mod health;
 pub(crate) mod init;
+mod instances;
 pub(crate) mod pause;
 mod shelves;
 pub(crate) mod status;

@@ -5,6 +5,7 @@ use postrider::store::{Pause, Stats};
 use serde_json::{Map, Value, json};
 
 use super::{
+    instances::Delivering,
     pause,
     target::{Named, Outbox, Target},
 };
@@ -14,7 +15,7 @@ use crate::{
     terminal::{Terminal, complain, table},
 };
 
-/// Say how much waits, is dead and was delivered, and what is paused.
+/// Say how much waits, is dead and was delivered, who delivers, and what is paused.
 #[derive(ClapArgs)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -30,10 +31,10 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         ["source", "database", "pending", "waiting", "parked", "dead", "held keys", "kept", "oldest"],
         &[2, 3, 4, 5, 6, 7, 8],
     );
-    let (mut answer, mut paused, mut failures) = (Map::new(), Vec::new(), Vec::new());
+    let (mut answer, mut lines, mut failures) = (Map::new(), Vec::new(), Vec::new());
     for source in args.target.sources()? {
         let name = source.name.clone();
-        let (outbox, stats, pauses) = match look(source).await {
+        let Found { outbox, stats, delivering, pauses } = match look(source).await {
             Ok(found) => found,
             // The others are none the worse for it.
             Err(failure) => {
@@ -43,7 +44,8 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
                 continue;
             }
         };
-        paused.extend(pauses.iter().map(|pause| format!("{}: {}", outbox.name, pause::sentence(pause))));
+        let told = delivering.sentences().into_iter().chain(pauses.iter().map(pause::sentence));
+        lines.extend(told.map(|line| format!("{}: {line}", outbox.name)));
         let oldest = stats
             .oldest
             .map_or_else(|| "-".to_owned(), |age| humantime::format_duration(round(age)).to_string());
@@ -52,10 +54,10 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         row.extend(numbers.map(|number| number.to_string()));
         row.push(oldest);
         rows.add_row(row);
-        answer.insert(outbox.name, of(&outbox.what, &stats, &pauses));
+        answer.insert(outbox.name, of(&outbox.what, &stats, &delivering, &pauses));
     }
     terminal.say(rows);
-    paused.iter().for_each(|line| terminal.say(line));
+    lines.iter().for_each(|line| terminal.say(line));
     terminal.answer(answer);
     let last = failures.pop();
     failures.iter().for_each(complain);
@@ -63,15 +65,23 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
 }
 
 /// What there is in one outbox.
-async fn look(source: Named) -> Result<(Outbox, Stats, Vec<Pause>), Failure> {
+struct Found {
+    outbox: Outbox,
+    stats: Stats,
+    delivering: Delivering,
+    pauses: Vec<Pause>,
+}
+
+async fn look(source: Named) -> Result<Found, Failure> {
     let outbox = source.connect().await?;
     let of = |failure: Failure| failure.of(&format!("the source `{}`", outbox.name));
     let stats = outbox.store.stats().await.map_err(|error| of(error.into()))?;
+    let delivering = Delivering::of(&outbox).await.map_err(of)?;
     let pauses = pause::pauses(&outbox).await.map_err(of)?;
-    Ok((outbox, stats, pauses))
+    Ok(Found { outbox, stats, delivering, pauses })
 }
 
-fn of(what: &str, stats: &Stats, pauses: &[Pause]) -> Value {
+fn of(what: &str, stats: &Stats, delivering: &Delivering, pauses: &[Pause]) -> Value {
     json!({
         "database": what,
         "pending": stats.pending,
@@ -81,6 +91,7 @@ fn of(what: &str, stats: &Stats, pauses: &[Pause]) -> Value {
         "held_keys": stats.held_keys,
         "done": stats.done,
         "oldest_ms": stats.oldest.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+        "instances": delivering.answer(),
         "pauses": pauses.iter().map(pause::of).collect::<Vec<_>>(),
     })
 }

@@ -1,6 +1,6 @@
 //! `postrider why`: what an event or a key waits for.
 //!
-//! It is another process than the relay, and knows what is in the table: where the event is, and what is paused. Where the event goes to
+//! It is another process than the relay, and knows what is in the table: where the event is, who delivers, and what is paused. Where the event goes to
 //! is in the configuration. Whether a relay that runs takes that sink for down is known to that relay alone; so the sink itself is asked.
 
 use clap::Args as ClapArgs;
@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     health::Answer,
+    instances::Delivering,
     pause::{self, Waiting},
     story::{self, Story},
     target::{Configured, Outbox, Target},
@@ -106,7 +107,7 @@ async fn head(outbox: &Outbox, key: &str, hold: Option<&Hold>) -> postrider::Res
     }
 }
 
-/// What an event that is not delivered waits for beside its own state: pauses, and the sink that it goes to.
+/// What an event that is not delivered waits for beside its own state: an instance, pauses, and the sink that it goes to.
 async fn surroundings(
     terminal: Terminal,
     outbox: &Outbox,
@@ -116,6 +117,11 @@ async fn surroundings(
     let way = Way::of(outbox, event);
     let key = event.key.as_ref().map(|key| format!(", key {}", plain(key))).unwrap_or_default();
     terminal.say(format!("  type {}{key}{}", plain(&event.event_type), way.told()));
+    let delivering = Delivering::of(outbox).await?;
+    if let Some(hindrance) = delivering.hindrance() {
+        terminal.say(format!("  waits: {hindrance}"));
+    }
+    answer.insert("instances".to_owned(), delivering.answer());
     let pauses = pause::pauses(outbox).await?;
     let waiting = Waiting { event_type: &event.event_type, key: event.key.as_deref(), sink: way.sink() };
     let (stop, may_stop) = pause::apart(&pauses, waiting);

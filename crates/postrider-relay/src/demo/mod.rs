@@ -58,7 +58,7 @@ const LEISURE: Duration = Duration::from_millis(80);
 
 pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     let terminal = Terminal::new(args.json);
-    let mut ending = Ending::listen()?;
+    let ending = Ending::listen()?;
     let place = Place::choose(args.db.as_deref())?;
     let store = place.connect().await?;
     let pool = place.shop_pool(&store).await?;
@@ -90,7 +90,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     };
     let finger = Finger { started: Instant::now(), outbox: outbox.clone(), ledger, metrics, tally };
     let mut view = View::new(terminal, args.events, args.exit);
-    watch(&args, &clerk, &finger, &mut view, &mut ending).await?;
+    watch(&args, &clerk, &finger, &mut view, &ending).await?;
 
     let took = finger.started.elapsed();
     outbox.shutdown().await;
@@ -107,7 +107,7 @@ async fn watch(
     clerk: &Clerk,
     finger: &Finger,
     view: &mut View,
-    ending: &mut Ending,
+    ending: &Ending,
 ) -> Result<(), Failure> {
     let mut clerks = JoinSet::new();
     for _ in 0..CLERKS {

@@ -15,6 +15,7 @@ use postrider::Metrics;
 
 use super::{
     breakers::{Breakers, OfEngine},
+    failures::Failures,
     types::ByType,
 };
 use crate::failure::Failure;
@@ -76,7 +77,8 @@ impl Meters {
     ) -> Arc<dyn Metrics> {
         metrics::with_local_recorder(&*self.recorder, || {
             let breakers = OfEngine::new(self.breakers.clone(), source, sinks);
-            Arc::new(SourceMeters::new(source, types, breakers))
+            let failures = Failures::new(source, self.recorder.clone());
+            Arc::new(SourceMeters::new(source, types, failures, breakers))
         })
     }
 }
@@ -108,10 +110,11 @@ struct SourceMeters {
     cleaned: Counter,
     recovered: Counter,
     types: Arc<ByType>,
+    failures: Failures,
 }
 
 impl SourceMeters {
-    fn new(source: &str, types: Arc<ByType>, breakers: OfEngine) -> Self {
+    fn new(source: &str, types: Arc<ByType>, failures: Failures, breakers: OfEngine) -> Self {
         let labels = vec![Label::new("source", source.to_owned())];
         let counter = |name: &'static str, about: &'static str| {
             metrics::describe_counter!(name, about);
@@ -169,6 +172,7 @@ impl SourceMeters {
             cleaned: work("cleaned"),
             recovered: work("recovered"),
             types,
+            failures,
         }
     }
 }
@@ -228,8 +232,11 @@ impl Metrics for SourceMeters {
     fn given_back(&self, events: u64) {
         self.given_back.increment(events);
     }
-    fn died(&self, event_type: Option<&str>) {
-        self.types.died(event_type);
+    fn died(&self, sinks: &[String], event_type: Option<&str>) {
+        self.failures.died(sinks, self.types.died(event_type));
+    }
+    fn attempt_failed(&self, sinks: &[String], outcome: &'static str, counted: bool) {
+        self.failures.attempt_failed(sinks, outcome, counted);
     }
     fn recovered(&self, events: u64) {
         self.recovered.increment(events);
@@ -269,7 +276,12 @@ mod tests {
         shop.claimed(5, Duration::from_millis(2));
         shop.purged(3);
         shop.recovered(2);
-        shop.died(Some("OrderPlaced"));
+        let orders = ["orders".to_owned()];
+        shop.died(&orders, Some("OrderPlaced"));
+        shop.died(&[], None);
+        shop.attempt_failed(&orders, "unavailable", false);
+        shop.attempt_failed(&orders, "retry", true);
+        shop.attempt_failed(&orders, "retry", true);
         let text = meters.render();
         for line in [
             "outbox_dispatch_success_total{source=\"shop\"} 1",
@@ -279,6 +291,10 @@ mod tests {
             "outbox_events_by_type_rate_total{source=\"shop\",type=\"cleaned\"} 3",
             "outbox_events_by_type_rate_total{source=\"shop\",type=\"recovered\"} 2",
             "outbox_events_rate_total{source=\"shop\",event_type=\"OrderPlaced\",status=\"failed\"} 1",
+            "postrider_dead_total{source=\"shop\",sink=\"orders\",event_type=\"OrderPlaced\"} 1",
+            "postrider_dead_total{source=\"shop\",sink=\"(none)\",event_type=\"(other)\"} 1",
+            "postrider_failed_attempts_total{source=\"shop\",sink=\"orders\",outcome=\"unavailable\",counted=\"false\"} 1",
+            "postrider_failed_attempts_total{source=\"shop\",sink=\"orders\",outcome=\"retry\",counted=\"true\"} 2",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

@@ -14,9 +14,9 @@ use serde_json::json;
 use subtle::ConstantTimeEq;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::info;
 
-use super::{Gauges, Meters};
+use super::{Gauges, Meters, port};
 use crate::{
     config::{Operations, Secret},
     failure::Failure,
@@ -56,13 +56,7 @@ impl Server {
         let listens = listener.local_addr().map_err(|error| cannot(&error))?;
         info!(address = %listens, "health and metrics");
         let seen = Arc::new(Seen { states, meters, gauges, token: operations.token.clone() });
-        let stopped = stop.clone().cancelled_owned();
-        let serving = axum::serve(listener, router(seen)).with_graceful_shutdown(stopped);
-        let task = tokio::spawn(async move {
-            if let Err(error) = serving.await {
-                error!(%error, "the operators' endpoint has ended");
-            }
-        });
+        let task = tokio::spawn(port::serve(listener, router(seen), stop.clone()));
         Ok(Self { stop, task: Some(task) })
     }
 

@@ -57,9 +57,11 @@ impl ByType {
         known.entry(event_type.to_owned()).or_insert_with(made).clone()
     }
 
-    /// An event went dead.
-    pub(super) fn died(&self, event_type: Option<&str>) {
-        event_type.map_or_else(|| self.other.clone(), |name| self.of(name)).failed.increment(1);
+    /// An event went dead. Says what its type is called here.
+    pub(super) fn died<'a>(&self, event_type: Option<&'a str>) -> &'a str {
+        let meters = event_type.map_or_else(|| self.other.clone(), |name| self.of(name));
+        meters.failed.increment(1);
+        event_type.filter(|_| !Arc::ptr_eq(&meters, &self.other)).unwrap_or(OTHER)
     }
 
     /// How many events are being sent, by type.

@@ -21,6 +21,9 @@ use crate::{
 /// which rows were under way, so many are suspects after a crash.
 const CLAIMS_IN_MEMORY: usize = 4;
 
+/// What an end may take beyond the longest drain: for the last outcomes, lanes, spans and answers. Within five seconds, the process is gone.
+const END_AFTER_DRAIN: Duration = Duration::from_millis(4500);
+
 /// What is to be done for one source.
 pub(crate) struct Plan {
     pub(crate) name: String,
@@ -92,6 +95,17 @@ pub(crate) fn plan(
     Ok(plan)
 }
 
+/// How long a relay may take to end that delivers as these say.
+pub(crate) fn end_limit<'a>(configs: impl IntoIterator<Item = &'a Config>) -> Duration {
+    let sources = configs.into_iter().flat_map(|config| config.sources.values());
+    let drains = sources.filter(|source| source.enabled).map(drain_timeout);
+    drains.max().unwrap_or_default().saturating_add(END_AFTER_DRAIN)
+}
+
+fn drain_timeout(source: &Source) -> Duration {
+    source.drain_timeout.map_or(Settings::default().drain_timeout, |span| span.0)
+}
+
 /// An outbox that delivers from this store as the plan says.
 pub(crate) fn outbox_of(plan: &Plan, store: Arc<dyn Store>) -> OutboxBuilder {
     let builder = Outbox::builder().shared_store(store).routes(routes::of(plan)).migrate(plan.source.migrate);
@@ -116,7 +130,7 @@ pub(crate) fn settings(plan: &Plan) -> Settings {
     span(&mut settings.peek, source.poll.peek);
     span(&mut settings.lease, source.lease);
     span(&mut settings.retention, source.retention);
-    span(&mut settings.drain_timeout, source.drain_timeout);
+    settings.drain_timeout = drain_timeout(source);
     let count = |to: &mut usize, from: Option<usize>| *to = from.unwrap_or(*to);
     count(&mut settings.claim_batch, source.claim_batch);
     if source.profile.is_none() {

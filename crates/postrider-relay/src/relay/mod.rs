@@ -63,10 +63,11 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         return once::run(config, args.timeout.map(|timeout| timeout.0)).await;
     }
     let mut signals = Signals::listen()?;
+    signals.limit().set(build::end_limit([&config]));
     let meters = operations::Meters::new()?;
     let exporter = Exporter::start(config.operations.traces.as_ref(), &meters)?;
     let instruments = Instruments { meters: meters.clone(), tracer: exporter.tracer().clone() };
-    let mut relay = reload::Relay::new(args.config, &config.operations, instruments);
+    let mut relay = reload::Relay::new(args.config, &config.operations, instruments, signals.limit().clone());
     let reload::Seen { states, gauges, .. } = relay.seen.clone();
     let server = operations::Server::start(&config.operations, states, meters, gauges).await?;
     relay.apply(config).await?;

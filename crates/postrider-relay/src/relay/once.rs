@@ -10,13 +10,14 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{
-    build::{Instruments, Plan, plans},
+    build::{Instruments, Plan, end_limit, plans},
     source,
 };
 use crate::{Verdict, config::Config, failure::Failure, operations, signal::Ending, traces::Exporter};
 
 pub(super) async fn run(config: Config, timeout: Option<Duration>) -> Result<Verdict, Failure> {
-    let mut ending = Ending::listen()?;
+    let ending = Ending::listen()?;
+    ending.limit().set(end_limit([&config]));
     let meters = operations::Meters::new()?;
     let exporter = Exporter::start(config.operations.traces.as_ref(), &meters)?;
     let instruments = Instruments { meters, tracer: exporter.tracer().clone() };
@@ -24,7 +25,7 @@ pub(super) async fn run(config: Config, timeout: Option<Duration>) -> Result<Ver
     let mut verdict = Verdict::Good;
     for plan in plans(config, &instruments)? {
         let ended = {
-            let over = pin!(over(&mut ending, deadline));
+            let over = pin!(over(&ending, deadline));
             deliver(plan, over).await?
         };
         if ended != Ended::Delivered {
@@ -51,7 +52,7 @@ enum Ended {
 }
 
 /// Returns when it is time to end, whatever is left.
-async fn over(ending: &mut Ending, deadline: Option<Instant>) -> &'static str {
+async fn over(ending: &Ending, deadline: Option<Instant>) -> &'static str {
     let time_is_up = async {
         match deadline {
             Some(deadline) => tokio::time::sleep_until(deadline).await,

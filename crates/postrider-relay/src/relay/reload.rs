@@ -6,13 +6,14 @@ use tracing::{error, info, warn};
 
 use super::{
     Running, States,
-    build::{Instruments, Plan, plan},
+    build::{Instruments, Plan, end_limit, plan},
     state::SourceState,
 };
 use crate::{
     config::{self, Config, Operations},
     failure::Failure,
     operations::Gauges,
+    signal::Limit,
 };
 
 /// All sources of a relay.
@@ -21,6 +22,7 @@ pub(crate) struct Relay {
     pub(super) seen: Seen,
     config: Option<Arc<Config>>,
     running: BTreeMap<String, Running>,
+    end_limit: Limit,
 }
 
 /// What operators see of a relay. Cloning it copies pointers.
@@ -32,10 +34,15 @@ pub(crate) struct Seen {
 }
 
 impl Relay {
-    pub(super) fn new(file: PathBuf, operations: &Operations, instruments: Instruments) -> Self {
+    pub(super) fn new(
+        file: PathBuf,
+        operations: &Operations,
+        instruments: Instruments,
+        end_limit: Limit,
+    ) -> Self {
         let gauges = Gauges::new(&operations.gauges);
         let seen = Seen { states: States::default(), instruments, gauges };
-        Self { file, seen, config: None, running: BTreeMap::new() }
+        Self { file, seen, config: None, running: BTreeMap::new(), end_limit }
     }
 
     /// Reads the configuration again. A mistake in it changes nothing. Files are opened anew, whatever it says: whoever moves them away
@@ -63,6 +70,8 @@ impl Relay {
             }
         }
         let old = self.config.replace(config.clone());
+        // What is stopped now drains as the old one says.
+        self.end_limit.set(end_limit(old.as_deref().into_iter().chain([&*config])));
         if old.as_ref().is_some_and(|old| (&old.operations, &old.log) != (&config.operations, &config.log)) {
             warn!("`operations` and `log` are read at the start only: restart the relay to change them");
         }

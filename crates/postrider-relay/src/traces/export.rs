@@ -25,7 +25,7 @@ const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// How long an end waits for the last of them.
-const END_TIMEOUT: Duration = Duration::from_secs(5);
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Where ended spans go. Cloning it copies a pointer.
 #[derive(Clone)]

@@ -7,6 +7,8 @@
 )]
 
 mod checking;
+mod ending;
+mod instances;
 mod lines;
 mod listing;
 mod making;
@@ -17,5 +19,6 @@ mod routing;
 mod running;
 mod server;
 mod settings;
+mod time;
 mod tls;
 mod tracing;

@@ -21,6 +21,8 @@ use axum::{
 use serde_json::Value;
 use sqlx::{ConnectOptions, SqliteConnection, sqlite::SqliteConnectOptions};
 
+use crate::time::ended_within;
+
 /// Longer than anything here takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -129,6 +131,13 @@ fn program() -> Command {
     command
 }
 
+/// A relay that is not started yet.
+pub(crate) fn run(config: &Path) -> Command {
+    let mut command = program();
+    command.arg("run").arg("--config").arg(config);
+    command
+}
+
 /// Runs the program to its end.
 pub(crate) fn postrider(args: &[&str]) -> Output {
     program().args(args).output().unwrap()
@@ -183,7 +192,8 @@ impl Drop for Program {
     }
 }
 
-fn signal(child: &Child, name: &str) {
+/// Sends a signal to a process.
+pub(crate) fn signal(child: &Child, name: &str) {
     let pid = child.id().to_string();
     assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
 }
@@ -204,9 +214,20 @@ impl Relay {
 
     /// Starts it with more arguments.
     pub(crate) fn start_with(config: &Path, more: &[&str], variables: &[(&str, &str)]) -> Self {
-        let mut command = program();
-        command.arg("run").arg("--config").arg(config).args(more).envs(variables.iter().copied());
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut command = run(config);
+        command.args(more).envs(variables.iter().copied()).stdout(Stdio::null());
+        Self::spawn(command)
+    }
+
+    /// Starts it. Nobody reads what it writes to its stdout, a pipe.
+    pub(crate) fn start_with_stdout_unread(config: &Path) -> Self {
+        let mut command = run(config);
+        command.stdout(Stdio::piped());
+        Self::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let (sender, lines) = mpsc::sync_channel(10_000);
         std::thread::spawn(move || {
@@ -240,6 +261,13 @@ impl Relay {
 
     pub(crate) fn signal(&self, name: &str) {
         signal(&self.child, name);
+    }
+
+    /// Waits for its end for so long, and gives its exit status; none if it goes on.
+    pub(crate) fn ended_within(&mut self, limit: Duration) -> Option<i32> {
+        let status = ended_within(&mut self.child, limit);
+        self.log.extend(self.lines.try_iter());
+        status
     }
 
     /// Waits for its end, and gives its exit status.

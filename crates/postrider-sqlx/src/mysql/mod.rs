@@ -54,8 +54,8 @@ use postrider_core::{
     BoxFuture, ConfigError, EventId, Result, SchemaError, Store, Target,
     event::limits::clean_error,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Instances, Keeps, Lane, Lease, LeaseRequest,
+        Leased, ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
         TypeCount, too_many_pauses,
     },
     tx::Prefix,
@@ -551,6 +551,13 @@ impl Store for MysqlStore {
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
         let Inner { operate: sql, .. } = &*self.0;
         self.run_long("count events", move |mut conn| async move { operate::stats(sql, &mut conn).await })
+    }
+
+    fn instances(&self) -> BoxFuture<'_, Result<Option<Instances>>> {
+        let Inner { operate: sql, .. } = &*self.0;
+        self.run_long("look for instances", move |mut conn| async move {
+            operate::instances(sql, &mut conn).await.map(Some)
+        })
     }
 
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::{
     EventId,
-    store::{DeadLetter, EventStatus, Hold, HoldReason, Lane, Seq, Stats},
+    store::{DeadLetter, EventStatus, Hold, HoldReason, Instances, Lane, Seq, Stats},
     tx::Prefix,
 };
 use sqlx::{Connection, MySqlConnection, SqlSafeStr, mysql::MySqlRow};
@@ -32,6 +32,7 @@ pub(super) struct Statements {
     pub(super) status: Statement,
     pub(super) done: Statement,
     pub(super) why: Statement,
+    pub(super) instances: Statement,
 }
 
 /// Whether a row was written to be delivered later, and its time has not come.
@@ -98,6 +99,13 @@ impl Statements {
                          WHERE e.place = 1 AND e.lane = h.lane AND e.parked_key = h.effective_key) AS parked
                  FROM {{p}}lane AS l STRAIGHT_JOIN {{p}}hold AS h ON h.lane = l.lane AND h.effective_key = ?",
                 micros("h.until")
+            )),
+            instances: statement(&format!(
+                "SELECT CASE WHEN leased_until > UTC_TIMESTAMP(6) THEN owner END AS name, lane, {} AS until FROM {{p}}lane
+                 UNION ALL
+                 SELECT instance, NULL, {} FROM {{p}}member WHERE until > UTC_TIMESTAMP(6)",
+                micros("leased_until"),
+                micros("until")
             )),
         }
     }
@@ -297,4 +305,11 @@ pub(super) async fn why(
         until: maybe_time(&row, "until")?,
         parked: natural(&row, "parked")?,
     }))
+}
+
+/// Who delivers.
+pub(super) async fn instances(sql: &Statements, conn: &mut MySqlConnection) -> sqlx::Result<Instances> {
+    let rows = sql.instances.query().fetch_all(conn).await?;
+    let found = rows.iter().map(|row| Ok((text(row, "name")?, maybe(row, "lane")?, time(row, "until")?)));
+    Ok(Instances::gather(found.collect::<sqlx::Result<Vec<_>>>()?))
 }

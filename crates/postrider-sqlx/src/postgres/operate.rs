@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::{
     EventId,
-    store::{DeadLetter, EventStatus, Hold, HoldReason, Seq, Stats},
+    store::{DeadLetter, EventStatus, Hold, HoldReason, Instances, Seq, Stats},
 };
 use sqlx::{PgConnection, Row, postgres::PgRow};
 
@@ -20,6 +20,7 @@ pub(super) struct Statements {
     pub(super) stats: Statement,
     pub(super) status: Statement,
     pub(super) why: Statement,
+    pub(super) instances: Statement,
 }
 
 /// Whether a row was written to be delivered later, and its time has not come.
@@ -100,6 +101,12 @@ impl Statements {
                         (SELECT count(*) FROM {p}event AS e
                          WHERE e.lane = h.lane AND {key} = h.effective_key AND e.parked) AS parked
                  FROM {p}lane AS l JOIN {p}hold AS h ON h.lane = l.lane WHERE h.effective_key = $1",
+            ),
+            instances: statement(
+                "SELECT CASE WHEN leased_until > clock_timestamp() THEN owner END AS name, lane, leased_until AS until
+                 FROM {p}lane
+                 UNION ALL
+                 SELECT instance, NULL, until FROM {p}member WHERE until > clock_timestamp()",
             ),
         }
     }
@@ -205,6 +212,16 @@ pub(super) async fn why(sql: &Statements, conn: &mut PgConnection, key: &str) ->
         until: optional_time(&row, "until")?,
         parked: natural(row.try_get("parked")?),
     }))
+}
+
+/// Who delivers.
+pub(super) async fn instances(sql: &Statements, conn: &mut PgConnection) -> sqlx::Result<Instances> {
+    let rows = sql.instances.query().fetch_all(conn).await?;
+    let found = rows.iter().map(|row| {
+        let lane = row.try_get::<Option<i32>, _>("lane")?.map(|lane| natural(lane.into()));
+        Ok((row.try_get("name")?, lane, time(row, "until")?))
+    });
+    Ok(Instances::gather(found.collect::<sqlx::Result<Vec<_>>>()?))
 }
 
 fn texts(ids: &[EventId]) -> Vec<&str> {

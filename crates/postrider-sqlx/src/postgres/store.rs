@@ -9,8 +9,8 @@ use postrider_core::{
     BoxFuture, EventId, Result, Store, StoreError, StoreErrorKind, Target,
     event::limits::clean_error,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Instances, Keeps, Lane, Lease, LeaseRequest,
+        Leased, ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
         TypeCount, too_many_pauses,
     },
 };
@@ -231,6 +231,17 @@ impl Store for PgStore {
 
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
         verb!(self.run_long, "count events", operate, |session| operate::stats(operate, &mut session))
+    }
+
+    fn instances(&self) -> BoxFuture<'_, Result<Option<Instances>>> {
+        Box::pin(async move {
+            let instances =
+                verb!(self.run_long, "look for instances", operate, |session| operate::instances(
+                    operate,
+                    &mut session
+                ));
+            instances.await.map(Some)
+        })
     }
 
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {

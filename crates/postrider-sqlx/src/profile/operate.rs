@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use postrider_core::{
     EventId, Timestamp,
-    store::{DeadLetter, EventStatus, Seq, Stats},
+    store::{DeadLetter, EventStatus, Instances, Seq, Stats},
 };
 use tokio::sync::Mutex;
 
 use super::{
     Field, Value,
     db::{Cells, Tx},
-    lane::micros,
+    lane::{LANE, exists, micros},
     mind::{Mind, Row, State},
     recover::kept,
     shape::Shape,
@@ -238,6 +238,25 @@ async fn counted(tx: &mut Tx, sql: Sql) -> sqlx::Result<Counted> {
     let time = |column| number(column).map(Timestamp::from_micros);
     let (oldest, now) = (time(1), time(2));
     Ok(Counted { count, oldest: oldest.zip(now).map(|(oldest, now)| now.since(oldest)), now })
+}
+
+/// Who delivers, if somebody does. Those that stand by leave no trace.
+pub(super) async fn instances(shape: &Shape, tx: &mut Tx) -> sqlx::Result<Instances> {
+    // Where nobody has ever delivered, our tables may be missing.
+    if !exists(shape, tx, "lane").await? {
+        return Ok(Instances { lanes: 1, ..Instances::default() });
+    }
+    let (kind, lane) = (shape.kind, shape.ours("lane"));
+    let owner = kind.text(&format!("CASE WHEN leased_until > {} THEN owner END", kind.now()));
+    let until = kind.micros("leased_until");
+    let mut sql = shape.sql(format!("SELECT {owner}, {until} FROM {lane} WHERE source = "));
+    sql.bind(shape.source(), "text");
+    let rows = tx.fetch(sql).await?;
+    let found = rows.iter().map(|row| {
+        let until = Timestamp::from_micros(row.number(1).unwrap_or_default());
+        (row.text(0), Some(LANE), until)
+    });
+    Ok(Instances::gather(found))
 }
 
 /// Where one event is.

@@ -9,9 +9,9 @@ use postrider_core::{
     BoxFuture, EventId, Result, Store, Target, Timestamp,
     event::limits::clean_error,
     store::{
-        Claim, Claimed, DeadLetter, Defaults, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Recovery, Renewed, Seq, Settled, Settlement, Stats, Subject,
-        TypeCount, too_many_pauses,
+        Claim, Claimed, DeadLetter, Defaults, EventStatus, Features, Hold, Instances, Lane, Lease,
+        LeaseRequest, Leased, ListedEvent, Listing, Pause, Paused, Recovery, Renewed, Seq, Settled,
+        Settlement, Stats, Subject, TypeCount, too_many_pauses,
     },
 };
 
@@ -248,6 +248,16 @@ impl Store for ProfileStore {
         Box::pin(async move {
             let mind = &self.0.mind;
             run!(self, Use::Operating, "count events", |tx| operate::stats(&self.0.shape, tx, mind))
+        })
+    }
+
+    fn instances(&self) -> BoxFuture<'_, Result<Option<Instances>>> {
+        Box::pin(async move {
+            let shape = &self.0.shape;
+            run!(self, Use::Operating, "look for the instance that delivers", |tx| operate::instances(
+                shape, tx
+            ))
+            .map(Some)
         })
     }
 

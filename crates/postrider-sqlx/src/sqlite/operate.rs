@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::{
     EventId, Timestamp,
-    store::{DeadLetter, EventStatus, Hold, HoldReason, Seq, Stats},
+    store::{DeadLetter, EventStatus, Hold, HoldReason, Instances, Seq, Stats},
     tx::Prefix,
 };
 use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteRow};
@@ -25,6 +25,7 @@ pub(super) struct Statements {
     pub(super) status: Statement,
     pub(super) done: Statement,
     pub(super) why: Statement,
+    pub(super) instances: Statement,
 }
 
 /// The dead events of these ids.
@@ -86,6 +87,11 @@ impl Statements {
                          AND e.effective_key = h.effective_key AND e.parked = 1) AS parked
                  FROM {p}hold AS h
                  WHERE h.lane IN (SELECT lane FROM {p}lane) AND h.effective_key = ?1",
+            ),
+            instances: statement(
+                "SELECT CASE WHEN leased_until > ?1 THEN owner END AS name, lane, leased_until AS until FROM {p}lane
+                 UNION ALL
+                 SELECT instance, NULL, until FROM {p}member WHERE until > ?1",
             ),
         }
     }
@@ -246,6 +252,17 @@ pub(super) async fn why(
         until: row.try_get::<Option<i64>, _>("until")?.map(Timestamp::from_micros),
         parked: natural(row.try_get("parked")?),
     }))
+}
+
+/// Who delivers.
+pub(super) async fn instances(sql: &Statements, conn: &mut SqliteConnection) -> sqlx::Result<Instances> {
+    let rows = sql.instances.query().bind(Timestamp::now().as_micros()).fetch_all(conn).await?;
+    let found = rows.iter().map(|row| {
+        let lane = row.try_get::<Option<i64>, _>("lane")?.map(natural);
+        let until = row.try_get::<Option<i64>, _>("until")?.unwrap_or_default();
+        Ok((row.try_get("name")?, lane, Timestamp::from_micros(until)))
+    });
+    Ok(Instances::gather(found.collect::<sqlx::Result<Vec<_>>>()?))
 }
 
 fn id_list(ids: &[EventId]) -> sqlx::Result<String> {

@@ -8,8 +8,8 @@ use postrider_core::{
 };
 
 use super::{
-    Checked, Failure, StoreHarness,
-    scene::{BACKOFF, PAST_BACKOFF, Scene, claimed_ids, dead, id_of, ids, retry, unkeyed},
+    Checked, Failure, Owner, StoreHarness,
+    scene::{BACKOFF, LEASE, PAST_BACKOFF, Scene, claimed_ids, dead, id_of, ids, retry, unkeyed},
 };
 
 /// Migrating a store that is in use changes nothing.
@@ -248,5 +248,33 @@ pub async fn a_purge_takes_old_delivered_events_in_batches<H: StoreHarness>() ->
     for event in &young {
         assert!(matches!(scene.status(event).await?, EventStatus::Done { .. }));
     }
+    Ok(())
+}
+
+/// Whoever holds lanes is alive, with them, until it gives them back or its lease runs out.
+pub async fn instances_that_are_alive_are_told_with_their_lanes<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    let Some(found) = scene.store.instances().await? else { return Ok(()) };
+    let lanes = scene.store.features().lanes;
+    assert_eq!((found.alive.len(), found.lanes), (1, lanes), "{found:?}");
+    assert_eq!((found.alive[0].name.as_str(), found.alive[0].lanes.len()), ("suite", lanes as usize));
+    scene.store.release(&scene.owner.given_back()).await?;
+    let found = scene.store.instances().await?.unwrap_or_default();
+    assert!(found.alive.is_empty() && found.lanes == lanes, "{found:?}");
+
+    Owner::lease(&scene.store, "next").await?;
+    scene.store.join("another", LEASE * 3).await?;
+    let names = async |scene: &Scene<H>| {
+        let alive = scene.store.instances().await?.unwrap_or_default().alive;
+        Ok::<_, Failure>(alive.into_iter().map(|found| (found.name, found.lanes.len())).collect::<Vec<_>>())
+    };
+    let another = |found: &[(String, usize)]| found.iter().find(|(name, _)| name == "another").cloned();
+    let found = names(&scene).await?;
+    assert!(found.contains(&("next".to_owned(), lanes as usize)), "{found:?}");
+    // Where there is one lane for all, those that stand by are not noted.
+    let stands_by = another(&found);
+    assert!(stands_by.is_none() || stands_by == Some(("another".to_owned(), 0)), "{found:?}");
+    scene.pass(LEASE + Duration::from_secs(1)).await?;
+    assert_eq!(names(&scene).await?, stands_by.into_iter().collect::<Vec<_>>());
     Ok(())
 }

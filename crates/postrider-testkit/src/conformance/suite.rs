@@ -187,6 +187,7 @@ macro_rules! delivery_conformance {
                 stats_tell_what_is_due_from_what_waits
                 status_names_each_state_on_the_way
                 a_purge_takes_old_delivered_events_in_batches
+                instances_that_are_alive_are_told_with_their_lanes
             }
             pausing {
                 what_is_paused_is_listed_with_its_time_and_its_reason

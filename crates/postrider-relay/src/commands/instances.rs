@@ -1,0 +1,97 @@
+//! Who delivers from an outbox: what is said of the instances that are alive.
+
+use postrider::store::{Instance, Instances};
+use serde_json::{Value, json};
+
+use super::target::Outbox;
+use crate::{
+    failure::Failure,
+    terminal::{count, plain},
+};
+
+/// What is said when nobody delivers.
+const NOBODY: &str = "no instance is alive: nothing is delivered";
+
+/// Who delivers from an outbox; none where the store cannot tell.
+pub(super) struct Delivering(Option<Instances>);
+
+impl Delivering {
+    pub(super) async fn of(outbox: &Outbox) -> Result<Self, Failure> {
+        Ok(Self(outbox.store.instances().await?))
+    }
+
+    /// A sentence for each of them, and one if something is not delivered because nobody holds it.
+    pub(super) fn sentences(&self) -> Vec<String> {
+        let Some(Instances { alive, lanes }) = &self.0 else { return Vec::new() };
+        alive.iter().map(|instance| sentence(instance, *lanes)).chain(self.hindrance()).collect()
+    }
+
+    /// What keeps an event from being delivered by anybody, if something does.
+    pub(super) fn hindrance(&self) -> Option<String> {
+        let Instances { alive, lanes } = self.0.as_ref()?;
+        let held: usize = alive.iter().map(|instance| instance.lanes.len()).sum();
+        match (alive.is_empty(), (*lanes as usize).saturating_sub(held)) {
+            (true, _) => Some(NOBODY.to_owned()),
+            (false, 0) => None,
+            (false, free) => {
+                let lanes = count((*lanes).into(), "lane");
+                Some(format!(
+                    "nobody holds {free} of {lanes}: what lies there waits until an instance takes it"
+                ))
+            }
+        }
+    }
+
+    /// The same for programs.
+    pub(super) fn answer(&self) -> Value {
+        let of = |instance: &Instance| {
+            let Instance { name, lanes, until } = instance;
+            json!({ "name": name, "lanes": lanes, "until": until.to_string() })
+        };
+        json!(self.0.as_ref().map(|instances| instances.alive.iter().map(of).collect::<Vec<_>>()))
+    }
+}
+
+fn sentence(instance: &Instance, of: u32) -> String {
+    let Instance { name, lanes, until } = instance;
+    let name = plain(name);
+    match lanes.len() {
+        0 => format!("instance {name} stands by; it is believed to be there until {until}"),
+        held => {
+            let of = count(of.into(), "lane");
+            format!("instance {name} holds {held} of {of} until {until}, unless it renews that")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postrider::Timestamp;
+
+    use super::*;
+
+    fn delivering(instances: &[(&str, &[u32])]) -> Delivering {
+        let instance = |(name, lanes): &(&str, &[u32])| Instance {
+            name: (*name).to_owned(),
+            lanes: lanes.to_vec(),
+            until: Timestamp::EPOCH,
+        };
+        Delivering(Some(Instances { alive: instances.iter().map(instance).collect(), lanes: 4 }))
+    }
+
+    #[test]
+    fn lanes_that_nobody_holds_are_told_beside_those_that_somebody_does() {
+        let all = delivering(&[("a", &[0, 1]), ("b", &[2, 3]), ("c", &[])]);
+        assert_eq!((all.sentences().len(), all.hindrance()), (3, None));
+        assert!(all.sentences()[2].contains("stands by"), "{:?}", all.sentences());
+        let some = delivering(&[("a", &[0, 1, 2])]);
+        assert!(some.sentences()[1].starts_with("nobody holds 1 of 4 lanes"), "{:?}", some.sentences());
+        assert_eq!(delivering(&[]).sentences(), [NOBODY]);
+    }
+
+    #[test]
+    fn a_store_that_cannot_tell_is_not_taken_for_one_without_instances() {
+        let unknown = Delivering(None);
+        assert!(unknown.sentences().is_empty() && unknown.answer().is_null());
+    }
+}

@@ -1,0 +1,173 @@
+//! A relay that is asked to end ends in time, whatever clients, readers and receivers do.
+
+use std::{
+    io::Write as _,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use sqlx::SqliteConnection;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+
+use crate::{
+    place::{Folder, PATIENCE, Relay, eventually, get, insert, run, signal},
+    time::ended_within,
+};
+
+/// What the relays here are allowed for draining, in seconds.
+const DRAIN_S: u64 = 1;
+
+/// How long they may take in all.
+const LIMIT: Duration = Duration::from_secs(DRAIN_S + 5);
+
+fn config(folder: &Folder, sink: &str, drain_s: u64) -> std::path::PathBuf {
+    let text = format!(
+        "log: {{ format: json }}\noperations: {{ listen: \"127.0.0.1:0\" }}\n\
+         sources:\n  shop:\n    url: {}\n    poll: {{ max: 50ms }}\n    drain_timeout: {drain_s}s\n    \
+         routes: [{{ event_type: \"*\", sink: orders }}]\nsinks:\n  orders: {{ {sink} }}\n",
+        folder.path("shop.db").display()
+    );
+    folder.write("relay.yaml", &text)
+}
+
+/// Waits until an event was given to its sink, or is about to be.
+async fn until_sent(database: &mut SqliteConnection) {
+    eventually("an event is being sent", async || {
+        let sent = sqlx::query_scalar("SELECT max(sent_to) FROM postrider_lane").fetch_one(&mut *database);
+        sent.await.is_ok_and(|sent: i64| sent > 0)
+    })
+    .await;
+}
+
+/// A receiver that takes connections and never answers, and what its sink is.
+async fn hanging() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let sink = format!("http: {{ url: \"http://{}\" }}", listener.local_addr().unwrap());
+    (listener, sink)
+}
+
+/// A connection to the port of health and metrics.
+async fn connect(relay: &mut Relay) -> TcpStream {
+    let address = relay.operations();
+    TcpStream::connect(address.strip_prefix("http://").unwrap()).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_half_sent_request_keeps_no_relay_alive() {
+    let folder = Folder::new();
+    folder.database().await;
+    let mut relay = Relay::start(&config(&folder, "stdout: {}", DRAIN_S), &[]);
+    let mut client = connect(&mut relay).await;
+    client.write_all(b"GET /metr").await.unwrap();
+    relay.until_logged("delivering");
+    relay.signal("TERM");
+    assert_eq!(relay.ended_within(LIMIT), Some(0), "{:#?}", relay.log);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_of_stdout_that_stopped_keeps_no_relay_alive() {
+    let folder = Folder::new();
+    let mut database = folder.database().await;
+    // More than a pipe takes.
+    insert(&mut database, "OrderPlaced", "Order:1", &format!("\"{}\"", "x".repeat(200_000))).await;
+    let mut relay = Relay::start_with_stdout_unread(&config(&folder, "stdout: {}", DRAIN_S));
+    until_sent(&mut database).await;
+    relay.signal("TERM");
+    assert_eq!(relay.ended_within(LIMIT), Some(0), "{:#?}", relay.log);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_of_the_log_that_stopped_keeps_no_relay_alive() {
+    let folder = Folder::new();
+    folder.database().await;
+    let (_reader, mut writer) = std::io::pipe().unwrap();
+    // As much as a pipe takes: the first line of the log finds no room.
+    writer.write_all(&[b'\n'; 65_536]).unwrap();
+    let mut command = run(&config(&folder, "stdout: {}", DRAIN_S));
+    let mut child = command.stdout(Stdio::null()).stderr(writer).spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    eventually("it listens for signals", async || {
+        let status = std::fs::read_to_string(&status).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
+        // SIGHUP, SIGINT and SIGTERM.
+        [1, 2, 15].iter().all(|signal| caught >> (signal - 1) & 1 == 1)
+    })
+    .await;
+    signal(&child, "TERM");
+    let ended = ended_within(&mut child, LIMIT);
+    _ = child.kill();
+    assert_eq!(ended, Some(1), "it was ended before it had drained");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_hangs_keeps_no_relay_alive() {
+    let folder = Folder::new();
+    let mut database = folder.database().await;
+    insert(&mut database, "OrderPlaced", "Order:1", "1").await;
+    let (_receiver, sink) = hanging().await;
+    let mut relay = Relay::start(&config(&folder, &sink, DRAIN_S), &[]);
+    until_sent(&mut database).await;
+    relay.signal("TERM");
+    assert_eq!(relay.ended_within(LIMIT), Some(0), "{:#?}", relay.log);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_signal_ends_a_relay_at_once_and_says_why() {
+    for (first, second) in [("TERM", "TERM"), ("TERM", "INT"), ("INT", "TERM")] {
+        let folder = Folder::new();
+        let mut database = folder.database().await;
+        insert(&mut database, "OrderPlaced", "Order:1", "1").await;
+        let (_receiver, sink) = hanging().await;
+        let mut relay = Relay::start(&config(&folder, &sink, 60), &[]);
+        until_sent(&mut database).await;
+        relay.signal(first);
+        relay.until_logged("asked to end");
+        let began = Instant::now();
+        relay.signal(second);
+        assert_eq!(relay.ended(), 1, "{:#?}", relay.log);
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        let said = relay.log.iter().any(|line| line.to_string().contains("second signal"));
+        assert!(said, "{:#?}", relay.log);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operations_port_lets_no_client_wait_for_ever_or_send_without_end() {
+    let folder = Folder::new();
+    folder.database().await;
+    let mut relay = Relay::start(&config(&folder, "stdout: {}", DRAIN_S), &[]);
+    let address = relay.operations();
+    let connect = async || TcpStream::connect(address.strip_prefix("http://").unwrap()).await.unwrap();
+    let answer = async |mut client: TcpStream| {
+        let mut answer = Vec::new();
+        // Whether it is closed with or without a word is open; that it is closed is not.
+        let read = tokio::time::timeout(PATIENCE, client.read_to_end(&mut answer)).await;
+        _ = read.unwrap();
+        String::from_utf8(answer).unwrap()
+    };
+
+    let mut large = connect().await;
+    let header = format!("GET /health/live HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "x".repeat(100_000));
+    _ = large.write_all(header.as_bytes()).await;
+    let told = answer(large).await;
+    assert!(told.is_empty() || told.starts_with("HTTP/1.1 431 "), "{told}");
+
+    let mut slow = Vec::new();
+    for _ in 0..64 {
+        let mut client = connect().await;
+        client.write_all(b"GET /metr").await.unwrap();
+        slow.push(client);
+    }
+    let told = answer(connect().await).await;
+    assert!(told.starts_with("HTTP/1.1 503 "), "{told}");
+    for client in slow {
+        let told = answer(client).await;
+        assert!(told.is_empty() || told.starts_with("HTTP/1.1 408 "), "{told}");
+    }
+    assert_eq!(get(&format!("{address}/health/live"), None).await.0, 200);
+}
