@@ -12,6 +12,11 @@ pub const MARGIN_MAX: Duration = Duration::from_secs(1);
 /// What part of the time-out is left, where that is less.
 const MARGIN_PART: u32 = 10;
 
+/// How long a send takes at most that has so long, less a margin.
+pub fn limit(send_timeout: Duration) -> Duration {
+    send_timeout.saturating_sub(MARGIN_MAX.min(send_timeout / MARGIN_PART))
+}
+
 /// The end of one send.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
@@ -22,7 +27,7 @@ pub struct Deadline {
 impl Deadline {
     /// Of a send that begins now and has so long, less a margin.
     pub fn within(send_timeout: Duration) -> Self {
-        let limit = send_timeout.saturating_sub(MARGIN_MAX.min(send_timeout / MARGIN_PART));
+        let limit = limit(send_timeout);
         Self { at: Instant::now() + limit, limit }
     }
 

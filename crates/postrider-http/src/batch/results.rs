@@ -97,5 +97,6 @@ fn outcome(client: &Client, result: Option<&ItemResult>) -> Outcome {
     let error = client.clean(result.error.as_deref().unwrap_or_default());
     let colon = if error.is_empty() { "" } else { ": " };
     let said = Said { status, retry_after: None, body: Vec::new(), whole: true };
-    Verdict::of(status, None).outcome(&said, format!("the receiver said {status} of this event{colon}{error}"))
+    Verdict::of(status, None)
+        .outcome(&said, format!("the receiver said {status} of this event{colon}{error}"))
 }

@@ -46,9 +46,13 @@ fn deferred_s(outcomes: &[Outcome]) -> Vec<u64> {
 
 #[tokio::test]
 async fn too_fast_is_deferred_for_as_long_as_the_receiver_says_or_a_second() {
-    for (status, said, expected) in
-        [(429, None, 1), (429, Some("0"), 1), (429, Some("soon"), 1), (429, Some("7"), 7), (503, Some("7"), 7)]
-    {
+    for (status, said, expected) in [
+        (429, None, 1),
+        (429, Some("0"), 1),
+        (429, Some("soon"), 1),
+        (429, Some("7"), 7),
+        (503, Some("7"), 7),
+    ] {
         let server = Server::start().await;
         server.answers(move |_| match said {
             Some(said) => Reply::status(status).header("retry-after", said),
