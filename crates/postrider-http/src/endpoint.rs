@@ -5,7 +5,7 @@ use std::{borrow::Cow, time::Duration};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use postrider_core::{ConfigError, Event, format::Destination};
-use postrider_net::TlsFiles;
+use postrider_net::{TlsFiles, destination::varies};
 use reqwest::{
     Url,
     header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue},
@@ -177,6 +177,12 @@ impl Endpoint {
             None => Ok(Cow::Borrowed("")),
             Some(path) => path.resolve_with(event, escape),
         }
+    }
+
+    /// The place of the event among several: its path below the URL, which is left out since it may be a secret.
+    pub(crate) fn destination(&self, event: &Event) -> Option<String> {
+        let path = self.path.as_ref().filter(|path| varies(path))?;
+        path.resolve_with(event, escape).ok().map(Cow::into_owned)
     }
 }
 

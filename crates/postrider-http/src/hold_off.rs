@@ -25,61 +25,37 @@ pub(crate) fn retry_after(value: &HeaderValue) -> Option<Duration> {
     Some(after.min(limits::RETRY_AFTER_MAX))
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Pause {
-    since: Instant,
-    until: Instant,
-}
-
+/// The pauses that paths of one endpoint have asked for: when each is over.
 #[derive(Debug, Default)]
-struct State {
-    pauses: HashMap<String, Pause>,
-    delivered: Option<Instant>,
-}
-
-/// The pauses that paths of one endpoint have asked for.
-#[derive(Debug, Default)]
-pub(crate) struct HoldOffs(Mutex<State>);
+pub(crate) struct HoldOffs(Mutex<HashMap<String, Instant>>);
 
 impl HoldOffs {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn pauses(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Something was delivered: the receiver as a whole is there.
-    pub(crate) fn delivered(&self) {
-        self.state().delivered = Some(Instant::now());
     }
 
     /// A path asked for a pause.
     pub(crate) fn hold(&self, path: &str, pause: Duration) {
         let now = Instant::now();
-        let pauses = &mut self.state().pauses;
+        let mut pauses = self.pauses();
         if pauses.len() >= limits::HELD_PATHS_MAX {
-            pauses.retain(|_, pause| pause.until > now);
+            pauses.retain(|_, until| *until > now);
         }
-        // With so many of them the receiver is down as a whole, and the breaker knows.
+        // What does not fit is asked again, and says it again.
         if pauses.len() < limits::HELD_PATHS_MAX {
-            pauses.insert(path.to_owned(), Pause { since: now, until: now + pause });
+            pauses.insert(path.to_owned(), now + pause);
         }
     }
 
-    /// What becomes of an event whose path has asked for a pause that is not over. If others were delivered since, the event alone
-    /// waits, and that is no failure of its own; else the receiver is down.
+    /// What becomes of an event whose path has asked for a pause that is not over: it waits, and that is no failure of anybody.
     pub(crate) fn outcome(&self, path: &str) -> Option<Outcome> {
-        let now = Instant::now();
-        let mut state = self.state();
-        let pause = *state.pauses.get(path)?;
-        let left = pause.until.saturating_duration_since(now);
+        let mut pauses = self.pauses();
+        let left = pauses.get(path)?.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            state.pauses.remove(path);
+            pauses.remove(path);
             return None;
         }
-        if state.delivered.is_some_and(|delivered| delivered >= pause.since) {
-            return Some(Outcome::deferred(left));
-        }
-        let seconds = left.as_secs_f32().ceil();
-        Some(Outcome::unavailable(format!("the receiver asked to be left alone for another {seconds} s")))
+        Some(Outcome::deferred(left))
     }
 }
 
@@ -109,24 +85,12 @@ mod tests {
     async fn a_path_is_left_alone_until_its_pause_is_over() {
         let holds = HoldOffs::default();
         holds.hold("/a", Duration::from_secs(30));
-        assert!(matches!(holds.outcome("/a"), Some(Outcome::Unavailable { .. })));
+        assert_eq!(holds.outcome("/a"), Some(Outcome::deferred(Duration::from_secs(30))));
         assert_eq!(holds.outcome("/b"), None);
         tokio::time::advance(Duration::from_secs(29)).await;
-        assert!(holds.outcome("/a").is_some());
+        assert_eq!(holds.outcome("/a"), Some(Outcome::deferred(Duration::from_secs(1))));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(holds.outcome("/a"), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_pause_of_one_path_is_no_outage_while_others_are_delivered() {
-        let holds = HoldOffs::default();
-        holds.delivered();
-        tokio::time::advance(Duration::from_secs(1)).await;
-        holds.hold("/a", Duration::from_secs(30));
-        assert!(matches!(holds.outcome("/a"), Some(Outcome::Unavailable { .. })), "nothing since");
-        tokio::time::advance(Duration::from_secs(10)).await;
-        holds.delivered();
-        assert_eq!(holds.outcome("/a"), Some(Outcome::deferred(Duration::from_secs(20))));
     }
 
     #[tokio::test(start_paused = true)]
@@ -135,10 +99,10 @@ mod tests {
         for number in 0..2 * limits::HELD_PATHS_MAX {
             holds.hold(&number.to_string(), Duration::from_secs(30));
         }
-        assert_eq!(holds.state().pauses.len(), limits::HELD_PATHS_MAX);
+        assert_eq!(holds.pauses().len(), limits::HELD_PATHS_MAX);
         tokio::time::advance(Duration::from_secs(31)).await;
         holds.hold("new", Duration::from_secs(30));
-        assert_eq!(holds.state().pauses.len(), 1);
+        assert_eq!(holds.pauses().len(), 1);
         assert!(holds.outcome("new").is_some());
     }
 }

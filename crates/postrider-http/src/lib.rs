@@ -22,13 +22,19 @@
 //! | --- | --- |
 //! | 2xx | delivered |
 //! | 400, 413, 422 | a batch is split, in order; an event alone is rejected |
-//! | 401, 403, 404, 405, 407, 410, 415, 425, 429, 503, redirects | unavailable; redirects are not followed |
-//! | 408, and a request that was sent and not answered | unknown |
+//! | 401, 403, 404, 405, 407, 410, 415, 425, 503, redirects | unavailable; redirects are not followed |
+//! | 429, and 503 with `Retry-After` | deferred: the receiver works, and is asked too fast |
+//! | 408, and a request that was sent and not answered | unknown; of several events in a request: batch failed |
 //! | no connection | unavailable |
-//! | everything else | retry |
+//! | everything else | retry; of several events in a request: batch failed |
 //!
 //! `Retry-After` is obeyed, in seconds and as a date, for at most [`limits::RETRY_AFTER_MAX`]: until then nothing is sent to that
-//! path.
+//! path, and its events are deferred. A 429 without it asks for [`limits::TOO_FAST_PAUSE`].
+//!
+//! # How long a send takes
+//!
+//! No request takes longer than [`Endpoint::request_timeout`], and none begins after a send has lasted that long: what is left is
+//! deferred. The `send_timeout` that the sinks declare is more than twice that, so a send says what became of each event before it.
 //!
 //! # Layout
 //!

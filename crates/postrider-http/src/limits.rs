@@ -14,6 +14,8 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 pub const IDLE_CONNECTION: Duration = Duration::from_secs(30);
 /// The longest `Retry-After` that is obeyed; a longer one is cut to this.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
+/// How long a path is left alone that says it is asked too fast, and not for how long.
+pub const TOO_FAST_PAUSE: Duration = Duration::from_secs(1);
 /// Most paths that are remembered to have asked for a pause.
 pub const HELD_PATHS_MAX: usize = 1024;
 /// Most of an answer that is read, in bytes, so that its connection can be used again.

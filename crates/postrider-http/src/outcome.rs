@@ -1,9 +1,14 @@
 //! What an answer means: the table of statuses.
 
+use std::time::Duration;
+
 use postrider_core::Outcome;
 use reqwest::StatusCode;
 
-use crate::client::{Answer, Client, Said};
+use crate::{
+    client::{Answer, Client, Said},
+    limits,
+};
 
 /// What a status says of what was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +19,8 @@ pub(crate) enum Verdict {
     Refused,
     /// The receiver, or the way to it, is not in order.
     Unavailable,
+    /// The receiver is in order, and wants less of it.
+    TooFast,
     /// It may have arrived.
     Unknown,
     /// It failed, and may work another time.
@@ -21,15 +28,23 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    pub(crate) fn of(status: StatusCode) -> Self {
+    /// A receiver that is down and knows for how long is not down: it protects itself.
+    pub(crate) fn of(status: StatusCode, retry_after: Option<Duration>) -> Self {
         match status.as_u16() {
             200..=299 => Self::Delivered,
             400 | 413 | 422 => Self::Refused,
+            429 => Self::TooFast,
+            503 if retry_after.is_some() => Self::TooFast,
             // A wrong path, a wrong token or a redirect must not kill a backlog.
-            300..=399 | 401 | 403 | 404 | 405 | 407 | 410 | 415 | 425 | 429 | 503 => Self::Unavailable,
+            300..=399 | 401 | 403 | 404 | 405 | 407 | 410 | 415 | 425 | 503 => Self::Unavailable,
             408 => Self::Unknown,
             _ => Self::Retry,
         }
+    }
+
+    /// Whether any of the events in a request may be the reason for it.
+    fn is_of_any(self) -> bool {
+        matches!(self, Self::Unknown | Self::Retry)
     }
 
     /// The outcome of an event that stands alone.
@@ -38,6 +53,7 @@ impl Verdict {
             (Self::Delivered, _) => Outcome::Delivered,
             (Self::Refused, _) => Outcome::rejected(error),
             (Self::Unavailable, _) => Outcome::unavailable(error),
+            (Self::TooFast, after) => Outcome::deferred(pause(after)),
             (Self::Unknown, _) => Outcome::unknown(error),
             (Self::Retry, Some(after)) => Outcome::retry_after(error, after),
             (Self::Retry, None) => Outcome::retry(error),
@@ -45,10 +61,15 @@ impl Verdict {
     }
 }
 
+/// How long a receiver is left alone that says it is asked too fast. No time at all would be no pause.
+fn pause(retry_after: Option<Duration>) -> Duration {
+    retry_after.filter(|after| !after.is_zero()).unwrap_or(limits::TOO_FAST_PAUSE)
+}
+
 /// What an answer means for a path, and what is noted of it.
 pub(crate) struct Judged {
     pub(crate) verdict: Verdict,
-    /// Of everything that was in the request, if it was one event or failed as a whole.
+    /// Of everything that was in the request.
     pub(crate) outcome: Outcome,
     /// The body, for results of single items.
     pub(crate) said: Option<Said>,
@@ -56,25 +77,33 @@ pub(crate) struct Judged {
     pub(crate) no_connection: bool,
 }
 
-/// Judges an answer, and notes what it asks for: a pause, or that the receiver is there.
-pub(crate) fn judge(client: &Client, path: &str, answer: Answer) -> Judged {
-    let (verdict, outcome, said) = match answer {
+/// Judges the answer to a request with so many events, and notes the pause that it asks for.
+pub(crate) fn judge(client: &Client, path: &str, events: usize, answer: Answer) -> Judged {
+    let (verdict, mut outcome, said) = match answer {
         Answer::NotSent(error) => {
             let outcome = Outcome::unavailable(error);
             return Judged { verdict: Verdict::Unavailable, outcome, said: None, no_connection: true };
         }
         Answer::Lost(error) => (Verdict::Unknown, Outcome::unknown(error), None),
         Answer::Said(said) => {
-            let verdict = Verdict::of(said.status);
-            match (verdict, said.retry_after) {
-                (Verdict::Delivered, _) => client.hold_offs.delivered(),
-                (Verdict::Unavailable, Some(after)) => client.hold_offs.hold(path, after),
-                _ => {}
-            }
+            let verdict = Verdict::of(said.status, said.retry_after);
             let error = if verdict == Verdict::Delivered { String::new() } else { client.describe(&said) };
             (verdict, verdict.outcome(&said, error), Some(said))
         }
     };
+    let whole = events > 1 && verdict.is_of_any();
+    if whole {
+        outcome = Outcome::batch_failed(outcome.error().unwrap_or_default());
+    }
+    let retry_after = said.as_ref().and_then(|said| said.retry_after);
+    match verdict {
+        Verdict::TooFast => client.hold_offs.hold(path, pause(retry_after)),
+        // An event alone carries its pause itself.
+        _ if whole || verdict == Verdict::Unavailable => {
+            retry_after.into_iter().for_each(|after| client.hold_offs.hold(path, after));
+        }
+        _ => {}
+    }
     Judged { verdict, outcome, said, no_connection: false }
 }
 
@@ -84,7 +113,7 @@ mod tests {
 
     #[test]
     fn every_status_has_its_verdict() {
-        use Verdict::{Delivered, Refused, Retry, Unavailable, Unknown};
+        use Verdict::{Delivered, Refused, Retry, TooFast, Unavailable, Unknown};
         let named = [
             (400, Refused),
             (413, Refused),
@@ -97,7 +126,7 @@ mod tests {
             (410, Unavailable),
             (415, Unavailable),
             (425, Unavailable),
-            (429, Unavailable),
+            (429, TooFast),
             (503, Unavailable),
             (408, Unknown),
         ];
@@ -108,8 +137,19 @@ mod tests {
                 300..=399 => Unavailable,
                 _ => Retry,
             });
-            let status = StatusCode::from_u16(number).map(Verdict::of);
+            let status = StatusCode::from_u16(number).map(|status| Verdict::of(status, None));
             assert!(status.is_ok_and(|found| found == expected), "{number}");
+        }
+    }
+    #[test]
+    fn a_receiver_that_says_how_long_it_is_down_is_asked_too_fast() {
+        for (status, after, expected) in [
+            (StatusCode::SERVICE_UNAVAILABLE, None, Verdict::Unavailable),
+            (StatusCode::SERVICE_UNAVAILABLE, Some(7), Verdict::TooFast),
+            (StatusCode::TOO_MANY_REQUESTS, Some(7), Verdict::TooFast),
+            (StatusCode::UNAUTHORIZED, Some(7), Verdict::Unavailable),
+        ] {
+            assert_eq!(Verdict::of(status, after.map(Duration::from_secs)), expected, "{status} {after:?}");
         }
     }
 }

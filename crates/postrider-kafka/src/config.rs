@@ -6,6 +6,7 @@ use postrider_core::{
     ConfigError,
     format::{Destination, Format},
 };
+use postrider_net::deadline;
 use rdkafka::ClientConfig;
 use secrecy::{ExposeSecret, SecretString};
 
@@ -15,18 +16,27 @@ use crate::message;
 pub const BATCH_MAX: RangeInclusive<usize> = 1..=1_000;
 
 /// What the promises of this sink rest on; these properties cannot be set.
-const FIXED: [(&str, &str); 4] = [
+const FIXED: [(&str, &str); 3] = [
     ("acks", "all"),
     ("enable.idempotence", "true"),
-    // How long a send may take is `send_timeout`, and what it gives up goes with its producer.
-    ("message.timeout.ms", "0"),
     // The client's own log says the name of a property and at times its value.
     ("log.queue", "false"),
 ];
 
 /// Other names of the same properties, and what would make another kind of producer.
-const FIXED_TOO: [&str; 4] =
-    ["request.required.acks", "delivery.timeout.ms", "transactional.id", "bootstrap.servers"];
+const FIXED_TOO: [&str; 5] = [
+    "request.required.acks",
+    MESSAGE_TIMEOUT,
+    "delivery.timeout.ms",
+    "transactional.id",
+    "bootstrap.servers",
+];
+
+/// How long the client keeps a record: no longer than the send that handed it over.
+const MESSAGE_TIMEOUT: &str = "message.timeout.ms";
+
+/// The longest time that the client can be told, in milliseconds.
+const MESSAGE_TIMEOUT_MS_MAX: u128 = i32::MAX as u128;
 
 /// What is set unless a property says otherwise.
 const DEFAULTS: [(&str, &str); 4] = [
@@ -172,6 +182,8 @@ impl KafkaConfig {
         for (name, value) in FIXED {
             client.set(name, value);
         }
+        let limit_ms = deadline::limit(self.send_timeout).as_millis().clamp(1, MESSAGE_TIMEOUT_MS_MAX);
+        client.set(MESSAGE_TIMEOUT, limit_ms.to_string());
         client
     }
 }

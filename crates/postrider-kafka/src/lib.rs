@@ -23,8 +23,8 @@
 //!
 //! The key of a record is the event's key, so that the events of a key lie in one partition, in order. The order inside a batch is
 //! [prefix](postrider_core::BatchOrder::Prefix): once an event of a key was not delivered, no later event of that key in the batch was
-//! applied. The sink sees to it by itself: of each key one event is sent at a time, whatever topics they go to, and everything else
-//! at once ([`wave`] says why it does not leave that to the producer). Keys are spread over partitions as Java's client does it
+//! applied. The sink sees to it by itself: of each key one event is sent at a time, whatever topics they go to, and keys do not wait for
+//! each other ([`batch`] says why it does not leave that to the producer). Keys are spread over partitions as Java's client does it
 //! (`murmur2_random`), unless the property `partitioner` says otherwise.
 //!
 //! # What a record holds
@@ -37,11 +37,15 @@
 //! | what happened | outcome |
 //! | --- | --- |
 //! | no broker can be reached; no such topic after `topic.metadata.propagation.max.ms` (10 s here); no right to it | unavailable (to an engine, while events of other keys get through, a failure of this one) |
+//! | a partition without a leader, once a broker has said so: after 5 s, or half of the [`send_timeout`](KafkaConfig::send_timeout) | unavailable; what went to other partitions is delivered |
+//! | no answer before the send ends, a little before its `send_timeout` | unknown; what was not sent by then is deferred |
 //! | all brokers were lost before the answer | unknown; unavailable if none can be reached again |
 //! | the record is larger than the producer (`message.max.bytes`) or the topic takes, or is refused for what it is | rejected, alone |
 //! | a topic that cannot be named so | rejected, alone, before anything is sent |
 //! | an earlier event of its key in the batch was not delivered | deferred |
 //! | any other error of a broker's | retry |
+//!
+//! A broker that is asked too fast delays its answers by itself (quotas), and the client waits: nothing is deferred for that.
 //!
 //! # TLS
 //!
@@ -54,15 +58,17 @@
 //! * [`producer`]: how a producer is made, when it is over, and what became of each record
 //! * [`message`]: an event as a record
 //! * [`outcome`]: what Kafka answered as an outcome
-//! * [`wave`]: which events of a batch can be sent at once
-//! * [`sink`]: batches through one producer, and health
+//! * [`batch`]: which events of a batch can be sent now
+//! * [`sending`]: one batch through one producer
+//! * [`sink`]: batches, and health
 
+pub mod batch;
 pub mod config;
 pub mod message;
 pub mod outcome;
 pub mod producer;
+pub mod sending;
 pub mod sink;
-pub mod wave;
 
 pub use config::KafkaConfig;
 pub use sink::KafkaSink;

@@ -6,7 +6,7 @@
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread,
     time::Duration,
@@ -44,40 +44,29 @@ const REPORTS_FOR: Duration = Duration::from_secs(1);
 /// How long a topic may take that a broker makes when it is asked for it.
 const TOPIC_MADE_MAX: Duration = Duration::from_secs(1);
 
-/// The records of one send, and what is known of them.
-#[derive(Debug)]
+/// What was reported of the records of one send, and not taken yet.
+#[derive(Debug, Default)]
 pub(crate) struct Reports {
-    fates: Mutex<Vec<Option<Fate>>>,
-    left: AtomicUsize,
-    all: Notify,
+    told: Mutex<Vec<(usize, Fate)>>,
+    news: Notify,
 }
 
 impl Reports {
-    pub(crate) fn new(records: usize) -> Arc<Self> {
-        Arc::new(Self { fates: Mutex::new(vec![None; records]), left: records.into(), all: Notify::new() })
+    /// What became of a record.
+    fn tell(&self, place: usize, fate: Fate) {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).push((place, fate));
+        self.news.notify_one();
     }
 
-    /// What became of a record. Told once.
-    pub(crate) fn tell(&self, place: usize, fate: Fate) {
-        let mut fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(untold @ None) = fates.get_mut(place) else { return };
-        *untold = Some(fate);
-        if self.left.fetch_sub(1, SeqCst) == 1 {
-            self.all.notify_one();
+    /// Comes back once something was told, with all of it.
+    pub(crate) async fn told(&self) -> Vec<(usize, Fate)> {
+        loop {
+            let told = std::mem::take(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner));
+            if !told.is_empty() {
+                return told;
+            }
+            self.news.notified().await;
         }
-    }
-
-    /// Comes back when everything was told.
-    pub(crate) async fn all(&self) {
-        while self.left.load(SeqCst) > 0 {
-            self.all.notified().await;
-        }
-    }
-
-    /// What is known by now; the rest is lost.
-    pub(crate) fn take(&self) -> Vec<Fate> {
-        let mut fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
-        fates.iter_mut().map(|fate| fate.take().unwrap_or(Fate::Lost)).collect()
     }
 }
 
@@ -227,7 +216,12 @@ impl Producer {
             loop {
                 let metadata = ask(Some(topic.as_str()))?;
                 let told = metadata.topics().iter().find(|told| told.name() == topic);
-                let Some(error) = told.and_then(MetadataTopic::error).map(Code::from) else { break };
+                let Some(error) = told.and_then(MetadataTopic::error).map(Code::from) else {
+                    match told.and_then(without_leader) {
+                        Some(error) => return Ok(Some(error)),
+                        None => break,
+                    }
+                };
                 // A broker that makes topics by itself says so of one that it has begun to make.
                 let begun = matches!(error, Code::UnknownTopicOrPartition | Code::LeaderNotAvailable);
                 if begun && Instant::now() < made_by {
@@ -244,6 +238,14 @@ impl Producer {
         }
         Ok(None)
     }
+}
+
+/// Which partitions of a topic nobody leads, if there are such.
+fn without_leader(topic: &MetadataTopic) -> Option<String> {
+    let partitions = topic.partitions().iter().filter(|partition| partition.leader() < 0);
+    let ids: Vec<_> = partitions.map(|partition| partition.id().to_string()).collect();
+    let none = ids.is_empty();
+    (!none).then(|| format!("topic `{}` has partitions without a leader: {}", topic.name(), ids.join(", ")))
 }
 
 impl Drop for Producer {

@@ -5,21 +5,19 @@ use std::{borrow::Cow, collections::BTreeSet, fmt, time::Duration};
 use postrider_core::{
     BatchOrder, BoxFuture, ConfigError, Delivery, Event, Health, Outcome, Sink, SinkTraits,
 };
-use postrider_net::{Link, Linked};
+use postrider_net::{Deadline, Link, Linked, destination::varies};
 
 use crate::{
     KafkaConfig,
+    batch::Batch,
     config::wrong,
     message,
-    outcome::Fate,
-    producer::{Connector, Producer, Reports},
-    wave::Batch,
+    producer::{Connector, Producer},
+    sending::{Ended, Sending},
 };
 
 /// Most events of one key in a send: they go one after the other, and a send that takes long is long in doubt when its process ends.
 const KEY_MAX: usize = 50;
-/// How long reports of what was purged may take.
-const PURGE_MAX: Duration = Duration::from_secs(5);
 /// How long a broker may take to say that it is there.
 const HEALTH_MAX: Duration = Duration::from_secs(4);
 
@@ -33,16 +31,6 @@ impl fmt::Debug for KafkaSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KafkaSink").field("config", &self.config).field("link", &self.link).finish()
     }
-}
-
-/// What a wave came to.
-enum Went {
-    /// Everything in it has its outcome.
-    Well,
-    /// A request was refused for what is in it: what has no outcome is to be sent alone.
-    Refused,
-    /// The brokers were lost.
-    Lost(Outcome),
 }
 
 impl KafkaSink {
@@ -62,91 +50,44 @@ impl KafkaSink {
     }
 
     async fn send_batch(&self, deliveries: &[Delivery]) -> Vec<Outcome> {
+        let deadline = Deadline::within(self.config.send_timeout);
         let mut batch = Batch::new(deliveries, |delivery| message::outgoing(&self.config, &delivery.event));
-        let mut otherwise = Outcome::missing();
-        loop {
-            let wave = batch.next_wave();
-            if wave.is_empty() {
-                break;
-            }
-            match self.send_wave(&mut batch, &wave).await {
-                Went::Well => {}
-                Went::Refused => {
-                    if let Err(lost) = self.send_alone(&mut batch, wave).await {
-                        otherwise = lost;
-                        break;
-                    }
-                }
-                Went::Lost(outcome) => {
-                    otherwise = outcome;
-                    break;
-                }
-            }
+        let first = batch.next();
+        if first.is_empty() {
+            return batch.end(&Outcome::missing(), &Outcome::missing());
         }
-        batch.outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| otherwise.clone())).collect()
-    }
-
-    /// Each of a wave on its own, so that the one that is refused is known.
-    async fn send_alone(&self, batch: &mut Batch<'_>, wave: Vec<usize>) -> Result<(), Outcome> {
-        for place in wave {
-            let untold = batch.outcomes.get(place).is_some_and(Option::is_none);
-            if untold && let Went::Lost(outcome) = self.send_wave(batch, &[place]).await {
-                return Err(outcome);
-            }
-        }
-        Ok(())
-    }
-
-    /// Hands over a wave, and waits until everything in it was reported.
-    async fn send_wave(&self, batch: &mut Batch<'_>, wave: &[usize]) -> Went {
-        let producer = match self.link.get().await {
+        let producer = match self.link.get_before(&deadline).await {
             Ok(producer) => producer,
-            Err(down) => return Went::Lost(Outcome::unavailable(down)),
+            Err(down) => {
+                let down = Outcome::unavailable(down);
+                return batch.end(&down, &down);
+            }
         };
         let watch = self.link.watch(&producer);
-        let reports = Reports::new(wave.len());
-        for (number, place) in wave.iter().enumerate() {
-            let (Some(delivery), Some(Some(record))) =
-                (batch.deliveries.get(*place), batch.records.get(*place))
-            else {
-                reports.tell(number, Fate::Lost);
-                continue;
-            };
-            producer.produce(delivery.event.key(), record, &reports, number);
-        }
-        let over = tokio::select! {
-            biased;
-            () = reports.all() => None,
-            why = producer.over() => Some(why),
-        };
-        if over.is_some() {
-            producer.purge();
-            let _ = tokio::time::timeout(PURGE_MAX, reports.all()).await;
-        }
-        let (mut lost, mut suspected) = (false, false);
-        for (place, fate) in wave.iter().zip(reports.take()) {
-            let Some(outcome) = batch.outcomes.get_mut(*place) else { continue };
-            match fate {
-                Fate::Told(told) => *outcome = Some(told),
-                Fate::Suspected(error) if wave.len() == 1 => *outcome = Some(Outcome::rejected(error)),
-                Fate::Suspected(_) => suspected = true,
-                Fate::Lost => lost = true,
+        let sending = Sending::new(&producer, &mut batch, &deadline);
+        let not_sent = Outcome::deferred(Duration::ZERO);
+        match deadline.before(sending.run(first)).await {
+            Some(Ended::Reported) => {
+                // A producer that has stopped meanwhile is not used again: the link finds that out.
+                watch.answered();
+                batch.end(&Outcome::missing(), &Outcome::missing())
             }
+            Some(Ended::GivenUp) => batch.end(&Outcome::missing(), &Outcome::missing()),
+            Some(Ended::Lost(why)) => {
+                drop(watch);
+                let lost = self.lost(&why, &deadline).await;
+                let down = matches!(lost, Outcome::Unavailable { .. });
+                batch.end(&lost, if down { &lost } else { &not_sent })
+            }
+            None => batch.end(&Outcome::unknown(deadline.no_answer()), &not_sent),
         }
-        if lost && !suspected {
-            drop(watch);
-            return Went::Lost(self.lost(&over.unwrap_or_default()).await);
-        }
-        // A producer that has stopped meanwhile is not used again: the link finds that out.
-        watch.answered();
-        if suspected { Went::Refused } else { Went::Well }
     }
 
     /// The brokers were lost under what was sent. If one is there, nobody knows what was taken; if none is, they are down.
-    async fn lost(&self, why: &str) -> Outcome {
-        match self.link.get().await {
-            Ok(_) => Outcome::unknown(format!("the brokers were lost before the answer: {why}")),
-            Err(down) => Outcome::unavailable(format!("{down}; before: {why}")),
+    async fn lost(&self, why: &str, deadline: &Deadline) -> Outcome {
+        match deadline.before(self.link.get()).await {
+            Some(Ok(_)) | None => Outcome::unknown(format!("the brokers were lost before the answer: {why}")),
+            Some(Err(down)) => Outcome::unavailable(format!("{down}; before: {why}")),
         }
     }
 
@@ -176,6 +117,12 @@ impl Sink for KafkaSink {
             send_timeout: Some(self.config.send_timeout),
             ..SinkTraits::SINK
         }
+    }
+
+    /// The topic, where it differs from event to event.
+    fn destination(&self, event: &Event) -> Option<String> {
+        let topic = &self.config.topic;
+        varies(topic).then(|| topic.resolve(event).ok())?.map(Cow::into_owned)
     }
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {

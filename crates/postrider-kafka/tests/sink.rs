@@ -246,6 +246,18 @@ async fn a_topic_that_is_missing_is_an_outage_of_its_events_and_of_no_others() -
     Ok(())
 }
 
+#[test]
+fn an_event_names_its_topic_where_topics_differ() -> Checked {
+    let sink = |topic: Destination| KafkaSink::new(KafkaConfig::new("host:9092", "t")?.topic(topic));
+    let event = event("Placed").aggregate("Order", 7).build()?;
+    assert_eq!(sink(Destination::new("orders")?)?.destination(&event), None);
+    let named = sink(Destination::new("shop.{aggregate_type}")?)?.destination(&event);
+    assert_eq!(named.as_deref(), Some("shop.Order"));
+    let by_type = sink(Destination::new("orders")?.for_type("Paid", "invoices")?)?.destination(&event);
+    assert_eq!(by_type.as_deref(), Some("orders"));
+    Ok(())
+}
+
 /// A client goes where the broker says that it listens, by its address: so it is told not to look for that in the certificate.
 #[cfg(feature = "tls")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

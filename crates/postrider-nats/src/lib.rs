@@ -29,6 +29,7 @@
 //! | what happened | outcome |
 //! | --- | --- |
 //! | no connection, a refused password, no stream for the subject, a stream that is full or sealed, no JetStream | unavailable |
+//! | no acknowledgement before the send ends, a little before its [`send_timeout`](NatsConfig::send_timeout) | unknown; what was not sent by then is deferred |
 //! | the connection was lost before the acknowledgement | unknown; unavailable if no new one can be made |
 //! | the message is larger than the server or the stream takes | rejected |
 //! | a subject or a header that cannot be said; a header that begins with `Nats-`, since it would command the server | rejected, alone, before anything is sent |

@@ -16,11 +16,17 @@ const CONTENT_TYPE: &str = "content-type";
 /// What a header begins with that the server obeys.
 const COMMAND_PREFIX: &str = "nats-";
 
-/// Where an event goes and what goes there; or why it cannot.
-pub(crate) fn publish(config: &NatsConfig, event: &Event) -> Result<(String, PublishMessage), String> {
+/// Where an event goes; or why it cannot.
+pub(crate) fn subject<'a>(config: &'a NatsConfig, event: &'a Event) -> Result<Cow<'a, str>, String> {
     let subject = config.subject.resolve_with(event, |value| check_part(value).map(|()| value.into()))?;
     check_subject(&subject)
         .map_err(|reason| format!("the subject {subject:?} cannot be used: it must be {reason}"))?;
+    Ok(subject)
+}
+
+/// Where an event goes and what goes there; or why it cannot.
+pub(crate) fn publish(config: &NatsConfig, event: &Event) -> Result<(String, PublishMessage), String> {
+    let subject = subject(config, event)?;
     let message = config.format.message(event, ATTRIBUTE_PREFIX);
     let mut headers = HeaderMap::new();
     for header in &message.headers {

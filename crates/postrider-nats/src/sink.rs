@@ -1,12 +1,12 @@
 //! Batches through one connection.
 
-use std::fmt;
+use std::{borrow::Cow, fmt, time::Duration};
 
 use async_nats::jetstream::context::PublishAckFuture;
 use postrider_core::{
-    BatchOrder, BoxFuture, ConfigError, Delivery, Health, Outcome, Sink, SinkTraits, sink::error_chain,
+    BatchOrder, BoxFuture, ConfigError, Delivery, Event, Health, Outcome, Sink, SinkTraits, sink::error_chain,
 };
-use postrider_net::Link;
+use postrider_net::{Deadline, Link, destination::varies};
 
 use crate::{
     NatsConfig,
@@ -34,6 +34,12 @@ enum Sent {
     Waiting(String, PublishAckFuture),
 }
 
+/// Why there is no answer of the stream's.
+enum Unanswered {
+    Lost(String),
+    Late,
+}
+
 impl NatsSink {
     /// Checks the configuration and reads the files of TLS and of credentials. Nothing is connected before the first event.
     pub fn new(config: NatsConfig) -> Result<Self, ConfigError> {
@@ -47,7 +53,8 @@ impl NatsSink {
         if batch.is_empty() {
             return Vec::new();
         }
-        let connection = match self.link.get().await {
+        let deadline = Deadline::within(self.config.send_timeout);
+        let connection = match self.link.get_before(&deadline).await {
             Ok(connection) => connection,
             Err(down) => return vec![Outcome::unavailable(down); batch.len()],
         };
@@ -55,40 +62,64 @@ impl NatsSink {
         let mut over = connection.over();
         let mut sent = Vec::with_capacity(batch.len());
         for delivery in batch {
-            sent.push(self.publish(&connection, &mut over, delivery).await);
+            sent.push(self.publish(&connection, &mut over, &deadline, delivery).await);
         }
-        let mut lost = None;
+        let (mut lost, mut late) = (None, false);
         let mut outcomes = Vec::with_capacity(batch.len());
         for sent in sent {
-            outcomes.push(match acknowledged(&mut over, sent).await {
+            outcomes.push(match acknowledged(&mut over, &deadline, sent).await {
                 Ok(outcome) => Some(outcome),
-                Err(error) => {
+                Err(Unanswered::Late) => {
+                    late = true;
+                    Some(Outcome::unknown(deadline.no_answer()))
+                }
+                Err(Unanswered::Lost(error)) => {
                     lost = Some(error);
                     None
                 }
             });
         }
-        let Some(error) = lost else {
+        if lost.is_none() && !late {
             watch.answered();
-            return outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(Outcome::missing)).collect();
+        } else {
+            drop(watch);
+        }
+        let lost = match lost {
+            Some(error) => self.lost(&error, &deadline).await,
+            None => Outcome::missing(),
         };
-        drop(watch);
-        let lost = self.lost(&error).await;
         outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| lost.clone())).collect()
     }
 
-    async fn publish(&self, connection: &Connection, over: &mut Over, delivery: &Delivery) -> Sent {
+    async fn publish(
+        &self,
+        connection: &Connection,
+        over: &mut Over,
+        deadline: &Deadline,
+        delivery: &Delivery,
+    ) -> Sent {
         let (subject, message) = match message::publish(&self.config, delivery) {
             Ok(message) => message,
             Err(reason) => return Sent::Known(Outcome::rejected(reason)),
         };
-        let publishing = tokio::select! {
-            biased;
-            published = connection.jetstream().send_publish(subject.clone(), message) => published,
-            // A client that connects again takes nothing once its queue is full.
-            () = over.wait() => return Sent::Lost("it ended".to_owned()),
+        let not_sent = || Sent::Known(Outcome::deferred(Duration::ZERO));
+        if deadline.is_over() {
+            return not_sent();
+        }
+        let publishing = deadline.before(async {
+            tokio::select! {
+                biased;
+                published = connection.jetstream().send_publish(subject.clone(), message) => Some(published),
+                // A client that connects again takes nothing once its queue is full.
+                () = over.wait() => None,
+            }
+        });
+        let published = match publishing.await {
+            Some(Some(published)) => published,
+            Some(None) => return Sent::Lost("it ended".to_owned()),
+            None => return not_sent(),
         };
-        match publishing {
+        match published {
             Ok(acknowledgement) => Sent::Waiting(subject, acknowledgement),
             Err(error) => match outcome::of_error(&subject, &error) {
                 Failed::Event(outcome) => Sent::Known(outcome),
@@ -98,10 +129,14 @@ impl NatsSink {
     }
 
     /// The connection was lost under what was sent. If a server is there, nobody knows what was stored; if none is, it is down.
-    async fn lost(&self, error: &str) -> Outcome {
-        match self.link.get().await {
-            Ok(_) => Outcome::unknown(format!("the connection was lost before the acknowledgement: {error}")),
-            Err(down) => Outcome::unavailable(format!("{down}; the connection before was lost: {error}")),
+    async fn lost(&self, error: &str, deadline: &Deadline) -> Outcome {
+        match deadline.before(self.link.get()).await {
+            Some(Ok(_)) | None => {
+                Outcome::unknown(format!("the connection was lost before the acknowledgement: {error}"))
+            }
+            Some(Err(down)) => {
+                Outcome::unavailable(format!("{down}; the connection before was lost: {error}"))
+            }
         }
     }
 
@@ -119,24 +154,29 @@ impl NatsSink {
     }
 }
 
-/// What became of an event; or why nobody will ever tell.
-async fn acknowledged(over: &mut Over, sent: Sent) -> Result<Outcome, String> {
+/// What became of an event; or why nobody has told.
+async fn acknowledged(over: &mut Over, deadline: &Deadline, sent: Sent) -> Result<Outcome, Unanswered> {
     let (subject, acknowledgement) = match sent {
         Sent::Known(outcome) => return Ok(outcome),
-        Sent::Lost(error) => return Err(error),
+        Sent::Lost(error) => return Err(Unanswered::Lost(error)),
         Sent::Waiting(subject, acknowledgement) => (subject, acknowledgement),
     };
-    tokio::select! {
-        // What was acknowledged before the end counts.
-        biased;
-        acknowledged = acknowledgement.into_future() => match acknowledged {
-            Ok(_) => Ok(Outcome::Delivered),
-            Err(error) => match outcome::of_error(&subject, &error) {
-                Failed::Event(outcome) => Ok(outcome),
-                Failed::Connection(error) => Err(error),
-            },
+    let waiting = deadline.before(async {
+        tokio::select! {
+            // What was acknowledged before the end counts.
+            biased;
+            acknowledged = acknowledgement.into_future() => Some(acknowledged),
+            () = over.wait() => None,
+        }
+    });
+    match waiting.await {
+        Some(Some(Ok(_))) => Ok(Outcome::Delivered),
+        Some(Some(Err(error))) => match outcome::of_error(&subject, &error) {
+            Failed::Event(outcome) => Ok(outcome),
+            Failed::Connection(error) => Err(Unanswered::Lost(error)),
         },
-        () = over.wait() => Err("it ended".to_owned()),
+        Some(None) => Err(Unanswered::Lost("it ended".to_owned())),
+        None => Err(Unanswered::Late),
     }
 }
 
@@ -148,6 +188,11 @@ impl Sink for NatsSink {
             send_timeout: Some(self.config.send_timeout),
             ..SinkTraits::SINK
         }
+    }
+
+    /// The subject, where it differs from event to event: each may belong to another stream.
+    fn destination(&self, event: &Event) -> Option<String> {
+        varies(&self.config.subject).then(|| message::subject(&self.config, event).ok())?.map(Cow::into_owned)
     }
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {

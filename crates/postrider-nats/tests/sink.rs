@@ -136,6 +136,17 @@ async fn a_cloud_event_has_its_attributes_in_headers() -> Checked {
     Ok(())
 }
 
+#[test]
+fn an_event_names_its_subject_where_subjects_differ() -> Checked {
+    let destination = |subject: &str, event: EventBuilder| -> Result<Option<String>, Failure> {
+        Ok(NatsSink::new(NatsConfig::new("nats://user:secret@host", subject)?)?.destination(&event.build()?))
+    };
+    assert_eq!(destination("shop.events", event("Placed"))?, None);
+    assert_eq!(destination("shop.{event_type}", event("Placed"))?.as_deref(), Some("shop.Placed"));
+    assert_eq!(destination("shop.{event_type}", event("*"))?, None, "it goes nowhere");
+    Ok(())
+}
+
 #[tokio::test]
 async fn tls_proves_who_both_are() -> Checked {
     let address = address()?;

@@ -17,6 +17,8 @@ use std::{
 
 use tokio::time::Instant;
 
+use crate::Deadline;
+
 /// How long to wait after the first attempt that failed.
 pub const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// How long to wait at most. It lies inside of a send, so it is short; who sends keeps away for longer.
@@ -123,6 +125,12 @@ impl<C: Connect> Link<C> {
                 Err(error)
             }
         }
+    }
+
+    /// The same, for a send that ends at some time whether there is a connection or not.
+    pub async fn get_before(&self, deadline: &Deadline) -> Result<Linked<C::Connection>, String> {
+        let got = deadline.before(self.get()).await;
+        got.unwrap_or_else(|| Err("there is no connection in time for this send".to_owned()))
     }
 
     /// This connection is not to be used again. Who uses it goes on.

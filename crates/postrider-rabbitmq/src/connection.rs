@@ -21,6 +21,8 @@ use secrecy::ExposeSecret;
 
 use crate::RabbitConfig;
 
+/// What is said while the broker takes nothing from anybody.
+pub(crate) const BLOCKED: &str = "the broker blocks publishers: it is short of memory or disk";
 /// The name that the broker lists the connection by.
 const NAME: &str = "postrider";
 /// Whom a broker knows that nobody has set up, with a password of the same name.

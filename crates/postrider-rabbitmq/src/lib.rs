@@ -28,9 +28,13 @@
 //! | what happened | outcome |
 //! | --- | --- |
 //! | no connection, a refused password, no such exchange, no right to it, a broker that blocks publishers, a queue that refuses (`reject-publish`) | unavailable |
+//! | no confirm before the send ends, a little before its [`send_timeout`](RabbitConfig::send_timeout) | unknown, or unavailable if the broker blocks publishers by then; what was not sent is deferred |
 //! | the connection was lost before the confirm | unknown; unavailable if no new one can be made |
 //! | the message can be routed to no queue; it is larger than the broker takes, or has a header that the broker reads as a command (`CC`, `BCC`) | rejected |
 //! | a name that does not fit into 255 bytes | rejected, alone, before anything is sent |
+//!
+//! A broker that blocks publishers (`connection.blocked`) is short of memory or disk until somebody helps it. It does not ask for a slower
+//! pace, and it would answer nothing on this connection: so it is unavailable, and not deferred.
 //!
 //! A message that fails does not stop the ones behind it, so the order inside a batch is
 //! [independent](postrider_core::BatchOrder::Independent): a batch holds at most one event of a key.

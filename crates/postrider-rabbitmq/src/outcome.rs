@@ -37,6 +37,8 @@ pub(crate) enum Ended {
     OverTheExchange(String),
     /// The connection is lost.
     WithTheConnection(String),
+    /// It did not: the send was over first.
+    Late,
 }
 
 pub(crate) fn of_error(error: &Error) -> Ended {

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use lapin::options::BasicPublishOptions;
 use postrider_core::{Event, Outcome, sink::error_chain};
+use postrider_net::Deadline;
 
 use crate::{
     RabbitConfig,
-    connection::Connection,
+    connection::{BLOCKED, Connection},
     message::{self, Outgoing},
     outcome::{self, Ended},
 };
@@ -22,56 +23,95 @@ pub(crate) struct Place<'a> {
     pub(crate) outcome: &'a mut Option<Outcome>,
 }
 
-/// Sends all and waits for all. The connection was lost if it says so: what has no outcome then may have arrived.
+/// Why no more of a batch can be sent.
+pub(crate) enum Stopped {
+    /// The connection was lost: what has no outcome may have arrived.
+    Lost(String),
+    /// The send is over. What was sent has its outcome.
+    Late,
+}
+
+/// Sends all and waits for all, unless something stops it.
 pub(crate) async fn publish<'a>(
     config: &'a RabbitConfig,
     connection: &Connection,
+    deadline: &Deadline,
     mut places: Vec<Place<'a>>,
-) -> Result<(), String> {
-    match publish_together(connection, &mut places).await {
-        None => Ok(()),
-        Some(Ended::WithTheConnection(error)) => Err(error),
-        Some(Ended::OverTheExchange(error)) => {
-            conclude(&mut places, &Outcome::unavailable(error));
-            Ok(())
-        }
-        Some(Ended::OverAMessage(_)) => publish_alone(config, connection, places).await,
+) -> Result<(), Stopped> {
+    let stopped = match publish_together(connection, deadline, &mut places).await {
+        Some(Ended::OverAMessage(_)) => publish_alone(config, connection, deadline, &mut places).await,
+        ended => note(&mut places, ended),
+    };
+    if let Err(Stopped::Late) = &stopped {
+        let unanswered = match connection.is_blocked() {
+            true => Outcome::unavailable(BLOCKED),
+            false => Outcome::unknown(deadline.no_answer()),
+        };
+        conclude(places.iter_mut().filter(|place| place.message.is_none()), &unanswered);
     }
+    stopped
 }
 
 /// Each of those that have no outcome on its own, so that the one that ends the channel is known.
 async fn publish_alone<'a>(
     config: &'a RabbitConfig,
     connection: &Connection,
-    places: Vec<Place<'a>>,
-) -> Result<(), String> {
-    for mut place in places.into_iter().filter(|place| place.outcome.is_none()) {
+    deadline: &Deadline,
+    places: &mut [Place<'a>],
+) -> Result<(), Stopped> {
+    for place in places.iter_mut().filter(|place| place.outcome.is_none()) {
         place.message = message::outgoing(config, place.event).ok();
-        let mut alone = [place];
-        match publish_together(connection, &mut alone).await {
-            None => {}
-            Some(Ended::WithTheConnection(error)) => return Err(error),
-            Some(Ended::OverTheExchange(error)) => conclude(&mut alone, &Outcome::unavailable(error)),
-            Some(Ended::OverAMessage(error)) => conclude(&mut alone, &Outcome::rejected(error)),
+        let alone = std::slice::from_mut(place);
+        match publish_together(connection, deadline, alone).await {
+            Some(Ended::OverAMessage(error)) => conclude(alone.iter_mut(), &Outcome::rejected(error)),
+            ended => note(alone, ended)?,
         }
     }
     Ok(())
 }
 
+/// What the end of a channel means for what was on it.
+fn note(places: &mut [Place<'_>], ended: Option<Ended>) -> Result<(), Stopped> {
+    match ended {
+        None => Ok(()),
+        Some(Ended::WithTheConnection(error)) => Err(Stopped::Lost(error)),
+        Some(Ended::Late) => Err(Stopped::Late),
+        Some(Ended::OverTheExchange(error) | Ended::OverAMessage(error)) => {
+            conclude(places.iter_mut(), &Outcome::unavailable(error));
+            Ok(())
+        }
+    }
+}
+
 /// Gives what it can an outcome; if the channel ended before that, why.
-async fn publish_together(connection: &Connection, places: &mut [Place<'_>]) -> Option<Ended> {
-    let channel = match connection.channel().await {
-        Ok(channel) => channel,
-        Err(error) => return Some(Ended::WithTheConnection(error_chain(&error))),
+async fn publish_together(
+    connection: &Connection,
+    deadline: &Deadline,
+    places: &mut [Place<'_>],
+) -> Option<Ended> {
+    let channel = match deadline.before(connection.channel()).await {
+        Some(Ok(channel)) => channel,
+        Some(Err(error)) => return Some(Ended::WithTheConnection(error_chain(&error))),
+        None => return Some(Ended::Late),
     };
     let mut confirms = Vec::with_capacity(places.len());
     let mut ended = None;
-    for message in places.iter_mut().filter_map(|place| place.message.take()) {
+    for place in places.iter_mut() {
+        if deadline.is_over() {
+            ended = Some(Ended::Late);
+            break;
+        }
+        let Some(message) = place.message.take() else { continue };
         let Outgoing { exchange, routing_key, properties, body } = message;
-        match channel.basic_publish(exchange, routing_key, MANDATORY, &body, properties).await {
-            Ok(confirm) => confirms.push(confirm),
-            Err(error) => {
+        let publishing = channel.basic_publish(exchange, routing_key, MANDATORY, &body, properties);
+        match deadline.before(publishing).await {
+            Some(Ok(confirm)) => confirms.push(confirm),
+            Some(Err(error)) => {
                 ended = Some(outcome::of_error(&error));
+                break;
+            }
+            None => {
+                ended = Some(Ended::Late);
                 break;
             }
         }
@@ -80,22 +120,19 @@ async fn publish_together(connection: &Connection, places: &mut [Place<'_>]) -> 
     // so all confirms are awaited first, and what came back is told by its id.
     let mut returned = BTreeMap::new();
     for (confirm, place) in confirms.into_iter().zip(places.iter_mut()) {
-        match confirm.await {
-            Ok(confirmation) => {
+        match deadline.before(confirm).await {
+            Some(Ok(confirmation)) => {
                 *place.outcome = Some(outcome::of_confirm(&confirmation));
                 if let Some(message) = confirmation.take_message() {
                     let id = message.properties.message_id().as_ref().map(ToString::to_string);
                     returned.insert(id.unwrap_or_default(), outcome::of_return(&message));
                 }
             }
-            Err(error) => ended = Some(outcome::of_error(&error)),
+            Some(Err(error)) => ended = Some(outcome::of_error(&error)),
+            None => ended = Some(Ended::Late),
         }
     }
-    for place in places.iter_mut().filter(|_| !returned.is_empty()) {
-        if let Some(outcome) = returned.get(place.event.id().as_str()) {
-            *place.outcome = Some(outcome.clone());
-        }
-    }
+    take_back(places, &returned);
     if ended.is_none() {
         connection.give_back(channel);
     } else if !connection.is_connected() {
@@ -104,9 +141,24 @@ async fn publish_together(connection: &Connection, places: &mut [Place<'_>]) -> 
     ended
 }
 
+/// What came back was not delivered. The client hands out as many returned messages as confirms: one whose own confirm is missing stands
+/// in the place of another, which then is among the confirmed ones and not known.
+fn take_back(places: &mut [Place<'_>], returned: &BTreeMap<String, Outcome>) {
+    let unconfirmed = |place: &Place<'_>| place.outcome.is_none();
+    let came_back = |place: &Place<'_>| returned.get(place.event.id().as_str()).cloned();
+    let hidden = places.iter().any(|place| unconfirmed(place) && came_back(place).is_some());
+    for place in places {
+        if let Some(outcome) = came_back(place) {
+            *place.outcome = Some(outcome);
+        } else if hidden && *place.outcome == Some(Outcome::Delivered) {
+            *place.outcome = Some(Outcome::unknown("it was confirmed, and may have come back"));
+        }
+    }
+}
+
 /// What has no outcome has this one.
-fn conclude(places: &mut [Place<'_>], outcome: &Outcome) {
-    for place in places.iter_mut().filter(|place| place.outcome.is_none()) {
+fn conclude<'a: 'b, 'b>(places: impl Iterator<Item = &'b mut Place<'a>>, outcome: &Outcome) {
+    for place in places.filter(|place| place.outcome.is_none()) {
         *place.outcome = Some(outcome.clone());
     }
 }

@@ -1,21 +1,19 @@
 //! Batches by exchange.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use lapin::types::ShortString;
 use postrider_core::{
-    BatchOrder, BoxFuture, ConfigError, Delivery, Health, Outcome, Sink, SinkTraits, sink::error_chain,
+    BatchOrder, BoxFuture, ConfigError, Delivery, Event, Health, Outcome, Sink, SinkTraits, sink::error_chain,
 };
-use postrider_net::Link;
+use postrider_net::{Deadline, Link, destination::varies};
 
 use crate::{
     RabbitConfig,
-    connection::Connector,
+    connection::{BLOCKED, Connector},
     message,
-    publish::{self, Place},
+    publish::{self, Place, Stopped},
 };
-
-const BLOCKED: &str = "the broker blocks publishers: it is short of memory or disk";
 
 /// The events of a batch by their exchange.
 type Groups<'a> = BTreeMap<ShortString, Vec<Place<'a>>>;
@@ -59,7 +57,8 @@ impl RabbitSink {
 
     /// Gives each message its outcome; what is left without one has what this gives.
     async fn publish<'a>(&'a self, groups: Groups<'a>) -> Outcome {
-        let connection = match self.link.get().await {
+        let deadline = Deadline::within(self.config.send_timeout);
+        let connection = match self.link.get_before(&deadline).await {
             Ok(connection) => connection,
             Err(down) => return Outcome::unavailable(down),
         };
@@ -68,9 +67,13 @@ impl RabbitSink {
         }
         let watch = self.link.watch(&connection);
         for places in groups.into_values() {
-            if let Err(error) = publish::publish(&self.config, &connection, places).await {
-                drop(watch);
-                return self.lost(&error).await;
+            match publish::publish(&self.config, &connection, &deadline, places).await {
+                Ok(()) => {}
+                Err(Stopped::Lost(error)) => {
+                    drop(watch);
+                    return self.lost(&error, &deadline).await;
+                }
+                Err(Stopped::Late) => return Outcome::deferred(Duration::ZERO),
             }
         }
         watch.answered();
@@ -78,10 +81,14 @@ impl RabbitSink {
     }
 
     /// The connection was lost under what was sent. If the broker is there, nobody knows what it took; if it is not, it is down.
-    async fn lost(&self, error: &str) -> Outcome {
-        match self.link.get().await {
-            Ok(_) => Outcome::unknown(format!("the connection was lost before the confirm: {error}")),
-            Err(down) => Outcome::unavailable(format!("{down}; the connection before was lost: {error}")),
+    async fn lost(&self, error: &str, deadline: &Deadline) -> Outcome {
+        match deadline.before(self.link.get()).await {
+            Some(Ok(_)) | None => {
+                Outcome::unknown(format!("the connection was lost before the confirm: {error}"))
+            }
+            Some(Err(down)) => {
+                Outcome::unavailable(format!("{down}; the connection before was lost: {error}"))
+            }
         }
     }
 
@@ -112,6 +119,19 @@ impl Sink for RabbitSink {
             send_timeout: Some(self.config.send_timeout),
             ..SinkTraits::SINK
         }
+    }
+
+    /// Exchange and routing key, where one of them differs from event to event; of the default exchange the routing key, which is a queue.
+    fn destination(&self, event: &Event) -> Option<String> {
+        let RabbitConfig { exchange, routing_key, .. } = &self.config;
+        if !varies(routing_key) && !exchange.as_ref().is_some_and(varies) {
+            return None;
+        }
+        let key = routing_key.resolve(event).ok()?;
+        Some(match exchange {
+            Some(exchange) => format!("{}/{key}", exchange.resolve(event).ok()?),
+            None => key.into_owned(),
+        })
     }
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {

@@ -7,7 +7,7 @@ use std::{io, time::Duration};
 use lapin::types::{AMQPValue, FieldTable};
 use postrider_core::{
     Delivery, Event, EventBuilder, Health, Outcome, Sink, Source, Timestamp,
-    format::{CloudEvents, Format},
+    format::{CloudEvents, Destination, Format},
 };
 use postrider_net::TlsFiles;
 use postrider_rabbitmq::{RabbitConfig, RabbitSink};
@@ -16,9 +16,9 @@ use postrider_testkit::{
         Checked, Failure,
         sink::line::{fresh_name, server_url},
     },
-    proxy::tls::TlsFront,
+    proxy::{Direction, tls::TlsFront},
 };
-use support::{Queue, VARIABLE, address, headers, line, url_by};
+use support::{HASTE, Queue, VARIABLE, address, headers, line, url_by};
 
 const CANARY: &str = "canary-of-a-secret";
 
@@ -104,6 +104,60 @@ async fn a_queue_that_is_full_and_refuses_is_an_outage() -> Checked {
         outcome = sink.send_one(delivery(event("Last"))?).await;
     }
     assert!(matches!(&outcome, Outcome::Unavailable { .. }), "{outcome:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_send_that_stalls_half_way_says_what_was_confirmed() -> Checked {
+    let (line, url) = line().await?;
+    let mut queues = Vec::new();
+    for _ in 0..3 {
+        queues.push(Queue::new(FieldTable::default()).await?);
+    }
+    // Exchanges are sent to one after the other, by their names.
+    queues.sort_by(|one, other| one.name.cmp(&other.name));
+    let [first, second, third] = queues.as_slice() else { return Err("three queues".into()) };
+    let exchanges = Destination::new(&first.name)?.for_type("B", &second.name)?.for_type("C", &third.name)?;
+    let mut config = RabbitConfig::new(&url, "events")?.send_timeout(HASTE);
+    config.exchange = Some(exchanges);
+    let sink = RabbitSink::new(config)?;
+    assert_eq!(sink.send_one(delivery(event("A"))?).await, Outcome::Delivered);
+    line.delay(Direction::ToServer, Duration::from_millis(500));
+    let batch = [delivery(event("C"))?, delivery(event("B"))?, delivery(event("A"))?];
+    let stalling = async {
+        // What goes to the second exchange is on its way for half a second.
+        while first.count().await? < 2 {}
+        line.stall(Direction::ToServer);
+        Ok::<_, Failure>(())
+    };
+    let (outcomes, stalled) = tokio::join!(tokio::time::timeout(HASTE, sink.send(&batch)), stalling);
+    stalled?;
+    let outcomes = outcomes.map_err(|_| "the sink does not end the send")?;
+    let [Outcome::Deferred { after: Duration::ZERO }, Outcome::Unknown { error }, Outcome::Delivered] =
+        outcomes.as_slice()
+    else {
+        return Err(format!("{outcomes:?}").into());
+    };
+    assert!(error.contains("no answer within 2.7s"), "{error}");
+    assert_eq!((second.count().await?, third.count().await?), (0, 0));
+    Ok(())
+}
+
+#[test]
+fn an_event_names_its_exchange_and_routing_key_where_they_differ() -> Checked {
+    let destination = |exchange: Option<&str>, key: &str| -> Result<Option<String>, Failure> {
+        let mut config = RabbitConfig::new("amqp://user:secret@host", key)?;
+        if let Some(exchange) = exchange {
+            config = config.exchange(exchange)?;
+        }
+        Ok(RabbitSink::new(config)?.destination(&event("Placed").aggregate("Order", 7).build()?))
+    };
+    assert_eq!(destination(None, "queue")?, None);
+    assert_eq!(destination(Some("shop"), "key")?, None);
+    assert_eq!(destination(None, "{event_type}")?.as_deref(), Some("Placed"));
+    assert_eq!(destination(Some("shop"), "{event_type}")?.as_deref(), Some("shop/Placed"));
+    assert_eq!(destination(Some("{aggregate_type}"), "key")?.as_deref(), Some("Order/key"));
+    assert_eq!(destination(Some("shop"), "{tenant_id}")?, None, "it goes nowhere");
     Ok(())
 }
 

@@ -29,7 +29,8 @@
 //!
 //! | what happened | outcome |
 //! | --- | --- |
-//! | no connection, a refused password, a server that loads, is full (`OOM`), read-only, or without a right that is needed; a key that is no stream (`WRONGTYPE`); a cluster that sends elsewhere | unavailable |
+//! | no connection, a refused password, a server that loads, runs a script (`BUSY`), is full (`OOM`), read-only, or without a right that is needed; a key that is no stream (`WRONGTYPE`); a cluster that sends elsewhere | unavailable |
+//! | no answer before the send ends, a little before its [`send_timeout`](RedisConfig::send_timeout) | unknown; what was not sent by then is deferred |
 //! | the connection was lost before the answer | unknown; unavailable if no new one can be made |
 //! | any other error of Redis's about one entry | retry |
 //! | a stream cannot be named, or a header has the name of the payload's field | rejected, alone, before anything is sent |

@@ -1,11 +1,11 @@
 //! Batches through one connection.
 
-use std::fmt;
+use std::{borrow::Cow, fmt, time::Duration};
 
 use postrider_core::{
-    BatchOrder, BoxFuture, ConfigError, Delivery, Health, Outcome, Sink, SinkTraits, sink::error_chain,
+    BatchOrder, BoxFuture, ConfigError, Delivery, Event, Health, Outcome, Sink, SinkTraits, sink::error_chain,
 };
-use postrider_net::Link;
+use postrider_net::{Deadline, Link, destination::varies};
 use redis::{Pipeline, RedisError, RedisResult, Value};
 
 use crate::{RedisConfig, connection::Connector, message, outcome};
@@ -35,6 +35,7 @@ impl RedisSink {
     }
 
     async fn send_batch(&self, batch: &[Delivery]) -> Vec<Outcome> {
+        let deadline = Deadline::within(self.config.send_timeout);
         let mut outcomes = vec![None; batch.len()];
         let mut rest = batch.iter().zip(&mut outcomes);
         loop {
@@ -42,7 +43,11 @@ impl RedisSink {
             if pipeline.is_empty() {
                 break;
             }
-            match self.apply(&pipeline).await {
+            if deadline.is_over() {
+                places.into_iter().for_each(|place| *place = Some(Outcome::deferred(Duration::ZERO)));
+                continue;
+            }
+            match self.apply(&pipeline, &deadline).await {
                 Ok(replies) => {
                     for (place, reply) in places.iter_mut().zip(replies) {
                         **place = Some(outcome::of_reply(reply));
@@ -83,29 +88,38 @@ impl RedisSink {
     }
 
     /// What Redis answers to each command; or, if there is no answer, the outcome of all.
-    async fn apply(&self, pipeline: &Pipeline) -> Result<Vec<RedisResult<Value>>, Outcome> {
-        let connection = self.link.get().await.map_err(Outcome::unavailable)?;
+    async fn apply(
+        &self,
+        pipeline: &Pipeline,
+        deadline: &Deadline,
+    ) -> Result<Vec<RedisResult<Value>>, Outcome> {
+        let connection = self.link.get_before(deadline).await.map_err(Outcome::unavailable)?;
         let watch = self.link.watch(&connection);
-        match pipeline.query_async::<Vec<_>>(&mut connection.commands()).await {
-            Ok(replies) => {
+        match deadline.before(pipeline.query_async::<Vec<_>>(&mut connection.commands())).await {
+            None => Err(Outcome::unknown(deadline.no_answer())),
+            Some(Ok(replies)) => {
                 if !replies.iter().any(outcome::is_misled) {
                     watch.answered();
                 }
                 Ok(replies)
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 drop(watch);
-                Err(self.lost(&error).await)
+                Err(self.lost(&error, deadline).await)
             }
         }
     }
 
     /// The connection was lost under what was sent. If the server is there, nobody knows what it took; if it is not, it is down.
-    async fn lost(&self, error: &RedisError) -> Outcome {
+    async fn lost(&self, error: &RedisError, deadline: &Deadline) -> Outcome {
         let error = error_chain(error);
-        match self.link.get().await {
-            Ok(_) => Outcome::unknown(format!("the connection was lost before the answer: {error}")),
-            Err(down) => Outcome::unavailable(format!("{down}; the connection before was lost: {error}")),
+        match deadline.before(self.link.get()).await {
+            Some(Ok(_)) | None => {
+                Outcome::unknown(format!("the connection was lost before the answer: {error}"))
+            }
+            Some(Err(down)) => {
+                Outcome::unavailable(format!("{down}; the connection before was lost: {error}"))
+            }
         }
     }
 
@@ -131,6 +145,12 @@ impl Sink for RedisSink {
             send_timeout: Some(self.config.send_timeout),
             ..SinkTraits::SINK
         }
+    }
+
+    /// The stream, where it differs from event to event.
+    fn destination(&self, event: &Event) -> Option<String> {
+        let stream = &self.config.stream;
+        varies(stream).then(|| stream.resolve(event).ok())?.map(Cow::into_owned)
     }
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {

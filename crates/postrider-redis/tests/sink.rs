@@ -18,10 +18,10 @@ use postrider_testkit::{
             line::{fresh_name, server_url},
         },
     },
-    proxy::tls::TlsFront,
+    proxy::{Direction, tls::TlsFront},
 };
 use redis::Commands;
-use support::{RedisHarness, address, client, entries, line, url_by};
+use support::{HASTE, RedisHarness, address, client, entries, line, url_by};
 
 const CANARY: &str = "canary-of-a-secret";
 
@@ -85,6 +85,55 @@ async fn a_batch_larger_than_what_is_written_at_once_arrives_whole_and_in_order(
     for (number, received) in received.iter().enumerate() {
         assert!(received.payload == payload(number).as_bytes(), "{number}");
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_batch_that_stalls_half_way_says_which_parts_were_delivered() -> Checked {
+    let (line, url) = line().await?;
+    let name = fresh_name();
+    let sink = RedisSink::new(RedisConfig::new(&url, &name)?.send_timeout(HASTE))?;
+    // Five of them are written at once.
+    let events = (0..40).map(|_| delivery(Event::json_text("Large", format!("\"{}\"", "x".repeat(900_000)))));
+    let batch = events.collect::<Result<Vec<_>, _>>()?;
+    let watched = name.clone();
+    let first_part = tokio::task::spawn_blocking(move || {
+        let mut client = client()?;
+        while client.xlen::<_, usize>(&watched)? < 5 {}
+        Ok::<_, Failure>(())
+    });
+    let stalling = async {
+        first_part.await??;
+        line.stall(Direction::ToServer);
+        Ok::<_, Failure>(())
+    };
+    let (outcomes, stalled) = tokio::join!(tokio::time::timeout(HASTE, sink.send(&batch)), stalling);
+    stalled?;
+    let outcomes = outcomes.map_err(|_| "the sink does not end the send")?;
+    let letter = |outcome: &Outcome| match outcome {
+        Outcome::Delivered => 'd',
+        Outcome::Unknown { .. } => '?',
+        Outcome::Deferred { after } if after.is_zero() => '-',
+        _ => '!',
+    };
+    let letters: String = outcomes.iter().map(letter).collect();
+    let delivered = letters.matches('d').count();
+    assert!((5..=35).contains(&delivered) && delivered % 5 == 0, "{letters}");
+    let rest = 40 - delivered - 5;
+    assert_eq!(letters, format!("{}?????{}", "d".repeat(delivered), "-".repeat(rest)));
+    assert!(entries(&name)?.len() >= delivered);
+    Ok(client()?.del(&name)?)
+}
+
+#[test]
+fn an_event_names_its_stream_where_streams_differ() -> Checked {
+    let destination = |stream: &str| -> Result<Option<String>, Failure> {
+        let sink = RedisSink::new(RedisConfig::new("redis://:secret@host", stream)?)?;
+        Ok(sink.destination(&event("Placed").build()?))
+    };
+    assert_eq!(destination("shop")?, None);
+    assert_eq!(destination("shop:{event_type}")?.as_deref(), Some("shop:Placed"));
+    assert_eq!(destination("shop:{tenant_id}")?, None, "it goes nowhere");
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use std::{
     future::Future,
     marker::PhantomData,
     sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
 };
 
 use postrider_core::{
@@ -15,8 +16,8 @@ use postrider_testkit::{
     conformance::{
         Checked, Failure,
         sink::{
-            Payloads, Received, Receiver, SinkFeatures, SinkHarness, content, dropping, failing, order,
-            outcomes,
+            Payloads, Received, Receiver, SinkFeatures, SinkHarness, content, deadlines, dropping, failing,
+            order, outcomes,
         },
     },
     sink_conformance,
@@ -42,7 +43,8 @@ impl Desk {
 
     fn answer(&self, (received, reply): Call) {
         let answer = match &*self.state.lock().unwrap() {
-            Receiver::Stalls => {
+            Receiver::Ignores(event) if received.payload != event.payload().as_bytes() => Ok(()),
+            Receiver::Stalls | Receiver::Ignores(_) => {
                 self.held.lock().unwrap().push((received, reply));
                 self.stalled.notify_one();
                 return;
@@ -196,11 +198,51 @@ impl Sink for JsonOnly {
     }
 }
 
+/// How long a hasty sink has for a send, and when it ends it by itself.
+const HASTE: Duration = Duration::from_millis(500);
+const END: Duration = Duration::from_millis(250);
+
+/// All at once, in a hurry; what becomes of them at the end differs.
+struct Hasty {
+    line: Line,
+    end: fn(Line, Vec<Delivery>) -> BoxFuture<'static, Vec<Outcome>>,
+}
+
+impl Sink for Hasty {
+    fn traits(&self) -> SinkTraits {
+        SinkTraits { send_timeout: Some(HASTE), ..AllAtOnce(self.line.clone()).traits() }
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
+        (self.end)(self.line.clone(), batch.to_vec())
+    }
+}
+
+/// Ends each event that is not answered, with this outcome.
+fn ends_each(line: Line, batch: Vec<Delivery>, unanswered: Outcome) -> BoxFuture<'static, Vec<Outcome>> {
+    let sends = batch.into_iter().map(move |delivery| {
+        let (line, unanswered) = (line.clone(), unanswered.clone());
+        async move { tokio::time::timeout(END, line.send(&delivery)).await.unwrap_or(unanswered) }
+    });
+    let sending: Vec<_> = sends.map(tokio::spawn).collect();
+    Box::pin(async move {
+        let mut outcomes = Vec::new();
+        for send in sending {
+            outcomes.push(send.await.unwrap());
+        }
+        outcomes
+    })
+}
+
 /// A kind of sink.
 trait Kind: Send + Sync + 'static {
     const FEATURES: SinkFeatures = SinkFeatures::ALL;
 
     fn sink(line: Line) -> Arc<dyn Sink>;
+
+    fn hasty(_: Line) -> Option<Arc<dyn Sink>> {
+        None
+    }
 }
 
 macro_rules! kinds {
@@ -231,6 +273,10 @@ impl<K: Kind> SinkHarness for Harness<K> {
 
     fn sink(&self) -> Arc<dyn Sink> {
         self.sink.clone()
+    }
+
+    fn hasty(&self) -> Option<Arc<dyn Sink>> {
+        K::hasty(self.line.clone())
     }
 
     async fn received(&self) -> Result<Vec<Received>, Failure> {
@@ -271,6 +317,31 @@ impl Kind for Json {
     }
 }
 
+macro_rules! hasty_kinds {
+    ($($name:ident = $end:expr;)*) => {$(
+        struct $name;
+        impl Kind for $name {
+            fn sink(line: Line) -> Arc<dyn Sink> {
+                Arc::new(AllAtOnce(line))
+            }
+
+            fn hasty(line: Line) -> Option<Arc<dyn Sink>> {
+                Some(Arc::new(Hasty { line, end: $end }))
+            }
+        }
+    )*};
+}
+
+hasty_kinds! {
+    EndsEachInTime = |line, batch| ends_each(line, batch, Outcome::unknown("no answer"));
+    NeverEnds = |line, batch| Box::pin(async move { AllAtOnce(line).send(&batch).await });
+    ForgetsAtTheEnd = |line, batch| Box::pin(async move {
+        let sending = tokio::time::timeout(END, async { AllAtOnce(line).send(&batch).await }).await;
+        sending.unwrap_or_else(|_| vec![Outcome::unknown("no answer"); batch.len()])
+    });
+    DeliversAtTheEnd = |line, batch| ends_each(line, batch, Outcome::Delivered);
+}
+
 mod a_prefix_sink {
     use super::*;
     sink_conformance!(Harness<InOrder>);
@@ -279,6 +350,11 @@ mod a_prefix_sink {
 mod an_independent_sink {
     use super::*;
     sink_conformance!(Harness<Independent>);
+}
+
+mod a_hasty_sink {
+    use super::*;
+    sink_conformance!(Harness<EndsEachInTime>);
 }
 
 mod a_handler {
@@ -516,6 +592,14 @@ mod is_caught {
             dropping::a_dropped_send_loses_nothing_that_was_acknowledged,
             dropping::a_dropped_send_takes_nothing_from_others,
             failing::what_was_not_answered_is_not_said_to_be_delivered;
+        a_sink_that_does_not_end_a_send: NeverEnds by
+            deadlines::a_send_without_an_answer_ends_before_its_time_out,
+            deadlines::a_send_that_is_answered_in_part_says_what_was_delivered;
+        a_sink_that_forgets_what_was_delivered_at_the_end_of_a_send: ForgetsAtTheEnd by
+            deadlines::a_send_that_is_answered_in_part_says_what_was_delivered;
+        a_sink_that_says_delivered_at_the_end_of_a_send: DeliversAtTheEnd by
+            deadlines::a_send_without_an_answer_ends_before_its_time_out,
+            deadlines::a_send_that_is_answered_in_part_says_what_was_delivered;
     }
 }
 

@@ -55,7 +55,8 @@ struct InAFile {
 }
 
 impl SinkHarness for InAFile {
-    const FEATURES: SinkFeatures = SinkFeatures { refuse: false, stall: false, ..SinkFeatures::ALL };
+    const FEATURES: SinkFeatures =
+        SinkFeatures { refuse: false, stall: false, ignore: false, ..SinkFeatures::ALL };
 
     async fn fresh() -> Result<Self, Failure> {
         let folder = Folder::new();
@@ -112,7 +113,8 @@ struct InAWriter {
 }
 
 impl SinkHarness for InAWriter {
-    const FEATURES: SinkFeatures = SinkFeatures { refuse: false, stall: false, ..SinkFeatures::ALL };
+    const FEATURES: SinkFeatures =
+        SinkFeatures { refuse: false, stall: false, ignore: false, ..SinkFeatures::ALL };
 
     async fn fresh() -> Result<Self, Failure> {
         let kept = Kept::default();

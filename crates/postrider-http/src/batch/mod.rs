@@ -18,6 +18,11 @@
 //! or with the array alone. `status` is a number out of the table of HTTP statuses, or one of `SUCCESS`, `BAD_REQUEST`,
 //! `UNAUTHORIZED`, `FORBIDDEN`, `INTERNAL_ERROR`, `GATEWAY_ERROR`. Results are told apart by the event ids where they carry them,
 //! else by their places. An event without a result is `unknown`.
+//!
+//! # A batch that fails as a whole
+//!
+//! A request with several events that is answered with another status, or not at all, has failed as a whole: any of its events may
+//! be the reason, so each of them is `batch_failed` and is sent again apart. So it is where the results cannot be read.
 
 mod body;
 mod plan;
@@ -26,7 +31,9 @@ mod sending;
 
 use std::{fmt, time::Duration};
 
-use postrider_core::{BatchOrder, BoxFuture, ConfigError, Delivery, Health, Outcome, Sink, SinkTraits};
+use postrider_core::{
+    BatchOrder, BoxFuture, ConfigError, Delivery, Event, Health, Outcome, Sink, SinkTraits,
+};
 
 use crate::{Acknowledgement, BatchConfig, client::Client, health};
 
@@ -59,6 +66,10 @@ impl Sink for HttpBatchSink {
         };
         let send_timeout = Some(send_timeout(self.config.endpoint.request_timeout));
         SinkTraits { batch_max: self.config.batch_max, order, send_timeout, ..SinkTraits::SINK }
+    }
+
+    fn destination(&self, event: &Event) -> Option<String> {
+        self.config.endpoint.destination(event)
     }
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {

@@ -59,7 +59,8 @@ pub(super) fn read(client: &Client, said: &Said, batch: &[Delivery], places: &[u
             "{}, and what became of each event is not to be read from it: {why}",
             client.describe(said)
         );
-        vec![Outcome::unknown(error); places.len()]
+        let outcome = if places.len() > 1 { Outcome::batch_failed(error) } else { Outcome::unknown(error) };
+        vec![outcome; places.len()]
     };
     if !said.whole {
         return nothing("it is longer than can be read, or was cut off".to_owned());
@@ -96,5 +97,6 @@ fn outcome(client: &Client, result: Option<&ItemResult>) -> Outcome {
     let error = client.clean(result.error.as_deref().unwrap_or_default());
     let colon = if error.is_empty() { "" } else { ": " };
     let said = Said { status, retry_after: None, body: Vec::new(), whole: true };
-    Verdict::of(status).outcome(&said, format!("the receiver said {status} of this event{colon}{error}"))
+    Verdict::of(status, None)
+        .outcome(&said, format!("the receiver said {status} of this event{colon}{error}"))
 }

@@ -86,7 +86,7 @@ impl<'a> Sending<'a> {
                 let body = self.config.body.build(self.batch, &part);
                 let content_type = self.config.body.content_type();
                 let request = Request { url, content_type, headers: Default::default(), body, answer_bytes };
-                judge(self.client, path, self.client.post(request).await)
+                judge(self.client, path, part.len(), self.client.post(request).await)
             }
             Err(error) => {
                 self.note_all(&part, &Outcome::rejected(format!("the path {path:?} is none: {error}")));

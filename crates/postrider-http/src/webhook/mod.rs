@@ -61,7 +61,7 @@ impl WebhookSink {
             Ok(request) => request,
             Err(error) => return Outcome::rejected(error),
         };
-        let judged = judge(&self.client, &path, self.client.post(request).await);
+        let judged = judge(&self.client, &path, 1, self.client.post(request).await);
         if judged.no_connection {
             // Those that have not begun need not find out for themselves.
             let _ = no_connection.set(judged.outcome.clone());
@@ -78,6 +78,10 @@ impl Sink for WebhookSink {
             send_timeout: Some(send_timeout(self.config.endpoint.request_timeout)),
             ..SinkTraits::SINK
         }
+    }
+
+    fn destination(&self, event: &Event) -> Option<String> {
+        self.config.endpoint.destination(event)
     }
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {

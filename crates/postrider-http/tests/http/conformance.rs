@@ -1,6 +1,6 @@
 //! The conformance suite: batches of payloads and of CloudEvents, with a result for all or for each, and webhooks.
 
-use std::{collections::BTreeMap, marker::PhantomData, sync::Arc};
+use std::{collections::BTreeMap, marker::PhantomData, sync::Arc, time::Duration};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use percent_encoding::percent_decode_str;
@@ -22,6 +22,9 @@ use crate::{
     SECRET,
     server::{Asked, Reply, Server},
 };
+
+/// How long a request of a hasty sink may take.
+const HASTE: Duration = Duration::from_secs(1);
 
 /// One way to send.
 trait Way: Send + Sync + 'static {
@@ -69,6 +72,10 @@ impl<W: Way> SinkHarness for Harness<W> {
         self.sink.clone()
     }
 
+    fn hasty(&self) -> Option<Arc<dyn Sink>> {
+        Some(W::sink(Endpoint::new(self.server.url()).timeouts(HASTE, HASTE)))
+    }
+
     async fn received(&self) -> Result<Vec<Received>, Failure> {
         let refused = self.refused.lock().unwrap().clone();
         let took = self.server.took();
@@ -83,6 +90,11 @@ impl<W: Way> SinkHarness for Harness<W> {
                 self.server.answers(move |asked| W::answer(&W::read(asked), Some(&event)));
             }
             Receiver::Stalls => self.server.answers(|_| Reply::Stalls),
+            Receiver::Ignores(event) => self.server.answers(move |asked| {
+                let received = W::read(asked);
+                let ignored = received.iter().any(|received| is(received, Some(&event)));
+                if ignored { Reply::Stalls } else { W::answer(&received, None) }
+            }),
             Receiver::Down => {
                 self.server.stop().await;
                 return Ok(());
@@ -111,6 +123,7 @@ const RAW: SinkFeatures = SinkFeatures {
     key: false,
     headers: false,
     payloads: Payloads::Json,
+    ignore: false,
     ..SinkFeatures::ALL
 };
 
@@ -184,7 +197,7 @@ impl CloudEvent {
 struct CloudEventsBatch;
 
 impl Way for CloudEventsBatch {
-    const FEATURES: SinkFeatures = SinkFeatures { headers: false, ..SinkFeatures::ALL };
+    const FEATURES: SinkFeatures = SinkFeatures { headers: false, ignore: false, ..SinkFeatures::ALL };
 
     fn sink(endpoint: Endpoint) -> Arc<dyn Sink> {
         let config = BatchConfig::new(endpoint).cloud_events(CloudEvents::new("/tests"));

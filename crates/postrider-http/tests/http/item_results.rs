@@ -45,14 +45,14 @@ async fn results_with_event_ids_may_come_in_any_order() {
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_say_it_leaves_every_outcome_unknown() {
+async fn an_answer_that_does_not_say_it_is_a_failure_of_the_whole_batch() {
     let too_long =
         format!(r#"{{"results":[{{"status":200,"error":"{}"}}]}}"#, "x".repeat(limits::RESULTS_BYTES_MAX));
     for answer in
         ["", "OK", "{}", r#"{"results":[{"status":200}]}"#, r#"{"results":[{}, {}, {}]}"#, &too_long]
     {
         let outcomes = outcomes_of(answer).await;
-        assert_eq!(letters(&outcomes), "???", "{answer:.40}");
+        assert_eq!(letters(&outcomes), "bbb", "{answer:.40}");
     }
     assert_eq!(letters(&outcomes_of(r#"[{"status":"FINE"},{"status":200},{"status":9}]"#).await), "?d?");
 }

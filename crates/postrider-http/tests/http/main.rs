@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests may")]
 
 mod conformance;
+mod destinations;
 mod engine;
 mod health;
 mod item_results;
@@ -14,6 +15,7 @@ mod splitting;
 mod statuses;
 mod time;
 mod tls;
+mod whole_batches;
 
 use postrider_core::{Delivery, Event, Outcome, Sink, Source};
 use postrider_http::{BatchConfig, Endpoint, HttpBatchSink, WebhookConfig, WebhookSink};
@@ -46,7 +48,7 @@ async fn send(sink: &dyn Sink, events: &[Event]) -> Vec<Outcome> {
     sink.send(&batch).await
 }
 
-/// One letter for each outcome: delivered, retry, rejected (x), deferred (-), unknown (?), unavailable.
+/// One letter for each outcome: delivered, retry, rejected (x), deferred (-), unknown (?), unavailable, batch failed.
 fn letters(outcomes: &[Outcome]) -> String {
     let letter = |outcome: &Outcome| match outcome {
         Outcome::Delivered => 'd',
@@ -55,6 +57,7 @@ fn letters(outcomes: &[Outcome]) -> String {
         Outcome::Deferred { .. } => '-',
         Outcome::Unknown { .. } => '?',
         Outcome::Unavailable { .. } => 'u',
+        Outcome::BatchFailed { .. } => 'b',
         _ => '!',
     };
     outcomes.iter().map(letter).collect()

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use postrider_core::{Event, Outcome, format::Destination};
+use postrider_core::{Event, Outcome, Sink, format::Destination};
 use postrider_http::{Endpoint, WebhookConfig, WebhookSink, limits};
 
 use crate::{
@@ -19,11 +19,9 @@ async fn a_retry_waits_for_as_long_as_the_receiver_says() {
         [("7", Some(7)), ("0", Some(0)), ("soon", None), ("999999", Some(limits::RETRY_AFTER_MAX.as_secs()))]
     {
         server.answers(move |_| Reply::status(500).header("retry-after", said));
-        let outcomes = send(&sink, &events(&["a", "b"])).await;
-        for outcome in &outcomes {
-            let Outcome::Retry { after, .. } = outcome else { panic!("{outcomes:?}") };
-            assert_eq!(after.map(|after| after.as_secs()), expected, "{said}");
-        }
+        let outcomes = send(&sink, &events(&["a"])).await;
+        let [Outcome::Retry { after, .. }] = outcomes.as_slice() else { panic!("{outcomes:?}") };
+        assert_eq!(after.map(|after| after.as_secs()), expected, "{said}");
     }
 }
 
@@ -37,22 +35,60 @@ async fn a_date_is_as_good_as_seconds() {
     assert!((90..=100).contains(&after.as_secs()), "{after:?}");
 }
 
+/// How long the events are deferred, in seconds.
+fn deferred_s(outcomes: &[Outcome]) -> Vec<u64> {
+    let seconds = |outcome: &Outcome| match outcome {
+        Outcome::Deferred { after } if !after.is_zero() => after.as_secs_f32().ceil() as u64,
+        _ => panic!("{outcomes:?}"),
+    };
+    outcomes.iter().map(seconds).collect()
+}
+
+#[tokio::test]
+async fn too_fast_is_deferred_for_as_long_as_the_receiver_says_or_a_second() {
+    for (status, said, expected) in [
+        (429, None, 1),
+        (429, Some("0"), 1),
+        (429, Some("soon"), 1),
+        (429, Some("7"), 7),
+        (503, Some("7"), 7),
+    ] {
+        let server = Server::start().await;
+        server.answers(move |_| match said {
+            Some(said) => Reply::status(status).header("retry-after", said),
+            None => Reply::status(status),
+        });
+        let (batches, webhook) = (batch_sink(&server), webhook_sink(&server));
+        for sink in [&batches as &dyn Sink, &webhook] {
+            let outcomes = send(sink, &events(&["a", "b"])).await;
+            assert_eq!(deferred_s(&outcomes), [expected; 2], "{status} {said:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_down_and_says_nothing_of_time_is_unavailable() {
+    for said in [None, Some("soon")] {
+        let server = Server::start().await;
+        server.answers(move |_| match said {
+            Some(said) => Reply::status(503).header("retry-after", said),
+            None => Reply::status(503),
+        });
+        assert_eq!(letters(&send(&batch_sink(&server), &events(&["a", "b"])).await), "uu", "{said:?}");
+    }
+}
+
 #[tokio::test]
 async fn nothing_is_sent_to_a_receiver_that_asked_to_be_left_alone() {
     for status in [429, 503] {
         let server = Server::start().await;
         server.answers(move |_| Reply::status(status).header("retry-after", "3600"));
         let (batches, webhook) = (batch_sink(&server), webhook_sink(&server));
-        for sink in [&batches as &dyn postrider_core::Sink, &webhook] {
+        for sink in [&batches as &dyn Sink, &webhook] {
             server.asked().clear();
-            assert_eq!(letters(&send(sink, &events(&["a"])).await), "u");
+            assert_eq!(deferred_s(&send(sink, &events(&["a"])).await), [3600]);
             for _ in 0..3 {
-                let outcomes = send(sink, &events(&["b", "c"])).await;
-                assert_eq!(letters(&outcomes), "uu");
-                assert!(
-                    outcomes[0].error().unwrap().contains("left alone for another 3600 s"),
-                    "{outcomes:?}"
-                );
+                assert_eq!(deferred_s(&send(sink, &events(&["b", "c"])).await), [3600; 2]);
             }
             assert_eq!(server.asked().len(), 1);
         }
@@ -63,9 +99,13 @@ async fn nothing_is_sent_to_a_receiver_that_asked_to_be_left_alone() {
 async fn it_is_asked_again_when_the_time_is_over() {
     let server = Server::start().await;
     let sink = webhook_sink(&server);
-    server.answers(|_| Reply::status(429).header("retry-after", "0"));
-    assert_eq!(letters(&send(&sink, &events(&["a"])).await), "u");
+    server.answers(|_| Reply::status(429).header("retry-after", "5"));
+    assert_eq!(letters(&send(&sink, &events(&["a"])).await), "-");
     server.answers(|_| Reply::status(200));
+    assert_eq!(letters(&send(&sink, &events(&["a"])).await), "-");
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(5)).await;
+    tokio::time::resume();
     assert_eq!(letters(&send(&sink, &events(&["a"])).await), "d");
 }
 
@@ -79,7 +119,7 @@ async fn a_path_that_asked_for_a_pause_holds_up_no_other_and_its_events_count_no
     let endpoint = Endpoint::new(server.url()).path(Destination::new("/{tenant_id}").unwrap());
     let sink = WebhookSink::new(WebhookConfig::new(endpoint).unsigned()).unwrap();
     let of = |tenant: &str| Event::json_text("Tested", "1").tenant(tenant).build().unwrap();
-    assert_eq!(letters(&send(&sink, &[of("busy"), of("idle")]).await), "ud");
+    assert_eq!(letters(&send(&sink, &[of("busy"), of("idle")]).await), "-d");
     assert_eq!(letters(&send(&sink, &[of("idle")]).await), "d");
     let outcomes = send(&sink, &[of("busy"), of("idle")]).await;
     assert_eq!(letters(&outcomes), "-d");

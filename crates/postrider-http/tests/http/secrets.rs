@@ -38,6 +38,7 @@ async fn no_secret_is_in_debug_errors_outcomes_or_health() {
         seen += &format!("{batches:?} {webhook:?}");
         for sink in [&batches as &dyn Sink, &webhook] {
             server.resume().await;
+            seen += &format!("{:?}", sink.destination(&events(&["a"])[0]));
             for status in [400, 401, 408, 500, 503] {
                 repeats(&server, status);
                 seen += &format!("{:?}", send(sink, &events(&["a", "b"])).await);

@@ -26,6 +26,8 @@ use rdkafka::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a hasty sink has for a send.
+pub(crate) const HASTE: Duration = Duration::from_secs(3);
 
 /// Where the broker listens.
 pub(crate) fn broker() -> Result<String, Failure> {
@@ -118,6 +120,7 @@ fn received(record: &OwnedMessage) -> Received {
 
 pub(crate) struct KafkaHarness {
     pub(crate) sink: Arc<Retyped<KafkaSink>>,
+    hasty: Arc<KafkaSink>,
     pub(crate) line: Line,
     pub(crate) topic: Topic,
     _front: Front,
@@ -126,7 +129,7 @@ pub(crate) struct KafkaHarness {
 }
 
 impl SinkHarness for KafkaHarness {
-    const FEATURES: SinkFeatures = SinkFeatures::ALL;
+    const FEATURES: SinkFeatures = SinkFeatures { ignore: false, ..SinkFeatures::ALL };
 
     async fn fresh() -> Result<Self, Failure> {
         let (front, line) = Front::with_line(broker()?).await?;
@@ -134,12 +137,17 @@ impl SinkHarness for KafkaHarness {
         let narrow = Topic::new(&[("max.message.bytes", "1")]).await?;
         let mut config = KafkaConfig::new(&line.address().to_string(), &topic.name)?;
         config.topic = config.topic.for_type(REFUSED, &narrow.name)?;
+        let hasty = Arc::new(KafkaSink::new(config.clone().send_timeout(HASTE))?);
         let sink = Retyped::new(KafkaSink::new(config)?);
-        Ok(Self { sink, line, topic, _front: front, _narrow: narrow })
+        Ok(Self { sink, hasty, line, topic, _front: front, _narrow: narrow })
     }
 
     fn sink(&self) -> Arc<dyn Sink> {
         self.sink.clone()
+    }
+
+    fn hasty(&self) -> Option<Arc<dyn Sink>> {
+        Some(self.hasty.clone())
     }
 
     async fn received(&self) -> Result<Vec<Received>, Failure> {
@@ -147,10 +155,7 @@ impl SinkHarness for KafkaHarness {
     }
 
     async fn set_receiver(&self, receiver: Receiver) -> Result<(), Failure> {
-        self.sink.refuse(match &receiver {
-            Receiver::Refuses(event) => Some(event.clone()),
-            _ => None,
-        })?;
+        self.sink.set(&receiver)?;
         self.line.set(&receiver);
         Ok(())
     }

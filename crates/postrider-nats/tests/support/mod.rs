@@ -2,10 +2,10 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_nats::{
-    ConnectOptions,
+    ConnectOptions, Subscriber,
     jetstream::{self, stream},
 };
 use postrider_core::Sink;
@@ -16,11 +16,13 @@ use postrider_testkit::conformance::{
     sink::{
         Line, Received, Receiver, Retyped, SinkFeatures, SinkHarness,
         line::{fresh_name, server_url},
-        retyped::REFUSED,
+        retyped::{IGNORED, REFUSED},
     },
 };
 use secrecy::ExposeSecret;
 
+/// How long a hasty sink has for a send.
+pub(crate) const HASTE: Duration = Duration::from_secs(3);
 const VARIABLE: &str = "POSTRIDER_TEST_NATS_URL";
 
 pub(crate) fn address() -> Result<Address, Failure> {
@@ -111,10 +113,12 @@ fn received(message: async_nats::jetstream::message::StreamMessage) -> Received 
 
 pub(crate) struct NatsHarness {
     pub(crate) sink: Arc<Retyped<NatsSink>>,
+    hasty: Arc<Retyped<NatsSink>>,
     pub(crate) line: Line,
     pub(crate) stream: Stream,
     /// Takes no message, since its messages have headers at the least.
     _narrow: Stream,
+    _silent: Subscriber,
 }
 
 impl SinkHarness for NatsHarness {
@@ -126,11 +130,20 @@ impl SinkHarness for NatsHarness {
         let narrow = Stream::new(stream::Config { max_message_size: 1, ..Default::default() }).await?;
         let mut config = NatsConfig::new(&url, &stream.subject())?;
         config.subject = config.subject.for_type(REFUSED, &narrow.subject())?;
-        Ok(Self { sink: Retyped::new(NatsSink::new(config)?), line, stream, _narrow: narrow })
+        // Somebody listens here, so that the server does not say that nobody does, and never answers.
+        let silent = client().await?.client().subscribe(format!("{}-silent", stream.name)).await?;
+        config.subject = config.subject.for_type(IGNORED, &format!("{}-silent", stream.name))?;
+        let hasty = Retyped::new(NatsSink::new(config.clone().send_timeout(HASTE))?);
+        let sink = Retyped::new(NatsSink::new(config)?);
+        Ok(Self { sink, hasty, line, stream, _narrow: narrow, _silent: silent })
     }
 
     fn sink(&self) -> Arc<dyn Sink> {
         self.sink.clone()
+    }
+
+    fn hasty(&self) -> Option<Arc<dyn Sink>> {
+        Some(self.hasty.clone())
     }
 
     async fn received(&self) -> Result<Vec<Received>, Failure> {
@@ -138,10 +151,8 @@ impl SinkHarness for NatsHarness {
     }
 
     async fn set_receiver(&self, receiver: Receiver) -> Result<(), Failure> {
-        self.sink.refuse(match &receiver {
-            Receiver::Refuses(event) => Some(event.clone()),
-            _ => None,
-        })?;
+        self.sink.set(&receiver)?;
+        self.hasty.set(&receiver)?;
         self.line.set(&receiver);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use lapin::{
     Channel, Connection, ConnectionProperties, ExchangeKind,
@@ -26,6 +26,8 @@ use postrider_testkit::conformance::{
 use secrecy::ExposeSecret;
 use tokio::sync::Mutex;
 
+/// How long a hasty sink has for a send.
+pub(crate) const HASTE: Duration = Duration::from_secs(3);
 pub(crate) const VARIABLE: &str = "POSTRIDER_TEST_RABBITMQ_URL";
 
 pub(crate) fn address() -> Result<Address, Failure> {
@@ -125,23 +127,29 @@ fn received(message: &BasicGetMessage) -> Received {
 
 pub(crate) struct RabbitHarness {
     pub(crate) sink: Arc<Retyped<RabbitSink>>,
+    hasty: Arc<RabbitSink>,
     pub(crate) line: Line,
     pub(crate) queue: Queue,
 }
 
 impl SinkHarness for RabbitHarness {
-    const FEATURES: SinkFeatures = SinkFeatures::ALL;
+    const FEATURES: SinkFeatures = SinkFeatures { ignore: false, ..SinkFeatures::ALL };
 
     async fn fresh() -> Result<Self, Failure> {
         let (line, url) = line().await?;
         let queue = Queue::new(FieldTable::default()).await?;
         let mut config = RabbitConfig::new(&url, "events")?.exchange(&queue.name)?;
         config.routing_key = config.routing_key.for_type(REFUSED, "to-nobody")?;
-        Ok(Self { sink: Retyped::new(RabbitSink::new(config)?), line, queue })
+        let hasty = Arc::new(RabbitSink::new(config.clone().send_timeout(HASTE))?);
+        Ok(Self { sink: Retyped::new(RabbitSink::new(config)?), hasty, line, queue })
     }
 
     fn sink(&self) -> Arc<dyn Sink> {
         self.sink.clone()
+    }
+
+    fn hasty(&self) -> Option<Arc<dyn Sink>> {
+        Some(self.hasty.clone())
     }
 
     async fn received(&self) -> Result<Vec<Received>, Failure> {
@@ -149,10 +157,7 @@ impl SinkHarness for RabbitHarness {
     }
 
     async fn set_receiver(&self, receiver: Receiver) -> Result<(), Failure> {
-        self.sink.refuse(match &receiver {
-            Receiver::Refuses(event) => Some(event.clone()),
-            _ => None,
-        })?;
+        self.sink.set(&receiver)?;
         self.line.set(&receiver);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use postrider_core::Sink;
 use postrider_net::Address;
@@ -18,6 +18,8 @@ use postrider_testkit::conformance::{
 use redis::{Commands, Connection, Value, streams::StreamRangeReply};
 use secrecy::ExposeSecret;
 
+/// How long a hasty sink has for a send.
+pub(crate) const HASTE: Duration = Duration::from_secs(3);
 const VARIABLE: &str = "POSTRIDER_TEST_REDIS_URL";
 
 pub(crate) fn address() -> Result<Address, Failure> {
@@ -69,6 +71,7 @@ fn received(mut entry: BTreeMap<String, Vec<u8>>) -> Result<Received, Failure> {
 
 pub(crate) struct RedisHarness {
     pub(crate) sink: Arc<Retyped<RedisSink>>,
+    hasty: Arc<RedisSink>,
     pub(crate) line: Line,
     pub(crate) stream: String,
 }
@@ -88,14 +91,15 @@ impl Drop for RedisHarness {
 }
 
 impl SinkHarness for RedisHarness {
-    const FEATURES: SinkFeatures = SinkFeatures::ALL;
+    const FEATURES: SinkFeatures = SinkFeatures { ignore: false, ..SinkFeatures::ALL };
 
     async fn fresh() -> Result<Self, Failure> {
         let (line, url) = line().await?;
         let stream = fresh_name();
         let mut config = RedisConfig::new(&url, &stream)?;
         config.stream = config.stream.for_type(REFUSED, &format!("{stream}-exhausted"))?;
-        let harness = Self { sink: Retyped::new(RedisSink::new(config)?), line, stream };
+        let hasty = Arc::new(RedisSink::new(config.clone().send_timeout(HASTE))?);
+        let harness = Self { sink: Retyped::new(RedisSink::new(config)?), hasty, line, stream };
         // No id is left behind the greatest one, so that this stream refuses every entry.
         let last = format!("{0}-{0}", u64::MAX);
         let _: String = client()?.xadd(harness.exhausted(), last, &[("the", "last")])?;
@@ -106,15 +110,16 @@ impl SinkHarness for RedisHarness {
         self.sink.clone()
     }
 
+    fn hasty(&self) -> Option<Arc<dyn Sink>> {
+        Some(self.hasty.clone())
+    }
+
     async fn received(&self) -> Result<Vec<Received>, Failure> {
         entries(&self.stream)?.into_iter().map(received).collect()
     }
 
     async fn set_receiver(&self, receiver: Receiver) -> Result<(), Failure> {
-        self.sink.refuse(match &receiver {
-            Receiver::Refuses(event) => Some(event.clone()),
-            _ => None,
-        })?;
+        self.sink.set(&receiver)?;
         self.line.set(&receiver);
         Ok(())
     }

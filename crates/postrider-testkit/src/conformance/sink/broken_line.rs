@@ -94,6 +94,10 @@ impl Sink for Counted {
         self.sink.traits()
     }
 
+    fn destination(&self, event: &Event) -> Option<String> {
+        self.sink.destination(event)
+    }
+
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
         Box::pin(async move {
             let outcomes = self.sink.send(batch).await;

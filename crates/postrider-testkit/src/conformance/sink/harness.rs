@@ -56,6 +56,8 @@ pub struct SinkFeatures {
     pub refuse: bool,
     /// [`Receiver::Stalls`] is possible.
     pub stall: bool,
+    /// [`Receiver::Ignores`] is possible.
+    pub ignore: bool,
 }
 
 impl SinkFeatures {
@@ -69,6 +71,7 @@ impl SinkFeatures {
         down: true,
         refuse: true,
         stall: true,
+        ignore: true,
     };
 }
 
@@ -83,6 +86,8 @@ pub enum Receiver {
     Refuses(Event),
     /// It takes what is sent, keeps nothing, and does not answer.
     Stalls,
+    /// It takes everything, and does not answer to this event.
+    Ignores(Event),
 }
 
 /// A sink under test, and the receiver that it sends to.
@@ -95,6 +100,11 @@ pub trait SinkHarness: Sized + Send + Sync + 'static {
 
     /// The sink.
     fn sink(&self) -> Arc<dyn Sink>;
+
+    /// A sink for the same receiver whose `send_timeout` is a few seconds. Without one, no check waits for the end of a send.
+    fn hasty(&self) -> Option<Arc<dyn Sink>> {
+        None
+    }
 
     /// Everything that has arrived, in the order of arrival. What the sink has acknowledged is there.
     fn received(&self) -> impl Future<Output = Result<Vec<Received>, Failure>> + Send;

@@ -35,7 +35,7 @@ impl Line {
         Ok(Self(Proxy::start(server).await?))
     }
 
-    /// Makes the line do what the receiver is to do, as far as a line can: it refuses no single event.
+    /// Makes the line do what the receiver is to do, as far as a line can: it refuses or ignores no single event.
     pub fn set(&self, receiver: &Receiver) {
         match receiver {
             Receiver::Down => {
@@ -43,7 +43,7 @@ impl Line {
                 self.cut();
             }
             Receiver::Stalls => self.stall(Direction::ToServer),
-            Receiver::Well | Receiver::Refuses(_) => {
+            Receiver::Well | Receiver::Refuses(_) | Receiver::Ignores(_) => {
                 // What a stall held back is never to arrive.
                 if self.held_bytes(Direction::ToServer) > 0 {
                     self.cut();

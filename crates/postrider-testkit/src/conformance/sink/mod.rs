@@ -16,14 +16,15 @@
 //!
 //! * [`harness`]: what the suite asks of a sink's tests
 //! * [`scene`]: a sink, its receiver, and the events that are sent
-//! * [`outcomes`], [`content`], [`order`], [`failing`], [`dropping`]: the checks
+//! * [`outcomes`], [`content`], [`order`], [`failing`], [`dropping`], [`deadlines`]: the checks
 //! * `suite`: the list of them, as a macro
 //! * [`line`](mod@line): outages of a real server, by a proxy on the way to it
-//! * [`retyped`]: for a receiver that refuses an event by its type
+//! * [`retyped`]: for a receiver that refuses or ignores an event by its type
 //! * [`broken_line`]: an engine before a sink whose connection breaks again and again
 
 pub mod broken_line;
 pub mod content;
+pub mod deadlines;
 pub mod dropping;
 pub mod failing;
 pub mod harness;

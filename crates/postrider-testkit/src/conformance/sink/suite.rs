@@ -42,6 +42,10 @@ macro_rules! sink_conformance {
                 a_dropped_send_loses_nothing_that_was_acknowledged
                 a_dropped_send_takes_nothing_from_others
             }
+            deadlines {
+                a_send_without_an_answer_ends_before_its_time_out
+                a_send_that_is_answered_in_part_says_what_was_delivered
+            }
         }
     };
     (@checks $harness:ty; $($module:ident { $($check:ident)* })*) => {

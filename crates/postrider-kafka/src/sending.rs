@@ -1,0 +1,136 @@
+//! One batch through one producer: hands records over, takes their reports, and gives up what nobody will report.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use postrider_core::Outcome;
+use postrider_net::{Deadline, Linked};
+use tokio::{task::JoinHandle, time::Instant};
+
+use crate::{
+    batch::Batch,
+    producer::{Producer, Reports},
+};
+
+/// How long reports of what was purged may take.
+const PURGE_MAX: Duration = Duration::from_secs(5);
+/// How long is waited for a report before a broker is asked what is wrong with its topic.
+const REPORT_MAX: Duration = Duration::from_secs(5);
+/// How long a broker may take to say what is wrong with a topic.
+const ANSWER_MAX: Duration = Duration::from_secs(4);
+
+/// How a send ended.
+pub(crate) enum Ended {
+    /// Everything has its outcome, and everything was reported.
+    Reported,
+    /// Everything has its outcome, and the producer still holds what was given up.
+    GivenUp,
+    /// The producer was lost.
+    Lost(String),
+}
+
+/// A batch on its way.
+pub(crate) struct Sending<'a, 'b> {
+    producer: &'a Linked<Producer>,
+    batch: &'a mut Batch<'b>,
+    reports: Arc<Reports>,
+    /// How long a record waits before somebody asks why.
+    report_max: Duration,
+    given_up: bool,
+}
+
+impl<'a, 'b> Sending<'a, 'b> {
+    pub(crate) fn new(producer: &'a Linked<Producer>, batch: &'a mut Batch<'b>, deadline: &Deadline) -> Self {
+        let report_max = REPORT_MAX.min(deadline.left() / 2);
+        Self { producer, batch, reports: Arc::default(), report_max, given_up: false }
+    }
+
+    /// Sends everything. May be dropped at any point: what is known by then is in the batch.
+    pub(crate) async fn run(mut self, first: Vec<usize>) -> Ended {
+        let mut asking: Option<JoinHandle<BTreeMap<String, String>>> = None;
+        let mut ask_at = Instant::now() + self.report_max;
+        self.hand_over(first);
+        while self.batch.is_under_way() {
+            tokio::select! {
+                biased;
+                told = self.reports.told() => {
+                    told.into_iter().for_each(|(place, fate)| self.batch.note(place, fate));
+                }
+                why = self.producer.over() => {
+                    self.purge().await;
+                    return Ended::Lost(why);
+                }
+                wrong = answer(&mut asking), if asking.is_some() => {
+                    asking = None;
+                    self.give_up(&wrong);
+                }
+                () = tokio::time::sleep_until(ask_at), if asking.is_none() => {
+                    asking = self.ask();
+                    ask_at = Instant::now() + self.report_max;
+                }
+            }
+            if self.batch.is_lost() {
+                return Ended::Lost(String::new());
+            }
+            let next = self.batch.next();
+            self.hand_over(next);
+        }
+        if self.given_up { Ended::GivenUp } else { Ended::Reported }
+    }
+
+    fn hand_over(&self, places: Vec<usize>) {
+        for place in places {
+            if let Some((key, record)) = self.batch.record(place) {
+                self.producer.produce(key, record, &self.reports, place);
+            }
+        }
+    }
+
+    /// The producer is over: what it holds is reported at once.
+    async fn purge(&mut self) {
+        self.producer.purge();
+        let rest = async {
+            while self.batch.is_under_way() {
+                let told = self.reports.told().await;
+                told.into_iter().for_each(|(place, fate)| self.batch.note(place, fate));
+            }
+        };
+        let _ = tokio::time::timeout(PURGE_MAX, rest).await;
+    }
+
+    /// Asks a broker about the topics of what waits for too long.
+    fn ask(&self) -> Option<JoinHandle<BTreeMap<String, String>>> {
+        let stuck = self.batch.stuck(self.report_max);
+        let topics: BTreeSet<String> = stuck.map(|(_, topic)| topic.to_owned()).collect();
+        if topics.is_empty() {
+            return None;
+        }
+        let producer = self.producer.clone();
+        let ask = move |topic: String| {
+            let wrong = producer.ask(std::slice::from_ref(&topic), ANSWER_MAX).ok()??;
+            Some((topic, wrong))
+        };
+        Some(tokio::task::spawn_blocking(move || topics.into_iter().filter_map(ask).collect()))
+    }
+
+    /// The client holds a record whose partition has no leader until one is found. It is given up once a broker says so.
+    fn give_up(&mut self, wrong: &BTreeMap<String, String>) {
+        let stuck = self.batch.stuck(self.report_max);
+        let given_up = stuck.filter_map(|(place, topic)| Some((place, wrong.get(topic)?.clone())));
+        for (place, why) in given_up.collect::<Vec<_>>() {
+            self.batch.give_up(place, Outcome::unavailable(why));
+            self.given_up = true;
+        }
+    }
+}
+
+/// What is wrong with which topic. Nothing, if no broker says so.
+async fn answer(asking: &mut Option<JoinHandle<BTreeMap<String, String>>>) -> BTreeMap<String, String> {
+    match asking {
+        Some(asking) => asking.await.unwrap_or_default(),
+        None => BTreeMap::new(),
+    }
+}
