@@ -16,13 +16,15 @@ use postrider_core::{
 };
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{Instrument, debug, error, info, warn};
 
 use crate::{
     DeadHeads, Settings, Unsettled, announce,
     buffer::{Buffer, HandOver},
     catch::catch,
-    claim, deliver,
+    claim,
+    complaints::Complaints,
+    deliver,
     failing::Failing,
     lease, lock,
     outage::Outages,
@@ -93,6 +95,7 @@ pub(crate) struct Shared {
     pub(crate) counted: std::sync::Mutex<BTreeMap<Seq, (Lease, Settlement)>>,
     /// Events that fail without anybody knowing why.
     pub(crate) failing: std::sync::Mutex<Failing>,
+    pub(crate) complaints: std::sync::Mutex<Complaints>,
     pub(crate) stop_claiming: CancellationToken,
 }
 
@@ -160,6 +163,7 @@ impl Engine {
             vitals: Vitals::new(),
             counted: std::sync::Mutex::default(),
             failing: std::sync::Mutex::default(),
+            complaints: std::sync::Mutex::default(),
             stop_claiming: CancellationToken::new(),
         });
         match pauses::read(&shared).await {
@@ -181,16 +185,30 @@ impl Engine {
         };
         let outside: usize = (0..shared.routes.receivers()).map(of_receiver).sum();
         for _ in 0..shared.settings.workers + outside {
-            tasks.workers.spawn(until(stop.clone(), watched(shared.clone(), "deliver", deliver::run)));
+            let worker = until(stop.clone(), watched(shared.clone(), "deliver", deliver::run));
+            // What it says is said where the engine was started: a program with several outboxes can tell whose it is.
+            tasks.workers.spawn(worker.in_current_span());
         }
-        tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "settle", settle::run)));
-        tasks.others.spawn(until(stop.clone(), keeper.run(pause)));
-        tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "purge", purge::run)));
-        tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "recover", recover::run)));
-        tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "pauses", pauses::run)));
+        tasks
+            .others
+            .spawn(until(stop.clone(), watched(shared.clone(), "settle", settle::run)).in_current_span());
+        tasks.others.spawn(until(stop.clone(), keeper.run(pause)).in_current_span());
+        tasks
+            .others
+            .spawn(until(stop.clone(), watched(shared.clone(), "purge", purge::run)).in_current_span());
+        tasks
+            .others
+            .spawn(until(stop.clone(), watched(shared.clone(), "recover", recover::run)).in_current_span());
+        tasks
+            .others
+            .spawn(until(stop.clone(), watched(shared.clone(), "pauses", pauses::run)).in_current_span());
         if shared.settings.poller {
-            tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "claim", claim::run)));
-            tasks.others.spawn(until(stop.clone(), watched(shared.clone(), "announce", announce::run)));
+            tasks
+                .others
+                .spawn(until(stop.clone(), watched(shared.clone(), "claim", claim::run)).in_current_span());
+            tasks.others.spawn(
+                until(stop.clone(), watched(shared.clone(), "announce", announce::run)).in_current_span(),
+            );
         }
         info!(instance = %shared.settings.instance, lanes = lock(&shared.buffer).lanes_owned(), "engine started");
         Ok(Self { shared, tasks: tokio::sync::Mutex::new(tasks), stop })

@@ -52,6 +52,17 @@ impl Failing {
         Failure { lasts, times: known.times, delivered: known.delivered }
     }
 
+    /// What is known of an event that has failed.
+    pub(crate) fn of(&self, id: &EventId, now: Instant) -> Failure {
+        self.0.get(id).map_or(Failure { lasts: Duration::ZERO, times: 1, delivered: u64::MAX }, |known| {
+            Failure {
+                lasts: now.saturating_duration_since(known.first),
+                times: known.times,
+                delivered: known.delivered,
+            }
+        })
+    }
+
     /// It was decided what becomes of it.
     pub(crate) fn forget(&mut self, id: &EventId) {
         if !self.0.is_empty() {

@@ -75,6 +75,13 @@ impl<'a> InHand<'a> {
         &self.hand
     }
 
+    /// What the receiver calls the destination of an event; empty where it has only one.
+    pub(crate) fn destination(&self, item: &Item) -> String {
+        let sink = self.receiver().and_then(|id| self.shared.routes.sink(id));
+        let name = sink.zip(item.cargo.as_ref().ok()).and_then(|(sink, event)| sink.destination(event));
+        name.unwrap_or_default()
+    }
+
     /// What its receiver has to know of an attempt to rule on its outcome.
     pub(crate) fn attempt(&self, item: &Item) -> Attempt {
         let (destination, key, since) = (item.destination, item.key_number, self.hand.since);
@@ -159,7 +166,9 @@ impl<'a> InHand<'a> {
         let (lease, key_number, destination, along) =
             (item.lease, item.key_number, item.destination, item.along);
         let event = item.cargo.as_ref().ok().cloned();
-        self.verdicts.push(lease, key_number, destination, along, event, judge::settlement(item, change));
+        let receiver = self.hand.receiver;
+        let settlement = judge::settlement(self.shared, receiver, item, change);
+        self.verdicts.push(lease, key_number, destination, along, event, settlement);
     }
 
     /// The receiver is down: the event stays where it is.

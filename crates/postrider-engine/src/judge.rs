@@ -18,6 +18,7 @@ use crate::{
     DeadHeads,
     buffer::Item,
     catch::catch,
+    complaints::attempt_failed,
     deliver::{End, unroutable},
     engine::Shared,
     hand::InHand,
@@ -97,14 +98,13 @@ fn unavailable_for(shared: &Shared, item: &Item) -> Option<Duration> {
 /// Whether the receiver seems to be down each time that it is sent this event, has taken others in between, and this for too long.
 fn is_refused_alone(hand: &InHand<'_>, item: &Item) -> bool {
     let delivered = hand.hand().since;
-    let failure = lock(&hand.shared.failing).note(item.id(), delivered, Instant::now());
+    let failure = lock(&hand.shared.failing).of(item.id(), Instant::now());
     let too_long = unavailable_for(hand.shared, item).is_some_and(|limit| failure.lasts >= limit);
     too_long && delivered > failure.delivered
 }
 
 /// It has failed for as long as it may without anybody knowing why.
 fn too_long(shared: &Shared, item: &Item, outcome: &Outcome) -> Change {
-    lock(&shared.failing).forget(item.id());
     let limit = unavailable_for(shared, item).unwrap_or_default();
     let error = outcome.error().unwrap_or_default();
     let error = format!("it has failed for {limit:?}, and nobody knows whether its receiver was up: {error}");
@@ -121,12 +121,18 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
     attempt.healthy = ask && is_well(hand, item).await;
     let mut rng = lock(&shared.rng).fork();
     let (ruling, back) = lock(&shared.buffer).rule(hand.hand(), outcome, &attempt, &mut rng);
+    let is_wait = matches!(outcome, Outcome::Deferred { after } if after.is_zero());
+    if !is_wait {
+        let counted =
+            matches!(ruling, Ruling::Counts) || (ruling == Ruling::Stands && outcome.error().is_some());
+        attempt_failed(hand, item, outcome, counted);
+    }
     if back {
         is_back(shared, hand.receiver());
     }
     if let Ruling::PutOff { pause, news: true } = ruling {
         let error = outcome.error().unwrap_or_default();
-        let (receiver, destination) = (shared.routes.told(hand.receiver()), destination(hand, item));
+        let (receiver, destination) = (shared.routes.told(hand.receiver()), hand.destination(item));
         warn!(receiver, destination, %error, ?pause, "a destination is unavailable: what goes to it waits");
     }
     if let Ruling::Down { pause, news } = ruling {
@@ -142,13 +148,6 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
         }
     }
     ruling
-}
-
-/// What the receiver calls the destination of an event.
-fn destination(hand: &InHand<'_>, item: &Item) -> String {
-    let sink = hand.receiver().and_then(|id| hand.shared.routes.sink(id));
-    let name = sink.zip(item.cargo.as_ref().ok()).and_then(|(sink, event)| sink.destination(event));
-    name.unwrap_or_default()
 }
 
 /// Whether the health check passes for where an event goes, as was seen since it was sent.
@@ -190,7 +189,7 @@ fn change(shared: &Shared, item: &Item, outcome: Outcome, ruling: Ruling) -> Cha
         }
         (Ruling::Excused(in_a_row), outcome) => {
             let error = outcome.error().unwrap_or_default().to_owned();
-            let failure = lock(&shared.failing).note(item.id(), 0, Instant::now());
+            let failure = lock(&shared.failing).of(item.id(), Instant::now());
             if unavailable_for(shared, item).is_some_and(|limit| failure.lasts >= limit) {
                 return too_long(shared, item, &outcome);
             }
@@ -235,9 +234,14 @@ fn delay(shared: &Shared, item: &Item, attempts: u32, error: &str) -> Duration {
 }
 
 /// What the table is told of an event.
-pub(crate) fn settlement(item: Item, change: Change) -> Settlement {
+pub(crate) fn settlement(
+    shared: &Shared,
+    receiver: Option<ReceiverId>,
+    item: Item,
+    change: Change,
+) -> Settlement {
     let change = clean(change);
-    report(&item, &change);
+    report(shared, receiver, &item, &change);
     let event_id = item.id().clone();
     Settlement { lane: item.lease.lane, seq: item.seq, event_id, key: item.key, held: item.held, change }
 }
@@ -252,9 +256,12 @@ fn clean(mut change: Change) -> Change {
 }
 
 /// A dead event is told of once, here, where its id and its reason are known.
-fn report(item: &Item, change: &Change) {
+fn report(shared: &Shared, receiver: Option<ReceiverId>, item: &Item, change: &Change) {
     if let Change::Dead { attempts, error, block } = change {
-        let hot = item.source == Source::Hot;
-        error!(event = %item.id(), attempts, reason = %error, blocks_its_key = block, hot, "event is dead");
+        lock(&shared.failing).forget(item.id());
+        let (hot, sink) = (item.source == Source::Hot, shared.routes.told(receiver));
+        let event_type = item.cargo.as_ref().map(|event| event.event_type()).unwrap_or_default();
+        let key = item.key.as_deref().unwrap_or_default();
+        error!(event = %item.id(), event_type, key, sink, attempts, reason = %error, blocks_its_key = block, hot, "event is dead");
     }
 }

@@ -21,6 +21,7 @@ mod buffer;
 mod builder;
 mod catch;
 mod claim;
+mod complaints;
 mod deliver;
 mod destination;
 mod drain;

@@ -76,6 +76,7 @@ impl Sink for WebhookSink {
             batch_max: self.config.batch_max,
             order: BatchOrder::Independent,
             send_timeout: Some(send_timeout(self.config.endpoint.request_timeout)),
+            one_request: false,
             ..SinkTraits::SINK
         }
     }

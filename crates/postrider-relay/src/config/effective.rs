@@ -45,6 +45,7 @@ pub(crate) struct Effective {
     pub(crate) pace: Option<Span>,
     pub(crate) attempts: u32,
     pub(crate) backoff: EffectiveBackoff,
+    pub(crate) unavailable_for: Span,
     pub(crate) dead_heads: DeadHeads,
 }
 
@@ -67,6 +68,8 @@ impl Effective {
             pace: first(&said, |level| level.pace),
             attempts: first(&said, |level| level.attempts).unwrap_or(built_in.defaults.max_attempts),
             backoff: EffectiveBackoff::of(&said, &built_in.defaults),
+            unavailable_for: first(&said, |level| level.unavailable_for)
+                .unwrap_or(Span(postrider::Settings::default().unavailable_for)),
             dead_heads: first(&said, |level| level.dead_heads).unwrap_or(built_in.dead_heads),
         }
     }

@@ -36,6 +36,9 @@ pub(crate) struct Route {
     /// How long a failed event waits.
     #[serde(default)]
     pub(crate) backoff: Option<Backoff>,
+    /// How long an event may fail while nobody knows whether it or its receiver is the reason; then it is dead.
+    #[serde(default)]
+    pub(crate) unavailable_for: Option<Span>,
     /// What a dead event does to its key.
     #[serde(default)]
     pub(crate) dead_heads: Option<DeadHeads>,
@@ -49,6 +52,7 @@ impl Route {
             pace: self.pace,
             attempts: self.attempts,
             backoff: self.backoff.clone(),
+            unavailable_for: self.unavailable_for,
             dead_heads: self.dead_heads,
         }
     }
@@ -67,6 +71,9 @@ pub(crate) struct Overrides {
     pub(crate) attempts: Option<u32>,
     /// How long a failed event waits.
     pub(crate) backoff: Option<Backoff>,
+    /// How long an event may fail while nobody knows whether it or its receiver is the reason; then it is dead. `0s`: it waits for any time.
+    /// Default 24h.
+    pub(crate) unavailable_for: Option<Span>,
     /// What a dead event does to its key. Default `block`; `skip` in tables that others designed, which have no room for the other.
     pub(crate) dead_heads: Option<DeadHeads>,
 }

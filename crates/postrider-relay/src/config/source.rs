@@ -87,6 +87,8 @@ pub(crate) struct Queue {
     pub(crate) events: Option<usize>,
     /// Their payloads and headers together. Default 64MiB.
     pub(crate) bytes: Option<Size>,
+    /// Events of one key that wait behind its first one, or as many as its sink takes at once. Default 32.
+    pub(crate) of_key: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]

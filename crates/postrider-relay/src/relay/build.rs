@@ -137,6 +137,7 @@ pub(crate) fn settings(plan: &Plan) -> Settings {
         settings.cold_queue = settings.cold_queue.max(settings.claim_batch.saturating_mul(CLAIMS_IN_MEMORY));
     }
     count(&mut settings.cold_queue, source.queue.events);
+    count(&mut settings.key_queue, source.queue.of_key);
     count(&mut settings.queue_bytes, source.queue.bytes.map(|size| size.0));
     if source.order == Some(Order::Ignored) {
         settings.key_order = KeyOrder::Ignored;

@@ -59,6 +59,8 @@ fn settings(effective: &Effective) -> RouteSettings {
         dead_heads: Some(effective.dead_heads.into()),
         batch_max: effective.batch,
         pace: effective.pace.map(|span| span.0),
+        unavailable_for: Some(effective.unavailable_for.0),
+        ..RouteSettings::default()
     }
 }
 

@@ -1,0 +1,99 @@
+//! What operators are told of attempts that fail: all of it in the metrics and at debug, and once a minute a warning for each destination where
+//! events have been failing for long.
+
+use std::{collections::HashMap, time::Duration};
+
+use postrider_core::Outcome;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use crate::{buffer::Item, destination::Name, hand::InHand, lock, routes::ReceiverId};
+
+/// An event that has been failing for so long is worth a warning.
+const WORTH_A_WARNING: Duration = Duration::from_secs(60);
+
+/// No destination is warned of more often.
+const WARN_EVERY: Duration = Duration::from_secs(60);
+
+/// Most destinations that are told apart; the others share one warning.
+const DESTINATIONS_MAX: usize = 1024;
+
+/// When each destination was warned of last, and how many attempts have failed there since.
+#[derive(Debug, Default)]
+pub(crate) struct Complaints(HashMap<(Option<ReceiverId>, Option<Name>), (Instant, u64)>);
+
+impl Complaints {
+    /// One more attempt of an event that has been failing for long. How many that are since the last warning, if it is time for one.
+    fn note(&mut self, receiver: Option<ReceiverId>, destination: Option<Name>, now: Instant) -> Option<u64> {
+        let known = self.0.contains_key(&(receiver, destination));
+        let place = (receiver, destination.filter(|_| known || self.0.len() < DESTINATIONS_MAX));
+        match self.0.get_mut(&place) {
+            Some((told_at, since)) if now.saturating_duration_since(*told_at) < WARN_EVERY => {
+                *since += 1;
+                None
+            }
+            Some((told_at, since)) => {
+                let attempts = std::mem::take(since) + 1;
+                *told_at = now;
+                Some(attempts)
+            }
+            None => {
+                self.0.insert(place, (now, 0));
+                Some(1)
+            }
+        }
+    }
+}
+
+/// The word for an outcome, as metrics and logs have it.
+const fn word(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Delivered => "delivered",
+        Outcome::Retry { .. } => "retry",
+        Outcome::Rejected { .. } => "rejected",
+        Outcome::Deferred { .. } => "deferred",
+        Outcome::Unavailable { .. } => "unavailable",
+        _ => "unknown",
+    }
+}
+
+/// An attempt has failed, and this is whether it counts.
+pub(crate) fn attempt_failed(hand: &InHand<'_>, item: &Item, outcome: &Outcome, counted: bool) {
+    let shared = hand.shared;
+    shared.metrics.attempt_failed(shared.routes.names(hand.receiver()), word(outcome), counted);
+    let (sink, error) = (shared.routes.told(hand.receiver()), outcome.error().unwrap_or_default());
+    debug!(event = %item.id(), sink, outcome = word(outcome), counted, %error, "an attempt failed");
+    let now = Instant::now();
+    let failure = lock(&shared.failing).note(item.id(), hand.hand().since, now);
+    if failure.lasts < WORTH_A_WARNING {
+        return;
+    }
+    if let Some(attempts) = lock(&shared.complaints).note(hand.receiver(), item.destination, now) {
+        let (lasts, destination) = (failure.lasts, hand.destination(item));
+        warn!(event = %item.id(), sink, destination, attempts, ?lasts, %error, "events keep failing here");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::destination::name;
+
+    #[test]
+    fn a_destination_is_warned_of_once_a_minute_with_how_many_attempts_failed() {
+        let (mut complaints, now) = (Complaints::default(), Instant::now());
+        let (a, b) = (Some(name("a")), Some(name("b")));
+        assert_eq!(complaints.note(Some(0), a, now), Some(1));
+        assert!((0..5).all(|_| complaints.note(Some(0), a, now).is_none()));
+        assert_eq!(complaints.note(Some(0), b, now), Some(1), "another one");
+        assert_eq!(complaints.note(Some(0), a, now + WARN_EVERY), Some(6));
+    }
+
+    #[test]
+    fn destinations_without_end_share_a_warning() {
+        let (mut complaints, now) = (Complaints::default(), Instant::now());
+        let warnings =
+            (0..10_000).filter_map(|n| complaints.note(Some(0), Some(name(&n.to_string())), now)).count();
+        assert!(warnings <= DESTINATIONS_MAX + 1, "{warnings}");
+    }
+}
