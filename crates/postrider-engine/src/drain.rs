@@ -17,8 +17,9 @@ pub enum Drained {
 
 impl Engine {
     /// Waits until everything that is due has been delivered, or has failed and waits, and its outcome is settled. What
-    /// comes in meanwhile is waited for too; what waits for a later time is not. An engine that stands by waits for its lanes,
-    /// or until those who hold them have delivered everything. What is paused is not waited for, except by an engine that stands by: it
+    /// comes in meanwhile is waited for too; what waits for a later time is not. An engine that does not hold all lanes waits until
+    /// those who hold the others have delivered everything, or for as long as it takes to take over from one that is gone; one that holds none
+    /// waits for its lanes. What is paused is not waited for, except by an engine that stands by: it
     /// cannot tell. While a receiver is unavailable, what is in memory for it is waited for: give it a time limit, or see
     /// [`drain_available`](Self::drain_available).
     pub async fn drain(&self) -> Result<()> {
@@ -34,6 +35,7 @@ impl Engine {
     }
 
     async fn drain_to(&self, end: impl Fn(&Buffer) -> bool) -> Result<()> {
+        let mut others_until = None;
         while !self.shared.stop_claiming.is_cancelled() {
             let progress = self.shared.progress.notified();
             if self.is_at_rest() {
@@ -49,7 +51,11 @@ impl Engine {
                 (self.is_idle(&end), claim::once(&self.shared, &mut pace).await?)
             };
             if idle && !brought.more && !brought.backlog && self.is_idle(&end) {
-                return Ok(());
+                // A lane whose owner left without giving it back is ours after its lease; those who live deliver what is theirs meanwhile.
+                let until = *others_until.get_or_insert(Instant::now() + self.shared.settings.lease * 2);
+                if self.has_all_lanes() || Instant::now() >= until || self.left_to_others().await? {
+                    return Ok(());
+                }
             }
             if !idle && self.is_idle(&end) {
                 continue;
@@ -66,6 +72,12 @@ impl Engine {
         let stats = self.shared.store.stats().await?;
         let not_due = stats.waiting.saturating_sub(stats.due) + stats.parked;
         Ok(stats.pending <= not_due && stats.returning == 0)
+    }
+
+    /// Whether there is nothing to wait for but what it sees itself. What is paused cannot be told from what others have not delivered yet.
+    fn has_all_lanes(&self) -> bool {
+        let buffer = lock(&self.shared.buffer);
+        buffer.lanes_owned() >= self.shared.store.features().lanes as usize || buffer.has_pauses()
     }
 
     /// Everything is paused, and nothing is under way any more.

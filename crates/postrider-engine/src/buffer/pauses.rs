@@ -189,6 +189,11 @@ impl Buffer {
         self.pauses.known
     }
 
+    /// Whether anything is paused.
+    pub(crate) fn has_pauses(&self) -> bool {
+        !self.pauses.is_empty() || self.pauses.source
+    }
+
     /// Whether the whole source is paused.
     pub(crate) fn is_paused(&self) -> bool {
         self.pauses.source

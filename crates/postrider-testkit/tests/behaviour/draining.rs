@@ -5,7 +5,7 @@ use std::sync::Arc;
 use postrider::{Backoff, Outbox, Outcome, store::EventStatus};
 use tokio::task::JoinHandle;
 
-use crate::parts::{Doors, Recorder, Site, eventually, pass, plain, secs};
+use crate::parts::{Doors, Recorder, Site, Tally, eventually, pass, plain, secs};
 
 /// Long enough for what is to be retried, and for a drain to have looked at the table again and again.
 const A_WHILE: std::time::Duration = secs(20);
@@ -73,4 +73,21 @@ async fn a_stand_by_that_drains_waits_for_parked_events_that_are_coming_back() {
     doors.claim.before.let_through();
     draining.await.unwrap().unwrap();
     assert!(site.is_done(&follower).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_lanes_whose_owner_left_without_a_word() {
+    let (site, seen) = (Site::memory(8), Recorder::default());
+    let gone = site.outbox().otherwise(seen.delivers()).start().await.unwrap();
+    let tally = Tally::default();
+    let second = site.outbox().otherwise(seen.delivers()).metrics(tally.metrics()).start().await.unwrap();
+    let second = Arc::new(second);
+    eventually("both have lanes", async || tally.now().lanes_owned == 4).await;
+    // As after SIGKILL: its lanes stay its own until their leases end.
+    gone.engine().unwrap().abort();
+    let ids = site.write_all(&second, (0..40).map(|n| plain("A").key(format!("k{n}")))).await;
+    drain(&second).await.unwrap().unwrap();
+    for id in &ids {
+        assert!(site.is_done(id).await, "drained, with {:?}", site.status(id).await);
+    }
 }
