@@ -12,9 +12,9 @@ use super::{
     super::{
         lease::with_tokens,
         row::{self, column},
-        statement::{Shape, Statement, integer, natural, optional_time, time},
+        statement::{Shape, integer, natural, optional_time, time},
     },
-    history,
+    history::Placed,
     sight::Sight,
     trail::Behind,
 };
@@ -80,14 +80,14 @@ pub(super) fn unscanned(snapshot: &str) -> String {
 /// The transaction of a row's own column, with 64 bits.
 const NUMBERED: &str = "(SELECT clock.xmax - ((clock.xmax - e.xmin::text::bigint) & 4294967295) AS id, clock.ended_before FROM clock) AS x";
 
-pub(in super::super) fn statement(shape: &Shape) -> Statement {
-    let sql = history::spell(&row::spell(include_str!("claim.sql")), "$19")
-        .replace("{late}", &format!("{} AND {}", late("$15", "$16"), seen_in("$20")))
-        .replace("{unscanned}", &unscanned("$20"))
+pub(in super::super) fn statement(shape: &Shape) -> Placed {
+    let sql = row::spell(include_str!("claim.sql"))
+        .replace("{late}", &format!("{} AND {}", late("$15", "$16"), seen_in("$19")))
+        .replace("{unscanned}", &unscanned("$19"))
         .replace("{not_in_flight}", "e.seq NOT IN (SELECT unnest($8::bigint[]))")
         .replace("{keys}", &RETURNING_KEYS_MAX.to_string())
         .replace("{of_a_key}", &RETURNING_OF_A_KEY_MAX.to_string());
-    Statement::new(&sql, shape)
+    Placed::new(&sql, shape)
 }
 
 /// What a row that was met says for itself.
@@ -256,7 +256,7 @@ pub(super) fn first_behind(cursors: &[Cursor<'_>]) -> Seq {
 
 /// Looks at all lanes of a claim.
 pub(super) async fn look(
-    sql: &Statement,
+    sql: &Placed,
     conn: &mut PgConnection,
     claim: &Claim,
     cursors: &[Cursor<'_>],
@@ -270,7 +270,7 @@ pub(super) async fn look(
     let due_at = lanes().map(|lane| (!at_start(lane)).then(|| lane.from.due_at.as_micros()));
     let in_flight: Vec<i64> = claim.in_flight.iter().map(|seq| integer(*seq)).collect();
     let again: Vec<i64> = lanes().flat_map(|lane| &lane.again).map(|seq| integer(*seq)).collect();
-    let rows = with_tokens(sql, lanes().map(|lane| lane.lease))
+    let rows = with_tokens(sql.of(scale.reads_log), lanes().map(|lane| lane.lease))
         .bind(cursors.iter().map(|cursor| integer(cursor.scans_from)).collect::<Vec<_>>())
         .bind(lanes().map(|lane| integer(lane.to)).collect::<Vec<_>>())
         .bind(due_at.collect::<Vec<_>>())
@@ -286,7 +286,6 @@ pub(super) async fn look(
         .bind(behind.map(|behind| behind.wrote.as_slice()))
         .bind(integer(limits.late_of_a_lane))
         .bind(integer(first_behind(cursors)))
-        .bind(scale.reads_log)
         .bind(bound)
         .fetch_all(conn)
         .await?;
