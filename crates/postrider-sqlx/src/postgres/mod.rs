@@ -51,7 +51,7 @@ use sqlx::{PgPool, Postgres, Row as _, postgres::PgConnectOptions};
 pub use self::write::PgTx;
 use self::{
     announce::Bell,
-    connect::{Opening, Settings},
+    connect::{Opening, Plans, Settings},
     session::{ServerLimits, Session},
     statement::Shape,
 };
@@ -207,7 +207,7 @@ impl PgStoreBuilder {
             true => named.options.clone(),
             false => home::fixed(named.options.clone(), &self.prefix).await?,
         };
-        let settings = (!pooled).then_some(Settings { planned: true, statements: None });
+        let settings = (!pooled).then_some(Settings { plans: Plans::Ordered, statements: None });
         let opening = Opening { pool: connect::pool(connections), options, settings };
         let verbs = opening.at_once(connections).await?;
         let pool = connect::pool(connections).connect_lazy_with(named.options);
@@ -219,7 +219,7 @@ impl PgStoreBuilder {
     /// [`pooled`](PgStoreBuilder::pooled).
     pub fn with_pool(self, pool: PgPool) -> Result<PgStore> {
         let settings =
-            (!self.pooled.unwrap_or(false)).then_some(Settings { planned: true, statements: None });
+            (!self.pooled.unwrap_or(false)).then_some(Settings { plans: Plans::Ordered, statements: None });
         let options = PgConnectOptions::clone(&pool.connect_options());
         let opening = Opening { pool: pool.options().clone(), options, settings };
         let verbs = opening.lazily(self.connections.unwrap_or(CONNECTIONS_BESIDE));
@@ -230,12 +230,13 @@ impl PgStoreBuilder {
         self.check()?;
         let place = connect::place(&opening.options);
         let pooled = self.pooled.unwrap_or(false);
+        let once = opening.planning(Plans::OrderedOnce);
         let shape = Shape { prefix: self.prefix, prepared: !pooled, flood: false };
         Ok(PgStore(Arc::new(Inner {
             pool,
             verbs,
-            settling: opening.lazily(SETTLING),
-            keeping: opening.lazily(KEEPING),
+            settling: once.lazily(SETTLING),
+            keeping: once.lazily(KEEPING),
             place,
             target: postrider_drivers::postgres::target(&shape.prefix, !pooled),
             lanes_wanted: self.lanes,

@@ -60,8 +60,8 @@ pub(super) async fn rehearse(
 fn statements(store: &Inner) -> [&Statement; 7] {
     let (claim, settle) = (store.claim.of(false), store.settle.of(false));
     [
-        &claim.look,
-        &claim.quick,
+        claim.look.of(true),
+        claim.quick.of(true),
         &claim.read,
         &settle.delete,
         &settle.keep,

@@ -6,15 +6,18 @@ use std::{ops, time::Duration};
 
 use sqlx::{AssertSqlSafe, Postgres};
 
-use super::connect::Settings;
+use super::connect::{Plans, Settings};
 use crate::connections::{Conn, limits::Limits};
 
 /// How plans are to be made for our statements, whatever is known of the tables: by the order of an index, which is the order that is asked
 /// for. An outbox is empty most of the time, so that is what the statistics say; a planner that believes them reads all rows of a lane and
 /// sorts them, which is a second for the first claim of 50,000 events and grows with them. What cannot be done by an index then seems to
 /// cost more than all else, until version 17, so that it would be compiled before it runs: half a second for each lease.
-const PLANNER: [(&str, &str); 4] =
-    [("enable_seqscan", "off"), ("enable_bitmapscan", "off"), ("jit", "off"), ("plan_cache_mode", "auto")];
+const ORDERED: [(&str, &str); 3] = [("enable_seqscan", "off"), ("enable_bitmapscan", "off"), ("jit", "off")];
+
+/// When a plan is kept for all values: when the server takes it for cheap enough, or always.
+const AUTO: (&str, &str) = ("plan_cache_mode", "auto");
+const ONCE: (&str, &str) = ("plan_cache_mode", "force_generic_plan");
 
 /// What sessions begin with. At any other isolation a claim would park events by what was true before it had locked their lanes. Time zone, date
 /// style and encoding are set by the driver.
@@ -64,7 +67,13 @@ impl ServerLimits {
 
 /// What a session of ours begins with, for the packet that it is opened by.
 pub(super) fn settings(limits: Limits, settings: &Settings) -> Vec<(&'static str, String)> {
-    let fixed = SESSION.into_iter().chain(PLANNER.into_iter().filter(|_| settings.planned));
+    let kept = match settings.plans {
+        Plans::TheServers => None,
+        Plans::Ordered => Some(AUTO),
+        Plans::OrderedOnce => Some(ONCE),
+    };
+    let planner = kept.into_iter().flat_map(|kept| ORDERED.into_iter().chain([kept]));
+    let fixed = SESSION.into_iter().chain(planner);
     let fixed = fixed.map(|(name, value)| (name, value.to_owned()));
     let limits = ServerLimits::from(limits);
     let limits = settings.statements.map_or(limits, |limit| limits.with_statements(limit));
@@ -91,7 +100,7 @@ impl Session {
 
     /// One transaction on a session that a pooler has begun for somebody else.
     pub(super) async fn pooled(conn: Conn<Postgres>, limits: ServerLimits) -> sqlx::Result<Self> {
-        let planner = PLANNER.into_iter().map(|(name, value)| (name, value.to_owned()));
+        let planner = ORDERED.into_iter().chain([AUTO]).map(|(name, value)| (name, value.to_owned()));
         Self::begin(conn, planner.chain(limits.settings())).await
     }
 

@@ -115,12 +115,12 @@ impl Db {
             }
             #[cfg(feature = "postgres")]
             Kind::Postgres => {
-                use crate::postgres::connect::{Opening, Settings, parse, place};
+                use crate::postgres::connect::{Opening, Plans, Settings, parse, place};
                 let options = parse(url)?.options;
                 let opening = |statements| Opening {
                     pool: sqlx::postgres::PgPoolOptions::new(),
                     options: options.clone(),
-                    settings: Some(Settings { planned: false, statements }),
+                    settings: Some(Settings { plans: Plans::TheServers, statements }),
                 };
                 let (verbs, operating) = (opening(None), opening(Some(OPERATOR)));
                 let of = |of: Use| Pools::Postgres(verbs.lazily(of.connections()));

@@ -5,7 +5,7 @@
 -- at again, $10 most fresh rows of a lane, $11 how far over the first of them to look, $12 most waiting rows of a lane,
 -- $13 the largest event that is read at once, or null for none, $14 where each lane's forward read stands, $15 the snapshot of the last scan
 -- behind it, or null, $16 the transactions in which claims have written since, $17 most rows of a lane behind its forward read, $18 the
--- least of $4 where something lies behind, $19 whether the position of the log may be asked for, $20 the snapshot that a scan of several
+-- least of $4 where something lies behind, $19 the snapshot that a scan of several
 -- claims began with, or that of the last one that is over, or null.
 --
 -- Kinds of rows: 0 the clock, the snapshot and where the database stands, 1 a lane that is held, 2 again, 3 fresh, 4 waiting, 5 coming back.

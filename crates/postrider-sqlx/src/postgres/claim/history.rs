@@ -7,16 +7,40 @@ use std::{error::Error, fmt};
 
 use sqlx::{Row, postgres::PgRow};
 
-use super::super::row::column;
+use super::super::{
+    row::column,
+    statement::{Shape, Statement},
+};
 
-/// `template` with what tells where the database stands. A standby cannot say where its log ends, and some hosted servers refuse to:
-/// `may_ask` is a parameter.
-pub(super) fn spell(template: &str, may_ask: &str) -> String {
-    let of_log = |value| format!("CASE WHEN {may_ask}::boolean AND NOT pg_is_in_recovery() THEN {value} END");
-    template
-        .replace("{wal_file}", &of_log("pg_walfile_name(pg_current_wal_insert_lsn())"))
-        .replace("{wal_place}", &of_log("pg_current_wal_insert_lsn()::text"))
-        .replace("{table}", "(SELECT l.tableoid::text FROM {p}lane AS l ORDER BY l.lane LIMIT 1)")
+/// A statement that also tells where the database stands, spelled twice: a standby cannot say where its log ends, and some servers refuse to. The server
+/// asks for the right to call a function wherever one is named in a plan that it keeps, whether it is called or not.
+#[derive(Debug)]
+pub(in super::super) struct Placed {
+    with_log: Statement,
+    without_log: Statement,
+}
+
+impl Placed {
+    pub(super) fn new(template: &str, shape: &Shape) -> Self {
+        let of_log = |value| format!("CASE WHEN NOT pg_is_in_recovery() THEN {value} END");
+        let spell = |file: &str, place: &str| {
+            let table = "(SELECT l.tableoid::text FROM {p}lane AS l ORDER BY l.lane LIMIT 1)";
+            let sql = template.replace("{wal_file}", file).replace("{wal_place}", place);
+            Statement::new(&sql.replace("{table}", table), shape)
+        };
+        Self {
+            with_log: spell(
+                &of_log("pg_walfile_name(pg_current_wal_insert_lsn())"),
+                &of_log("pg_current_wal_insert_lsn()::text"),
+            ),
+            without_log: spell("NULL", "NULL"),
+        }
+    }
+
+    /// The one for a server that says where its log ends, or for one that does not.
+    pub(in super::super) fn of(&self, reads_log: bool) -> &Statement {
+        if reads_log { &self.with_log } else { &self.without_log }
+    }
 }
 
 /// Fails where the position of the log may not be asked for.

@@ -25,13 +25,14 @@ use postrider_core::{
 };
 use sqlx::{PgConnection, Row};
 
-pub(super) use self::{history::WentBack, look::Scale, write::Findings};
 use self::{
+    history::Placed,
     look::{Cursor, Freed, Look, RETURNING_KEYS_MAX, RETURNING_OF_A_KEY_MAX, Seen, State},
     quick::Reach,
     stream::Stream,
     trail::{Begun, Looks, Met},
 };
+pub(super) use self::{history::WentBack, look::Scale, write::Findings};
 use super::{
     row,
     statement::{Shape, Statement, integer, natural},
@@ -41,8 +42,8 @@ use crate::choose::{Budget, Kind, Turns};
 /// The statements of this folder.
 #[derive(Debug)]
 pub(super) struct Statements {
-    pub(super) quick: Statement,
-    pub(super) look: Statement,
+    pub(super) quick: Placed,
+    pub(super) look: Placed,
     pub(super) read: Statement,
     pub(super) write: write::Statements,
     /// Draws a transaction id.

@@ -14,22 +14,22 @@ use super::{
     super::{
         lease::with_tokens,
         row::{self, column},
-        statement::{Shape, Statement, integer, natural, optional_time, small},
+        statement::{Shape, integer, natural, optional_time, small},
     },
-    history,
+    history::Placed,
     look::{Cursor, LaneSeen, Limits, Look, Scale, first_behind, late, unscanned},
     sight::Sight,
     trail::{self, Begun, Behind, From},
 };
 
-pub(super) fn statement(shape: &Shape) -> Statement {
-    let sql = history::spell(&row::spell(include_str!("quick.sql")), "$16")
+pub(super) fn statement(shape: &Shape) -> Placed {
+    let sql = row::spell(include_str!("quick.sql"))
         .replace("{small}", &row::spell_small("$9"))
         .replace("{late}", &late("$10", "$11"))
-        .replace("{unscanned}", &unscanned("$17"))
+        .replace("{unscanned}", &unscanned("$16"))
         .replace("{not_in_flight}", &not_among("$8"))
         .replace("{not_in_flight_beyond}", &not_among("$13"));
-    Statement::new(&sql, shape)
+    Placed::new(&sql, shape)
 }
 
 /// Whether a row is none of these. Most often there are none, and then nothing is asked for each row.
@@ -91,7 +91,7 @@ impl Reach {
 
 /// Looks, if nothing but fresh rows is to be looked at. None if something is.
 pub(super) async fn look(
-    sql: &Statement,
+    sql: &Placed,
     conn: &mut PgConnection,
     claim: &Claim,
     cursors: &[Cursor<'_>],
@@ -108,7 +108,7 @@ pub(super) async fn look(
     let (behind_cursors, beyond) =
         claim.in_flight.split_at(claim.in_flight.partition_point(|seq| *seq <= untouched));
     let below = behind_cursors.partition_point(|seq| *seq <= lowest);
-    let mut rows = with_tokens(sql, cursors.iter().map(|cursor| cursor.lane.lease))
+    let mut rows = with_tokens(sql.of(scale.reads_log), cursors.iter().map(|cursor| cursor.lane.lease))
         .bind(cursors.iter().map(|cursor| integer(cursor.scans_from)).collect::<Vec<_>>())
         .bind(cursors.iter().map(|cursor| integer(cursor.front)).collect::<Vec<_>>())
         .bind(integer(ends))
@@ -121,7 +121,6 @@ pub(super) async fn look(
         .bind(numbers(beyond))
         .bind(sought)
         .bind(integer(first_behind(cursors)))
-        .bind(scale.reads_log)
         .bind(bound)
         .fetch(conn);
     let Some(gate) = rows.try_next().await? else { return Ok(None) };

@@ -5,7 +5,7 @@
 -- $7 most rows of a lane, $8 what is in flight behind $12, $9 the most bytes of an event that is read at once, $10 the snapshot of the last look behind
 -- the forward read, or null, $11 the transactions in which claims have written since, $12 from where all lanes are read by number, $13 what
 -- is in flight beyond it, $14 whether the lanes are read behind it, $15 from where the first lane is that has something behind its forward read,
--- $16 whether the position of the log may be asked for, $17 the snapshot of the last scan behind the forward read where this claim makes none,
+-- $16 the snapshot of the last scan behind the forward read where this claim makes none,
 -- or null: what that could not see is marked (where the first row says whether a key comes back), because an event that comes first may have
 -- committed with it, behind the forward read.
 --
