@@ -27,6 +27,9 @@
 //! ([`postrider_core::BatchOrder::Prefix`]). A full disk, a missing folder or a missing right make the sink unavailable: its events
 //! wait.
 //!
+//! One batch is written at a time. A batch that waits for its turn for half of its `send_timeout` was not written: its events are
+//! deferred. One that is being written longer than that is in doubt as a whole, and the engine says so.
+//!
 //! # Layout
 //!
 //! * [`mod@line`]: an event as a line
@@ -40,11 +43,31 @@ pub mod writer;
 pub use file::{FileConfig, FileSink};
 pub use writer::{StdoutSink, WriterSink};
 
-use postrider_core::{BatchOrder, SinkTraits};
+use std::{sync::Arc, time::Duration};
+
+use postrider_core::{BatchOrder, Delivery, Outcome, SinkTraits};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 /// Most events that are written in one piece, unless it is set otherwise.
 pub const BATCH_EVENTS: usize = 100;
+/// How long a send may take before its outcome is unknown, unless it is set otherwise.
+pub const SEND_TIMEOUT: Duration = Duration::from_secs(120);
 
-const fn traits(batch_max: usize) -> SinkTraits {
-    SinkTraits { batch_max, order: BatchOrder::Prefix, ..SinkTraits::SINK }
+const fn traits(batch_max: usize, send_timeout: Duration) -> SinkTraits {
+    let send_timeout = Some(send_timeout);
+    SinkTraits { batch_max, order: BatchOrder::Prefix, send_timeout, ..SinkTraits::SINK }
+}
+
+/// What is written to, once nobody else does; nothing, if that takes half of the time of a send. Takes no thread.
+async fn turn<T>(shared: &Arc<Mutex<T>>, send_timeout: Duration) -> Option<OwnedMutexGuard<T>> {
+    // Who is alone needs no timer, and so no runtime that has one.
+    if let Ok(free) = Arc::clone(shared).try_lock_owned() {
+        return Some(free);
+    }
+    tokio::time::timeout(send_timeout / 2, Arc::clone(shared).lock_owned()).await.ok()
+}
+
+/// Of a batch whose turn did not come.
+fn not_written(batch: &[Delivery]) -> Vec<Outcome> {
+    vec![Outcome::deferred(Duration::ZERO); batch.len()]
 }

@@ -5,15 +5,16 @@ use std::{
     fs::File,
     io::{self, Write},
     sync::Arc,
+    time::Duration,
 };
 
 use postrider_core::{BoxFuture, Delivery, Event, Outcome, Sink, SinkTraits};
 use tokio::{sync::Mutex, task::spawn_blocking};
 
 use crate::{
-    BATCH_EVENTS,
+    BATCH_EVENTS, SEND_TIMEOUT,
     line::{events, write_lines},
-    traits,
+    not_written, traits, turn,
 };
 
 /// Writes lines of JSON to a writer.
@@ -25,6 +26,7 @@ use crate::{
 /// ```
 pub struct WriterSink<W> {
     output: Arc<Mutex<Output<W>>>,
+    send_timeout: Duration,
 }
 
 struct Output<W> {
@@ -43,7 +45,14 @@ impl<W: Write + Send + 'static> WriterSink<W> {
     /// Lines to this writer. What it has taken must not be written again later: one that keeps what it could not write, as a
     /// [`BufWriter`](io::BufWriter) does, repeats it.
     pub fn new(writer: W) -> Self {
-        Self { output: Arc::new(Mutex::new(Output { writer, in_a_line: false })) }
+        let output = Arc::new(Mutex::new(Output { writer, in_a_line: false }));
+        Self { output, send_timeout: SEND_TIMEOUT }
+    }
+
+    /// How long a send may take before its outcome is unknown; [`SEND_TIMEOUT`] if it is not set.
+    pub fn send_timeout(mut self, limit: Duration) -> Self {
+        self.send_timeout = limit;
+        self
     }
 }
 
@@ -76,7 +85,7 @@ impl<W: Write> Output<W> {
 
 impl<W: Write + Send + 'static> Sink for WriterSink<W> {
     fn traits(&self) -> SinkTraits {
-        traits(BATCH_EVENTS)
+        traits(BATCH_EVENTS, self.send_timeout)
     }
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
@@ -85,8 +94,9 @@ impl<W: Write + Send + 'static> Sink for WriterSink<W> {
                 return Vec::new();
             }
             let events = events(batch);
-            // Whoever waits here waits for the end of a write, and takes no thread.
-            let mut output = Arc::clone(&self.output).lock_owned().await;
+            let Some(mut output) = turn(&self.output, self.send_timeout).await else {
+                return not_written(batch);
+            };
             // A reader that does not read holds up a thread of its own, and no task.
             let written = spawn_blocking(move || output.write(&events)).await;
             let outcome = match written {

@@ -16,6 +16,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use journal::{Disk, Failed, Journal};
@@ -26,9 +27,9 @@ use tokio::{
 };
 
 use crate::{
-    BATCH_EVENTS,
+    BATCH_EVENTS, SEND_TIMEOUT,
     line::{events, write_lines},
-    traits,
+    not_written, traits, turn,
 };
 
 /// How lines are added to a file.
@@ -41,12 +42,14 @@ pub struct FileConfig {
     pub sync: bool,
     /// Most events that are written in one piece. Default [`BATCH_EVENTS`].
     pub batch_max: usize,
+    /// How long a send may take before its outcome is unknown. Default [`SEND_TIMEOUT`].
+    pub send_timeout: Duration,
 }
 
 impl FileConfig {
     /// Lines to this file.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), sync: true, batch_max: BATCH_EVENTS }
+        Self { path: path.into(), sync: true, batch_max: BATCH_EVENTS, send_timeout: SEND_TIMEOUT }
     }
 
     /// Whether a batch is on the disk before it counts as delivered.
@@ -61,6 +64,12 @@ impl FileConfig {
         self
     }
 
+    /// How long a send may take before its outcome is unknown.
+    pub fn send_timeout(mut self, limit: Duration) -> Self {
+        self.send_timeout = limit;
+        self
+    }
+
     /// Says what is wrong, if something is. The file is not touched.
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |setting, value: &str, allowed: &str| {
@@ -71,6 +80,9 @@ impl FileConfig {
         }
         if self.batch_max == 0 {
             return wrong("batch_max", "0", "at least 1");
+        }
+        if self.send_timeout.is_zero() {
+            return wrong("send_timeout", "0", "longer than nothing");
         }
         Ok(())
     }
@@ -103,12 +115,12 @@ impl FileSink {
     }
 
     /// The place of the file, once nobody else writes.
-    async fn journal(&self) -> OwnedMutexGuard<Option<Journal<File>>> {
-        let mut journal = Arc::clone(&self.journal).lock_owned().await;
+    async fn journal(&self) -> Option<OwnedMutexGuard<Option<Journal<File>>>> {
+        let mut journal = turn(&self.journal, self.config.send_timeout).await?;
         if self.reopen.swap(false, Relaxed) {
             *journal = None;
         }
-        journal
+        Some(journal)
     }
 }
 
@@ -145,7 +157,7 @@ fn write(journal: &mut Option<Journal<File>>, path: &Path, sync: bool, events: &
 
 impl Sink for FileSink {
     fn traits(&self) -> SinkTraits {
-        traits(self.config.batch_max)
+        traits(self.config.batch_max, self.config.send_timeout)
     }
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
@@ -154,8 +166,7 @@ impl Sink for FileSink {
                 return Vec::new();
             }
             let events = events(batch);
-            // Whoever waits here waits for the end of a write, and takes no thread.
-            let mut journal = self.journal().await;
+            let Some(mut journal) = self.journal().await else { return not_written(batch) };
             let FileConfig { path, sync, .. } = self.config.clone();
             let writing = spawn_blocking(move || write(&mut journal, &path, sync, &events)).await;
             let outcome =

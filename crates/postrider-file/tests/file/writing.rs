@@ -2,9 +2,11 @@
 
 use std::{
     io::{self, Write},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, mpsc},
+    time::Duration,
 };
 
+use postrider_core::Outcome;
 use postrider_file::WriterSink;
 
 use crate::{deliver, ids, send, unavailable};
@@ -61,4 +63,33 @@ async fn wherever_a_write_ends_the_next_line_begins_anew_and_no_empty_line_is_le
         assert!(text.ends_with(&whole), "room for {room}: {text}");
         assert_eq!(ids(&whole), ["1", "2"]);
     }
+}
+
+/// Takes nothing before it is let go.
+struct Held(mpsc::Receiver<()>, Vec<u8>);
+
+impl Write for Held {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // Once nobody holds it, it takes everything.
+        let _ = self.0.recv();
+        self.1.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_batch_whose_turn_does_not_come_was_not_written_and_is_deferred() {
+    let (hold, held) = mpsc::channel();
+    let sink = WriterSink::new(Held(held, Vec::new())).send_timeout(Duration::from_millis(200));
+    let (first, second) = tokio::join!(biased; send(&sink, &["a", "b"]), async {
+        let outcomes = send(&sink, &["c"]).await;
+        drop(hold);
+        outcomes
+    });
+    assert_eq!(first, vec![Outcome::Delivered; 2]);
+    assert_eq!(second, [Outcome::deferred(Duration::ZERO)]);
+    deliver(&sink, &["c"]).await;
 }
