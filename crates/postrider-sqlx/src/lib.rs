@@ -39,6 +39,8 @@ mod connections;
 mod high_water;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod oldest;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(all(feature = "profiles", any(feature = "mysql", feature = "postgres")))]

@@ -1,5 +1,7 @@
 //! Lists of events and counts of them, for people who look.
 
+use std::time::Duration;
+
 use super::{EventStatus, Seq};
 use crate::{EventId, Payload, Timestamp};
 
@@ -103,4 +105,24 @@ pub struct TypeCount {
     pub pending: u64,
     /// Dead ones.
     pub dead: u64,
+}
+
+/// The oldest events that are neither delivered nor dead.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Oldest {
+    /// The oldest first.
+    pub events: Vec<OldestEvent>,
+    /// Whether there may be others behind these.
+    pub more: bool,
+}
+
+/// One of them: what a route is chosen by, and how old it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OldestEvent {
+    /// Its type.
+    pub event_type: String,
+    /// What it happened to.
+    pub aggregate_type: String,
+    /// How long ago it was inserted, on the database's clock.
+    pub age: Duration,
 }

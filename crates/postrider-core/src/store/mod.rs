@@ -22,7 +22,7 @@ pub use claim::{
 };
 pub use features::{Defaults, Features, Keeps, Recovery};
 pub use lane::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Renewed, Taken, Token};
-pub use list::{Bookmark, ListFrom, ListedEvent, Listing, Shelf, TypeCount};
+pub use list::{Bookmark, ListFrom, ListedEvent, Listing, Oldest, OldestEvent, Shelf, TypeCount};
 pub use operate::{DeadLetter, EventStatus, Hold, HoldReason, Instance, Instances, Stats};
 pub use pause::{PAUSES_MAX, Pause, Paused, SUBJECT_CHARS_MAX, Subject, too_many_pauses};
 pub use peek::Peek;
@@ -146,6 +146,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// A page of the events of a shelf, the oldest of them first. What is under way shows as it was when it was claimed.
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>>;
+
+    /// The oldest events that are neither delivered nor dead, at most so many. Cheap enough to ask every few seconds: it reads along the
+    /// order of the outbox and ends where it has enough, or behind many dead ones. Tables that somebody else designed may have no index in
+    /// that order: there it costs as much as a claim's look. None where the store cannot tell.
+    fn oldest(&self, _limit: usize) -> BoxFuture<'_, Result<Option<Oldest>>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// How many events that are not delivered there are of each type: the types with most of them first, at most so many types. It
     /// reads all of them.

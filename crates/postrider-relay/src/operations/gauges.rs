@@ -18,7 +18,10 @@ use postrider::{
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::types::{ByType, OTHER, TYPES_MAX};
+use super::{
+    text::label,
+    types::{ByType, OTHER, TYPES_MAX},
+};
 use crate::config;
 
 /// How long a database may take to count.
@@ -186,15 +189,9 @@ fn write(text: &mut String, name: &str, about: &str, lines: &[Line]) {
     // Writing into a string cannot fail.
     _ = writeln!(text, "# HELP {name} {about}\n# TYPE {name} gauge");
     for (labels, value) in lines {
-        let labels: Vec<_> =
-            labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect();
+        let labels: Vec<_> = labels.iter().map(|(name, value)| label(name, value)).collect();
         _ = writeln!(text, "{name}{{{}}} {value}", labels.join(","));
     }
-}
-
-/// A value of a label, as Prometheus reads it.
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]

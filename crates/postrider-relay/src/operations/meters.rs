@@ -99,7 +99,6 @@ struct SourceMeters {
     purged: Counter,
     hot_depth: Gauge,
     cold_depth: Gauge,
-    oldest_lag_ms: Gauge,
     lanes: Gauge,
     breakers_open: Gauge,
     breakers: OfEngine,
@@ -162,7 +161,6 @@ impl SourceMeters {
             purged: counter("postrider_purged_total", "delivered events deleted after their retention"),
             hot_depth: depth("hot"),
             cold_depth: depth("cold"),
-            oldest_lag_ms: gauge("outbox_oldest_lag_ms", "age of the oldest event of the last claim"),
             lanes: gauge("postrider_lanes", "lanes that this instance holds"),
             breakers_open: gauge("postrider_breakers_open", "how many receivers are taken to be down"),
             breakers,
@@ -204,9 +202,6 @@ impl Metrics for SourceMeters {
     fn queue_depths(&self, hot: u64, cold: u64) {
         self.hot_depth.set(gauge_of(hot));
         self.cold_depth.set(gauge_of(cold));
-    }
-    fn oldest_lag(&self, lag: Duration) {
-        self.oldest_lag_ms.set(lag.as_secs_f64() * 1000.0);
     }
     fn deferred(&self) {
         self.deferred.increment(1);

@@ -3,14 +3,17 @@
 mod breakers;
 mod failures;
 mod gauges;
+mod lags;
 pub(crate) mod log;
 mod meters;
 mod port;
 mod server;
+mod text;
 mod types;
 
 pub(crate) use self::{
     gauges::Gauges,
+    lags::Lags,
     meters::Meters,
     server::Server,
     types::{ByType, UnderWay},

@@ -16,11 +16,11 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::{Gauges, Meters, port};
+use super::port;
 use crate::{
     config::{Operations, Secret},
     failure::Failure,
-    relay::States,
+    relay::Seen,
 };
 
 /// The endpoint, until it is stopped.
@@ -29,21 +29,15 @@ pub(crate) struct Server {
     task: Option<JoinHandle<()>>,
 }
 
-struct Seen {
-    states: States,
-    meters: Meters,
-    gauges: Gauges,
+/// What is shown, and to whom.
+struct Shown {
+    seen: Seen,
     token: Option<Secret>,
 }
 
 impl Server {
     /// Begins to listen, if that is wanted.
-    pub(crate) async fn start(
-        operations: &Operations,
-        states: States,
-        meters: Meters,
-        gauges: Gauges,
-    ) -> Result<Self, Failure> {
+    pub(crate) async fn start(operations: &Operations, seen: Seen) -> Result<Self, Failure> {
         let stop = CancellationToken::new();
         if !operations.enabled {
             return Ok(Self { stop, task: None });
@@ -55,8 +49,8 @@ impl Server {
         let listener = TcpListener::bind(operations.listen).await.map_err(|error| cannot(&error))?;
         let listens = listener.local_addr().map_err(|error| cannot(&error))?;
         info!(address = %listens, "health and metrics");
-        let seen = Arc::new(Seen { states, meters, gauges, token: operations.token.clone() });
-        let task = tokio::spawn(port::serve(listener, router(seen), stop.clone()));
+        let shown = Arc::new(Shown { seen, token: operations.token.clone() });
+        let task = tokio::spawn(port::serve(listener, router(shown), stop.clone()));
         Ok(Self { stop, task: Some(task) })
     }
 
@@ -68,26 +62,26 @@ impl Server {
     }
 }
 
-fn router(seen: Arc<Seen>) -> Router {
+fn router(shown: Arc<Shown>) -> Router {
     let guarded = Router::new()
         .route("/metrics", get(metrics))
-        .route_layer(middleware::from_fn_with_state(seen.clone(), authorised));
+        .route_layer(middleware::from_fn_with_state(shown.clone(), authorised));
     Router::new()
         .route("/health/live", get(async || Json(json!({ "status": "alive" }))))
         .route("/health/ready", get(ready))
         .merge(guarded)
-        .with_state(seen)
+        .with_state(shown)
 }
 
 /// Ready, or 503 with the reasons. Somebody without the token learns which sources are not ready, and not why: an error may name hosts.
 /// Sinks that are taken to be down are named, and make nothing unready: a restart would not bring them back, and what goes elsewhere goes on.
-async fn ready(State(seen): State<Arc<Seen>>, headers: HeaderMap) -> Response {
-    let (reasons, down) = (seen.states.reasons(), seen.meters.breakers().down());
+async fn ready(State(shown): State<Arc<Shown>>, headers: HeaderMap) -> Response {
+    let (reasons, down) = (shown.seen.states.reasons(), shown.seen.instruments.meters.breakers().down());
     if reasons.is_empty() {
-        let sources: Vec<_> = seen.states.all().into_keys().collect();
+        let sources: Vec<_> = shown.seen.states.all().into_keys().collect();
         return Json(json!({ "status": "ready", "sources": sources, "sinks_down": down })).into_response();
     }
-    let told = match seen.admits(&headers) {
+    let told = match shown.admits(&headers) {
         true => json!(reasons),
         false => json!(reasons.keys().collect::<Vec<_>>()),
     };
@@ -98,13 +92,14 @@ async fn ready(State(seen): State<Arc<Seen>>, headers: HeaderMap) -> Response {
         .into_response()
 }
 
-async fn metrics(State(seen): State<Arc<Seen>>) -> Response {
-    let text = seen.meters.render() + &seen.gauges.render().await;
+async fn metrics(State(shown): State<Arc<Shown>>) -> Response {
+    let Seen { instruments, lags, gauges, .. } = &shown.seen;
+    let text = instruments.meters.render() + &lags.render() + &gauges.render().await;
     ([("content-type", "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
-async fn authorised(State(seen): State<Arc<Seen>>, request: Request, next: Next) -> Response {
-    if seen.admits(request.headers()) {
+async fn authorised(State(shown): State<Arc<Shown>>, request: Request, next: Next) -> Response {
+    if shown.admits(request.headers()) {
         next.run(request).await
     } else {
         (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")], "a bearer token is needed\n")
@@ -112,7 +107,7 @@ async fn authorised(State(seen): State<Arc<Seen>>, request: Request, next: Next)
     }
 }
 
-impl Seen {
+impl Shown {
     /// Whether a request carries the token, where one is needed.
     fn admits(&self, headers: &HeaderMap) -> bool {
         let Some(token) = &self.token else { return true };

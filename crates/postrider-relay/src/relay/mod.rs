@@ -27,6 +27,7 @@ use tracing::info;
 use self::source::Running;
 pub(crate) use self::{
     build::{Instruments, Plan, outbox_of, plan, plans, settings},
+    reload::Seen,
     routes::winner,
     state::States,
     store::{Found, built_in, find, grants_sql, schema_sql, times},
@@ -66,10 +67,9 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     signals.limit().set(build::end_limit([&config]));
     let meters = operations::Meters::new()?;
     let exporter = Exporter::start(config.operations.traces.as_ref(), &meters)?;
-    let instruments = Instruments { meters: meters.clone(), tracer: exporter.tracer().clone() };
+    let instruments = Instruments { meters, tracer: exporter.tracer().clone() };
     let mut relay = reload::Relay::new(args.config, &config.operations, instruments, signals.limit().clone());
-    let reload::Seen { states, gauges, .. } = relay.seen.clone();
-    let server = operations::Server::start(&config.operations, states, meters, gauges).await?;
+    let server = operations::Server::start(&config.operations, relay.seen.clone()).await?;
     relay.apply(config).await?;
     loop {
         match signals.next().await {

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     config::{self, Config, Operations},
     failure::Failure,
-    operations::Gauges,
+    operations::{Gauges, Lags},
     signal::Limit,
 };
 
@@ -31,6 +31,7 @@ pub(crate) struct Seen {
     pub(crate) states: States,
     pub(crate) instruments: Instruments,
     pub(crate) gauges: Gauges,
+    pub(crate) lags: Lags,
 }
 
 impl Relay {
@@ -41,7 +42,7 @@ impl Relay {
         end_limit: Limit,
     ) -> Self {
         let gauges = Gauges::new(&operations.gauges);
-        let seen = Seen { states: States::default(), instruments, gauges };
+        let seen = Seen { states: States::default(), instruments, gauges, lags: Lags::default() };
         Self { file, seen, config: None, running: BTreeMap::new(), end_limit }
     }
 

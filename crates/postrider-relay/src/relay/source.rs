@@ -14,6 +14,7 @@ use super::{
     state::{SourceState, States},
     store,
 };
+use crate::operations::Lags;
 
 /// The first pause before a source that could not be reached is tried again, and the longest; doubled each time.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
@@ -58,7 +59,7 @@ impl Running {
 }
 
 async fn run(plan: Arc<Plan>, seen: Seen, stop: CancellationToken) {
-    let Seen { states, gauges, .. } = seen;
+    let Seen { states, gauges, lags, .. } = seen;
     let mut pause = PAUSE_MIN;
     let outbox = loop {
         let starting = pin!(start(&plan));
@@ -88,8 +89,12 @@ async fn run(plan: Arc<Plan>, seen: Seen, stop: CancellationToken) {
     };
     let (outbox, what) = outbox;
     gauges.add(&plan.name, outbox.store(), &plan.types);
-    watch(&plan, &outbox, &what, &states, &stop).await;
+    tokio::select! {
+        () = watch(&plan, &outbox, &what, &states, &stop) => {}
+        () = follow(&plan, &outbox, &lags) => {}
+    }
     gauges.remove(&plan.name);
+    lags.remove(&plan.name);
     let began = Instant::now();
     let report = outbox.shutdown().await;
     states.set(&plan.name, SourceState::Stopped);
@@ -106,6 +111,12 @@ pub(crate) async fn start(plan: &Plan) -> postrider::Result<(Outbox, String)> {
     }
     let outbox = outbox_of(plan, found.store).start().await?;
     Ok((outbox, found.what))
+}
+
+/// Notes how old the oldest event is, for ever.
+async fn follow(plan: &Plan, outbox: &Outbox, lags: &Lags) {
+    lags.follow(&plan.name, &plan.source.routes, outbox.store()).await;
+    std::future::pending().await
 }
 
 /// Notes how the engine is until the relay ends. The database is not asked: one that answers a ping may refuse every settle. The engine goes on by

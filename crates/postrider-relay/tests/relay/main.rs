@@ -12,6 +12,7 @@ mod instances;
 mod lines;
 mod listing;
 mod making;
+mod measuring;
 mod once;
 mod pausing;
 mod place;

@@ -2,14 +2,18 @@
 
 use postrider_core::{
     Payload,
-    store::{Bookmark, EventStatus, ListFrom, ListedEvent, Listing, Shelf, TypeCount},
+    store::{
+        Bookmark, EventStatus, ListFrom, ListedEvent, Listing, Oldest, OldestEvent, Seq, Shelf, TypeCount,
+    },
     tx::Prefix,
 };
 use sqlx::{MySqlConnection, Row, mysql::MySqlRow};
 
+use crate::oldest::Look;
+
 use super::{
     operate::{DELAYED, undelivered},
-    statement::{AT, Statement, bound, integer, micros, natural, text, time},
+    statement::{AT, NOW, Statement, bound, integer, micros, natural, text, time},
 };
 
 /// The last point in time that is asked for; nothing is written later.
@@ -146,4 +150,43 @@ pub(super) async fn count_by_type(
         })
     });
     counts.collect()
+}
+
+/// A page of what is not delivered, along the primary key.
+pub(super) fn oldest_statement(prefix: &Prefix) -> Statement {
+    let created = micros("created_at");
+    Statement::new(
+        &format!(
+            "SELECT seq, event_type, aggregate_type, {created} AS created_at, {NOW} AS now, status = 3 AS is_dead
+             FROM {{p}}event FORCE INDEX (PRIMARY) WHERE seq > ? ORDER BY seq LIMIT ?"
+        ),
+        prefix,
+    )
+}
+
+/// The oldest events that are pending.
+pub(super) async fn oldest(
+    prefix: &Prefix,
+    conn: &mut MySqlConnection,
+    limit: usize,
+) -> sqlx::Result<Oldest> {
+    let (statement, mut look) = (oldest_statement(prefix), Look::new(limit));
+    while let Some(after) = look.next() {
+        let query = statement.query().bind(after).bind(integer(limit));
+        let rows = query.fetch_all(&mut *conn).await?;
+        look.add(rows.iter().map(pending).collect::<sqlx::Result<_>>()?);
+    }
+    Ok(look.end())
+}
+
+fn pending(row: &MySqlRow) -> sqlx::Result<(Seq, Option<OldestEvent>)> {
+    let event = match natural::<u8>(row, "is_dead")? {
+        0 => Some(OldestEvent {
+            event_type: text(row, "event_type")?.unwrap_or_default(),
+            aggregate_type: text(row, "aggregate_type")?.unwrap_or_default(),
+            age: time(row, "now")?.since(time(row, "created_at")?),
+        }),
+        _ => None,
+    };
+    Ok((natural(row, "seq")?, event))
 }

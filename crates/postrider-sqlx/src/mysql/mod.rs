@@ -55,8 +55,8 @@ use postrider_core::{
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Instances, Keeps, Lane, Lease, LeaseRequest,
-        Leased, ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
-        TypeCount, too_many_pauses,
+        Leased, ListedEvent, Listing, Oldest, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats,
+        Subject, TypeCount, too_many_pauses,
     },
     tx::Prefix,
 };
@@ -566,6 +566,13 @@ impl Store for MysqlStore {
             "list events",
             move |mut conn| async move { list::list(prefix, &mut conn, listing).await },
         )
+    }
+
+    fn oldest(&self, limit: usize) -> BoxFuture<'_, Result<Option<Oldest>>> {
+        let prefix = &self.0.target.prefix;
+        self.run_long("look for the oldest events", move |mut conn| async move {
+            list::oldest(prefix, &mut conn, limit).await.map(Some)
+        })
     }
 
     fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>> {

@@ -1,10 +1,16 @@
 //! Lists of events and counts of them.
 
+use std::time::Duration;
+
 use postrider_core::{
     Payload,
-    store::{Bookmark, EventStatus, ListFrom, ListedEvent, Listing, Shelf, TypeCount},
+    store::{
+        Bookmark, EventStatus, ListFrom, ListedEvent, Listing, Oldest, OldestEvent, Seq, Shelf, TypeCount,
+    },
 };
 use sqlx::{PgConnection, Row, postgres::PgRow};
+
+use crate::oldest::Look;
 
 use super::{
     operate::{DELAYED, where_it_is},
@@ -129,4 +135,37 @@ pub(super) async fn count_by_type(
         })
     });
     counts.collect()
+}
+
+/// A page of what is not delivered, along the primary key, with its age unless it is dead.
+pub(super) fn oldest_statement(shape: &Shape) -> Statement {
+    Statement::new(
+        "SELECT e.seq, e.event_type, e.aggregate_type,
+                CASE WHEN e.status <> 3 THEN (extract(epoch FROM clock_timestamp() - e.created_at) * 1000000)::bigint END AS age_us
+         FROM {p}event AS e WHERE e.seq > $1 ORDER BY e.seq LIMIT $2",
+        shape,
+    )
+}
+
+/// The oldest events that are pending.
+pub(super) async fn oldest(shape: &Shape, conn: &mut PgConnection, limit: usize) -> sqlx::Result<Oldest> {
+    let (statement, mut look) = (oldest_statement(shape), Look::new(limit));
+    while let Some(after) = look.next() {
+        let query = statement.query().bind(integer(after)).bind(integer(limit));
+        let rows = query.fetch_all(&mut *conn).await?;
+        look.add(rows.iter().map(pending).collect::<sqlx::Result<_>>()?);
+    }
+    Ok(look.end())
+}
+
+fn pending(row: &PgRow) -> sqlx::Result<(Seq, Option<OldestEvent>)> {
+    let event = match row.try_get::<Option<i64>, _>("age_us")? {
+        Some(age) => Some(OldestEvent {
+            event_type: row.try_get("event_type")?,
+            aggregate_type: row.try_get("aggregate_type")?,
+            age: Duration::from_micros(natural(age)),
+        }),
+        None => None,
+    };
+    Ok((natural(row.try_get("seq")?), event))
 }

@@ -333,6 +333,8 @@ async fn every_verb_that_runs_often_walks_an_index() {
         let one = Listing { id: Some("a".into()), ..Listing::newest(shelf, 1) };
         check(&mut conn, &list::statement(&shape, &one), "(9, NULL, NULL, 1, 9, 'a')", &[index]).await;
     }
+    let forward = "Index Scan using postrider_event_pkey";
+    check(&mut conn, &list::oldest_statement(&shape), "(9, 500)", &[forward]).await;
 
     drop(conn);
     own.close().await;

@@ -10,8 +10,8 @@ use postrider_core::{
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Instances, Keeps, Lane, Lease, LeaseRequest,
-        Leased, ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
-        TypeCount, too_many_pauses,
+        Leased, ListedEvent, Listing, Oldest, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats,
+        Subject, TypeCount, too_many_pauses,
     },
 };
 
@@ -246,6 +246,17 @@ impl Store for PgStore {
 
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {
         verb!(self.run_long, "list events", shape, |session| list::list(shape, &mut session, listing))
+    }
+
+    fn oldest(&self, limit: usize) -> BoxFuture<'_, Result<Option<Oldest>>> {
+        Box::pin(async move {
+            let oldest = verb!(self.run_long, "look for the oldest events", shape, |session| list::oldest(
+                shape,
+                &mut session,
+                limit
+            ));
+            oldest.await.map(Some)
+        })
     }
 
     fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>> {

@@ -2,7 +2,7 @@
 
 use postrider_core::{
     EventId, GLOBAL_AGGREGATE, Payload, Timestamp,
-    store::{Bookmark, ListFrom, ListedEvent, Listing, Shelf, TypeCount},
+    store::{Bookmark, ListFrom, ListedEvent, Listing, Oldest, OldestEvent, Shelf, TypeCount},
 };
 use tokio::sync::Mutex;
 
@@ -155,4 +155,33 @@ fn is_pending(shape: &Shape, sql: &mut Sql) {
     sql.push("NOT (");
     is_dead(shape, sql);
     sql.push(")");
+}
+
+/// The oldest events that are pending; none where nobody knows how old they are.
+pub(super) async fn oldest(shape: &Shape, tx: &mut Tx, limit: usize) -> sqlx::Result<Option<Oldest>> {
+    if !shape.profile.has(Field::CreatedAt) {
+        return Ok(None);
+    }
+    let [event_type, of] = [Field::EventType, Field::AggregateType].map(|field| shape.text(field));
+    let kind = shape.kind;
+    let (created, now) = (kind.micros(&shape.column(Field::CreatedAt)), kind.micros(kind.now()));
+    let mut sql =
+        shape.sql(format!("SELECT {event_type}, {of}, {created}, {now} FROM {} WHERE (", shape.table()));
+    shape.pending(&mut sql);
+    let claimed = shape.profile.statuses.as_ref().and_then(|statuses| statuses.claimed.as_ref());
+    if let Some(claimed) = claimed {
+        sql.push(&format!(" OR {} = ", shape.column(Field::Status)));
+        shape.value(&mut sql, Field::Status, claimed);
+    }
+    sql.push(&format!(") ORDER BY {} LIMIT {}", shape.order(), limit.saturating_add(1)));
+    let rows = tx.fetch(sql).await?;
+    let event = |row: &Cells| {
+        let time = |column| Timestamp::from_micros(row.number(column).unwrap_or_default());
+        OldestEvent {
+            event_type: row.text(0).unwrap_or_else(|| shape.profile.event_type.clone()),
+            aggregate_type: row.text(1).unwrap_or_else(|| GLOBAL_AGGREGATE.to_owned()),
+            age: time(3).since(time(2)),
+        }
+    };
+    Ok(Some(Oldest { events: rows.iter().take(limit).map(event).collect(), more: rows.len() > limit }))
 }

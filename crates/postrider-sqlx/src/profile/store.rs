@@ -10,7 +10,7 @@ use postrider_core::{
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, Defaults, EventStatus, Features, Hold, Instances, Lane, Lease,
-        LeaseRequest, Leased, ListedEvent, Listing, Pause, Paused, Recovery, Renewed, Seq, Settled,
+        LeaseRequest, Leased, ListedEvent, Listing, Oldest, Pause, Paused, Recovery, Renewed, Seq, Settled,
         Settlement, Stats, Subject, TypeCount, too_many_pauses,
     },
 };
@@ -265,6 +265,13 @@ impl Store for ProfileStore {
         Box::pin(async move {
             let mind = &self.0.mind;
             run!(self, Use::Operating, "list events", |tx| list::list(&self.0.shape, tx, mind, listing))
+        })
+    }
+
+    fn oldest(&self, limit: usize) -> BoxFuture<'_, Result<Option<Oldest>>> {
+        Box::pin(async move {
+            let shape = &self.0.shape;
+            run!(self, Use::Operating, "look for the oldest events", |tx| list::oldest(shape, tx, limit))
         })
     }
 

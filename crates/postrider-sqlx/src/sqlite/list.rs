@@ -2,10 +2,14 @@
 
 use postrider_core::{
     Payload, Timestamp,
-    store::{Bookmark, EventStatus, ListFrom, ListedEvent, Listing, Shelf, TypeCount},
+    store::{
+        Bookmark, EventStatus, ListFrom, ListedEvent, Listing, Oldest, OldestEvent, Seq, Shelf, TypeCount,
+    },
     tx::Prefix,
 };
 use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
+
+use crate::oldest::Look;
 
 use super::{
     operate::{text, undelivered},
@@ -128,4 +132,40 @@ pub(super) async fn count_by_type(
         })
     });
     counts.collect()
+}
+
+/// A page of what is not delivered, along the primary key.
+pub(super) fn oldest_statement(prefix: &Prefix) -> Statement {
+    Statement::new(
+        "SELECT seq, event_type, aggregate_type, created_at, status = 3 AS is_dead
+         FROM {p}event WHERE seq > ?1 ORDER BY seq LIMIT ?2",
+        prefix,
+    )
+}
+
+/// The oldest events that are pending.
+pub(super) async fn oldest(
+    prefix: &Prefix,
+    conn: &mut SqliteConnection,
+    limit: usize,
+) -> sqlx::Result<Oldest> {
+    let (statement, mut look) = (oldest_statement(prefix), Look::new(limit));
+    while let Some(after) = look.next() {
+        let query = statement.query().bind(integer(after)).bind(integer(limit));
+        let (rows, now) = (query.fetch_all(&mut *conn).await?, Timestamp::now());
+        look.add(rows.iter().map(|row| pending(row, now)).collect::<sqlx::Result<_>>()?);
+    }
+    Ok(look.end())
+}
+
+fn pending(row: &SqliteRow, now: Timestamp) -> sqlx::Result<(Seq, Option<OldestEvent>)> {
+    let event = match row.try_get::<bool, _>("is_dead")? {
+        false => Some(OldestEvent {
+            event_type: text(row, "event_type")?.unwrap_or_default(),
+            aggregate_type: text(row, "aggregate_type")?.unwrap_or_default(),
+            age: now.since(Timestamp::from_micros(row.try_get("created_at")?)),
+        }),
+        true => None,
+    };
+    Ok((natural(row.try_get("seq")?), event))
 }

@@ -118,6 +118,7 @@ async fn check_all(store: &SqliteStore) {
         let one = Listing { id: Some("a".into()), ..Listing::newest(shelf, 1) };
         check(store, &list::statement(&prefix, &one), &[index]).await;
     }
+    check(store, &list::oldest_statement(&prefix), &["INTEGER PRIMARY KEY (rowid>?)"]).await;
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::{
     Event, EventId,
-    store::{EventStatus, ListFrom, ListedEvent, Listing, Shelf, TypeCount},
+    store::{EventStatus, ListFrom, ListedEvent, Listing, Oldest, Shelf, TypeCount},
 };
 
 use super::{
@@ -171,5 +171,35 @@ pub async fn events_are_counted_by_type<H: StoreHarness>() -> Checked {
     let other = TypeCount { event_type: "Other".to_owned(), pending: 3, dead: 0 };
     assert_eq!(scene.store.count_by_type(10).await?, [other.clone(), tested]);
     assert_eq!(scene.store.count_by_type(1).await?, [other]);
+    Ok(())
+}
+
+/// The oldest events are those that are neither delivered nor dead, in their order, and each is as old as it is.
+pub async fn the_oldest_pending_events_are_told_with_their_types_and_ages<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    let Some(nothing) = scene.store.oldest(10).await? else { return Ok(()) };
+    assert_eq!(nothing, Oldest::default());
+    scene.keyed::<1>("done").await?;
+    scene.keyed::<1>("dead").await?;
+    scene.keyed::<1>("held").await?;
+    let [a, b, c] = scene.claim_exactly().await?;
+    scene.done(&[a]).await?;
+    scene.settle(&b, dead(false)).await?;
+    scene.settle(&c, retry(1)).await?;
+    scene.pass(BACKOFF / 2).await?;
+    for _ in 0..2 {
+        scene.write(&Event::json_text("Other", "1").aggregate("Order", 1).build()?).await?;
+    }
+    let told = async |limit| {
+        let Oldest { events, more } = scene.store.oldest(limit).await?.unwrap_or_default();
+        Ok::<_, Failure>((events, more))
+    };
+    let (events, more) = told(10).await?;
+    let types: Vec<_> = events.iter().map(|event| event.event_type.as_str()).collect();
+    assert_eq!((types, more), (vec!["Tested", "Other", "Other"], false));
+    assert!(events[0].age >= BACKOFF / 2 && events[1].age < BACKOFF / 2, "{events:?}");
+    assert!(events[1].aggregate_type == "Order" || !scene.keeps().aggregates, "{events:?}");
+    let (events, more) = told(2).await?;
+    assert_eq!((events.len(), more), (2, true));
     Ok(())
 }

@@ -209,6 +209,7 @@ macro_rules! delivery_conformance {
                 a_list_tells_shelves_keys_and_types_apart
                 a_delayed_event_is_listed_with_its_time_before_a_claim_has_met_it
                 events_are_counted_by_type
+                the_oldest_pending_events_are_told_with_their_types_and_ages
             }
         }
     };

@@ -185,4 +185,7 @@ async fn operators_find_events_by_an_index() {
         let steps = plan(&store, &page).await;
         assert!(steps.iter().all(|step| step.key == index), "{}\n{steps:#?}", page.text());
     }
+    let oldest = list::oldest_statement(&store.0.target.prefix);
+    let steps = plan(&store, &oldest).await;
+    assert!(steps.iter().all(|step| step.key == "PRIMARY"), "{}\n{steps:#?}", oldest.text());
 }

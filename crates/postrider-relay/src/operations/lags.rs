@@ -1,0 +1,196 @@
+//! How old the oldest pending event is, of each source and of each sink.
+//!
+//! The oldest few hundred pending events of a source are read every few seconds, along the order of the outbox: how much lies behind them
+//! costs nothing. The first of them is the oldest of the source, and the first that goes to a sink is the oldest of that sink. A sink that
+//! none of them goes to has nothing to show while there are more than were read: what it has is younger than all of these. They are
+//! written out here and not kept by the recorder: a source that is gone must be gone from the next scrape too.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use postrider::{
+    Store,
+    sink::error_chain,
+    store::{Oldest, OldestEvent},
+};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{debug, warn};
+
+use super::text::label;
+use crate::{config::Route, relay};
+
+/// Most events that are read.
+const EVENTS_MAX: usize = 500;
+
+/// How often, at most. A database that takes long is asked so many times less often than it takes.
+const EVERY: Duration = Duration::from_secs(5);
+const REST_TIMES: u32 = 20;
+
+/// How long a database may take.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The lags of all sources. Cloning it copies a pointer.
+#[derive(Clone, Default)]
+pub(crate) struct Lags(Arc<Mutex<BTreeMap<String, Lag>>>);
+
+/// What was seen of a source.
+struct Lag {
+    ages: Ages,
+    seen_at: Instant,
+    /// Whether the last look failed: what was the oldest before has grown older since, as far as anybody knows.
+    failing: bool,
+}
+
+/// The age of the oldest event of a source, and of those sinks of which it is known. Zero where there is none.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Ages {
+    source: Duration,
+    sinks: BTreeMap<String, Duration>,
+}
+
+impl Ages {
+    fn of(oldest: &Oldest, routes: &[Route]) -> Self {
+        let mut sinks = BTreeMap::new();
+        for OldestEvent { event_type, aggregate_type, age } in &oldest.events {
+            if let Some(route) = relay::winner(routes, event_type, aggregate_type) {
+                sinks.entry(route.sink.value.clone()).or_insert(*age);
+            }
+        }
+        if !oldest.more {
+            for route in routes {
+                sinks.entry(route.sink.value.clone()).or_default();
+            }
+        }
+        let source = oldest.events.first().map(|event| event.age).unwrap_or_default();
+        Self { source, sinks }
+    }
+}
+
+impl Lags {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Lag>> {
+        // Nothing here can be left half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at a source for as long as it is polled.
+    pub(crate) async fn follow(&self, source: &str, routes: &[Route], store: &Arc<dyn Store>) {
+        let mut failing = false;
+        loop {
+            let began = Instant::now();
+            match look(store).await {
+                Ok(Some(oldest)) => {
+                    failing = false;
+                    let lag = Lag { ages: Ages::of(&oldest, routes), seen_at: Instant::now(), failing };
+                    self.lock().insert(source.to_owned(), lag);
+                }
+                Ok(None) => return debug!("this store does not say how old its events are"),
+                Err(error) => {
+                    if !std::mem::replace(&mut failing, true) {
+                        warn!(source, error, "how old the oldest event is cannot be read");
+                    }
+                    self.lock().entry(source.to_owned()).and_modify(|lag| lag.failing = true);
+                }
+            }
+            sleep(EVERY.max(began.elapsed() * REST_TIMES)).await;
+        }
+    }
+
+    /// A source that is no longer there.
+    pub(crate) fn remove(&self, source: &str) {
+        self.lock().remove(source);
+    }
+
+    /// What a scrape reads.
+    pub(super) fn render(&self) -> String {
+        let (mut sources, mut sinks) = (String::new(), String::new());
+        for (source, Lag { ages, seen_at, failing }) in &*self.lock() {
+            let since = if *failing { seen_at.elapsed() } else { Duration::ZERO };
+            let grown = |age: Duration| if age.is_zero() { age } else { age + since };
+            let (source, age) = (label("source", source), grown(ages.source));
+            // Writing into a string cannot fail.
+            _ = writeln!(sources, "outbox_oldest_lag_ms{{{source}}} {}", age.as_millis());
+            for (sink, age) in &ages.sinks {
+                let (sink, age) = (label("sink", sink), grown(*age).as_secs_f64());
+                _ = writeln!(sinks, "postrider_oldest_pending_seconds{{{source},{sink}}} {age}");
+            }
+        }
+        let described = |name: &str, about: &str, lines: String| match lines.is_empty() {
+            true => lines,
+            false => format!("# HELP {name} {about}\n# TYPE {name} gauge\n{lines}"),
+        };
+        described("outbox_oldest_lag_ms", "age of the oldest pending event", sources)
+            + &described(
+                "postrider_oldest_pending_seconds",
+                "age of the oldest pending event of a sink, zero if there is none",
+                sinks,
+            )
+    }
+}
+
+/// The oldest events of a source, or why they cannot be read.
+async fn look(store: &Arc<dyn Store>) -> Result<Option<Oldest>, String> {
+    match timeout(LOOK_TIMEOUT, store.oldest(EVENTS_MAX)).await {
+        Ok(looked) => looked.map_err(|error| error_chain(&error)),
+        Err(_) => Err(format!("it took longer than {LOOK_TIMEOUT:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn routes() -> Vec<Route> {
+        let text =
+            r#"[{ "event_type": "Order*", "sink": "orders" }, { "event_type": "*", "sink": "audit" }]"#;
+        serde_json::from_str(text).unwrap()
+    }
+
+    fn oldest(events: &[(&str, u64)], more: bool) -> Oldest {
+        let event = |(event_type, age): &(&str, u64)| OldestEvent {
+            event_type: (*event_type).to_owned(),
+            aggregate_type: "Order".to_owned(),
+            age: Duration::from_secs(*age),
+        };
+        Oldest { events: events.iter().map(event).collect(), more }
+    }
+
+    fn shown(oldest: &Oldest) -> (u64, Vec<(String, u64)>) {
+        let Ages { source, sinks } = Ages::of(oldest, &routes());
+        (source.as_secs(), sinks.into_iter().map(|(sink, age)| (sink, age.as_secs())).collect())
+    }
+
+    #[test]
+    fn the_first_event_that_goes_to_a_sink_is_its_oldest() {
+        let [audit, orders] = ["audit", "orders"].map(str::to_owned);
+        let all = oldest(&[("OrderPlaced", 9), ("OrderPaid", 8), ("Visit", 7)], false);
+        assert_eq!(shown(&all), (9, vec![(audit.clone(), 7), (orders.clone(), 9)]));
+        assert_eq!(shown(&oldest(&[], false)), (0, vec![(audit, 0), (orders.clone(), 0)]));
+        let more = oldest(&[("OrderPlaced", 9)], true);
+        assert_eq!(shown(&more), (9, vec![(orders, 9)]), "of the other sink nothing is known");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_the_database_does_not_answer_what_was_the_oldest_grows_older() {
+        let lags = Lags::default();
+        let ages = Ages::of(&oldest(&[("OrderPlaced", 9)], false), &routes());
+        lags.lock().insert("shop".to_owned(), Lag { ages, seen_at: Instant::now(), failing: false });
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(
+            lags.render().contains("\noutbox_oldest_lag_ms{source=\"shop\"} 9000\n"),
+            "{}",
+            lags.render()
+        );
+        lags.lock().values_mut().for_each(|lag| lag.failing = true);
+        let text = lags.render();
+        assert!(text.contains("\noutbox_oldest_lag_ms{source=\"shop\"} 69000\n"), "{text}");
+        let sinks = "\npostrider_oldest_pending_seconds{source=\"shop\",sink=\"audit\"} 0\n\
+                     postrider_oldest_pending_seconds{source=\"shop\",sink=\"orders\"} 69\n";
+        assert!(text.contains(sinks), "{text}");
+        lags.remove("shop");
+        assert_eq!(lags.render(), "");
+    }
+}
