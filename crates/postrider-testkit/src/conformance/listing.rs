@@ -197,8 +197,11 @@ pub async fn the_oldest_pending_events_are_told_with_their_types_and_ages<H: Sto
     let (events, more) = told(10).await?;
     let types: Vec<_> = events.iter().map(|event| event.event_type.as_str()).collect();
     assert_eq!((types, more), (vec!["Tested", "Other", "Other"], false));
-    assert!(events[0].age >= BACKOFF / 2 && events[1].age < BACKOFF / 2, "{events:?}");
-    assert!(events[1].aggregate_type == "Order" || !scene.keeps().aggregates, "{events:?}");
+    for event in &events {
+        assert_eq!(event.age >= BACKOFF / 2, event.event_type == "Tested", "{events:?}");
+        let is_known = event.event_type == "Other" && scene.keeps().aggregates;
+        assert!(event.aggregate_type == "Order" || !is_known, "{events:?}");
+    }
     let (events, more) = told(2).await?;
     assert_eq!((events.len(), more), (2, true));
     Ok(())
