@@ -260,7 +260,7 @@ async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
     let (mut failed, mut apart) = (Vec::new(), Vec::new());
     let mut order = Order::default();
     for (item, delivery) in sent.into_iter().zip(&batch) {
-        let outcome = outcomes.next().unwrap_or_else(Outcome::missing);
+        let outcome = outcomes.next().unwrap_or_else(|| missing(batch.len()));
         after(shared, delivery, &outcome, shared.interceptors.len()).await;
         if outcome == Outcome::Delivered {
             hand.delivered(item);
@@ -291,6 +291,11 @@ fn failed_as_a_whole(outcomes: &[Outcome]) -> bool {
     };
     let first = outcomes.first().and_then(failed);
     outcomes.len() > 1 && first.is_some() && outcomes.iter().all(|outcome| failed(outcome) == first)
+}
+
+/// What an event got that the sink forgot. Beside others it was not named, so that nobody knows whether it is the reason.
+fn missing(events: usize) -> Outcome {
+    if events > 1 { as_a_whole(Outcome::missing()) } else { Outcome::missing() }
 }
 
 fn as_a_whole(outcome: Outcome) -> Outcome {

@@ -53,8 +53,9 @@ pub(crate) enum Gate {
 pub(crate) struct Destination {
     pub(crate) breaker: Breaker,
     pub(crate) throttle: Throttle,
-    /// Since when it is down.
+    /// Since when it is down, and whether others than the probes wait for it.
     down_since: Option<Instant>,
+    others_wait: bool,
     /// The key of the last event that was delivered here, when that was, and when the last one of another key was: both as the number of events
     /// that its receiver had delivered by then.
     last_key: u64,
@@ -76,6 +77,7 @@ impl Destination {
             breaker: Breaker::new(),
             throttle: Throttle::new(),
             down_since: None,
+            others_wait: false,
             last_key: 0,
             last_at: 0,
             others_at: 0,
@@ -107,7 +109,7 @@ impl Destination {
     pub(crate) fn answered(&mut self) {
         self.failing.clear();
         self.failures = 0;
-        self.down_since = None;
+        (self.down_since, self.others_wait) = (None, false);
         self.breaker.answered();
     }
 
@@ -148,33 +150,43 @@ impl Destination {
         self.breaker.answered();
     }
 
-    /// It is down for so long at least.
+    /// It is down for so long at least. What was tried comes again after those that wait: it may be what the destination takes offence at.
     pub(crate) fn down(&mut self, healthy: bool, now: Instant, rng: &mut Rng) -> Duration {
         self.failing.clear();
         self.down_since.get_or_insert(now);
-        self.breaker.refused(healthy, now, rng)
+        let pause = self.breaker.refused(healthy, now, rng);
+        if self.others_wait { pause + spread_out(self.wait(now + pause), u64::MAX) } else { pause }
+    }
+
+    /// How long what goes to it waits while it is down.
+    fn wait(&self, now: Instant) -> Duration {
+        let down_for = self.down_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let opens = self.breaker.opens_at(now).map_or(Duration::ZERO, |at| at - now);
+        (down_for / 2).clamp(WAIT_MIN, WAIT_MAX).max(opens.min(WAIT_MAX))
     }
 
     /// Its receiver is down as a whole, and stands for it.
     fn covered(&mut self) {
         self.breaker.answered();
-        self.down_since = None;
+        (self.down_since, self.others_wait) = (None, false);
     }
 
     /// Whether something may go there now. What has to wait is told for how long; `spread` parts those that wait together.
     fn gate(&mut self, spread: u64, now: Instant) -> Gate {
         if !self.breaker.lets_through(now) {
-            let down_for =
-                self.down_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-            let opens = self.breaker.opens_at(now).map_or(Duration::ZERO, |at| at - now);
-            let wait = (down_for / 2).clamp(WAIT_MIN, WAIT_MAX).max(opens.min(WAIT_MAX));
-            return Gate::Wait(wait + wait.mul_f64((spread % 64) as f64 / 128.0));
+            self.others_wait = true;
+            return Gate::Wait(spread_out(self.wait(now), spread));
         }
         if !self.throttle.lets_through_soon(now) {
             return Gate::Wait(self.throttle.next_turn(WAIT_MAX, now));
         }
         if self.breaker.is_closed() { Gate::Open } else { Gate::Probe }
     }
+}
+
+/// Up to half as long again, so that not all come back at once.
+fn spread_out(wait: Duration, spread: u64) -> Duration {
+    wait + wait.mul_f64((spread % 64) as f64 / 128.0)
 }
 
 /// The destinations of one receiver.
