@@ -10,14 +10,22 @@ use tokio::time::Instant;
 /// Longest pause: what waits for a receiver that is back is not to wait for long.
 const LONGEST: Duration = Duration::from_secs(30);
 
+/// A probe of which nobody has heard for so long is given up, and another one is made.
+const PROBE_MAX: Duration = Duration::from_secs(600);
+
 /// Longest pause while the health check passes.
 const HEALTHY_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Closed,
-    Open { until: Instant },
-    Probing,
+    Open {
+        until: Instant,
+    },
+    /// Somebody sees whether it is back, and should have said so by then.
+    Probing {
+        until: Instant,
+    },
 }
 
 /// Open for 200 ms at first, then longer each time, up to half a minute.
@@ -37,8 +45,7 @@ impl Breaker {
     pub(crate) fn lets_through(&self, now: Instant) -> bool {
         match self.state {
             State::Closed => true,
-            State::Open { until } => now >= until,
-            State::Probing => false,
+            State::Open { until } | State::Probing { until } => now >= until,
         }
     }
 
@@ -56,15 +63,15 @@ impl Breaker {
     }
 
     /// An event is being sent.
-    pub(crate) fn sending(&mut self) {
+    pub(crate) fn sending(&mut self, now: Instant) {
         if self.state != State::Closed {
-            self.state = State::Probing;
+            self.state = State::Probing { until: now + PROBE_MAX };
         }
     }
 
     /// What was taken to be sent never was: a probe is still to be made.
     pub(crate) fn not_sent(&mut self, now: Instant) {
-        if self.state == State::Probing {
+        if matches!(self.state, State::Probing { .. }) {
             self.state = State::Open { until: now };
         }
     }
@@ -99,7 +106,7 @@ mod tests {
         assert!(!breaker.lets_through(Instant::now()));
         tokio::time::advance(pause).await;
         assert!(breaker.lets_through(Instant::now()));
-        breaker.sending();
+        breaker.sending(Instant::now());
         assert!(!breaker.lets_through(Instant::now()), "a second probe at once");
         breaker.answered();
         assert!(breaker.lets_through(Instant::now()) && breaker.is_closed());
@@ -126,7 +133,7 @@ mod tests {
     async fn a_probe_that_was_not_sent_can_be_made_again() {
         let (mut breaker, mut rng) = (Breaker::new(), Rng::seeded(1));
         tokio::time::advance(breaker.refused(false, Instant::now(), &mut rng)).await;
-        breaker.sending();
+        breaker.sending(Instant::now());
         breaker.not_sent(Instant::now());
         assert!(breaker.lets_through(Instant::now()) && !breaker.is_closed());
     }

@@ -7,7 +7,7 @@ use postrider_core::Outcome;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use crate::{buffer::Item, destination::Name, hand::InHand, lock, routes::ReceiverId};
+use crate::{buffer::Item, destination::Name, failing::Kind, hand::InHand, lock, routes::ReceiverId};
 
 /// An event that has been failing for so long is worth a warning.
 const WORTH_A_WARNING: Duration = Duration::from_secs(60);
@@ -57,14 +57,18 @@ const fn word(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// An attempt has failed, and this is whether it counts.
-pub(crate) fn attempt_failed(hand: &InHand<'_>, item: &Item, outcome: &Outcome, counted: bool) {
+/// An attempt has failed: whether it counts, and what kind of failure it was.
+pub(crate) fn attempt_failed(hand: &InHand<'_>, item: &Item, outcome: &Outcome, counted: bool, kind: Kind) {
     let shared = hand.shared;
     shared.metrics.attempt_failed(shared.routes.names(hand.receiver()), word(outcome), counted);
     let (sink, error) = (shared.routes.told(hand.receiver()), outcome.error().unwrap_or_default());
     debug!(event = %item.id(), sink, outcome = word(outcome), counted, %error, "an attempt failed");
     let now = Instant::now();
-    let failure = lock(&shared.failing).note(item.id(), hand.hand().since, now);
+    let failure = {
+        let mut failing = lock(&shared.failing);
+        failing.note(item.id(), kind, now);
+        failing.of(item.id(), now)
+    };
     if failure.lasts < WORTH_A_WARNING {
         return;
     }

@@ -251,10 +251,13 @@ async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
         return;
     }
     let outcomes = send(sink, shared.routes.traits(receiver).send_timeout, &batch).await;
-    let outcomes = if failed_as_a_whole(&outcomes) && !broken::is(Variant::BatchFailsEach) {
-        outcomes.into_iter().map(as_a_whole).collect()
-    } else {
-        outcomes
+    let one_request = shared.routes.traits(receiver).one_request;
+    let outcomes = match outcomes {
+        outcomes if was_nothing_sent(&outcomes) => vec![Outcome::unknown("nothing was sent"); outcomes.len()],
+        outcomes if one_request && failed_as_a_whole(&outcomes) && !broken::is(Variant::BatchFailsEach) => {
+            outcomes.into_iter().map(as_a_whole).collect()
+        }
+        outcomes => outcomes,
     };
     let mut outcomes = outcomes.into_iter();
     let (mut failed, mut apart) = (Vec::new(), Vec::new());
@@ -281,6 +284,12 @@ async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
     for (item, outcome) in failed {
         judge(hand, item, End::Outcome(outcome)).await;
     }
+}
+
+/// Whether the sink says of all events that they were not sent because of another: then there is a reason that it does not know.
+fn was_nothing_sent(outcomes: &[Outcome]) -> bool {
+    let not_sent = |outcome: &Outcome| matches!(outcome, Outcome::Deferred { after } if after.is_zero());
+    !outcomes.is_empty() && outcomes.iter().all(not_sent)
 }
 
 /// Whether all events of a batch failed for the same reason, and none got through: then any of them may be the reason.

@@ -24,12 +24,16 @@ pub(crate) const REJECTED_KEYS: usize = 10;
 /// Most destinations of one receiver that are told apart.
 const NAMED_MAX: usize = 256;
 
-/// One that had nothing to do for so long is forgotten, if nothing is known against it.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+/// One that had nothing to do for so long may be forgotten.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
 
 /// What goes to a destination that is down comes again after so long: the longer it has been down, the later.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// No more than one in so long is written back, however many there are; and none waits for longer than this.
+const TURN: Duration = Duration::from_millis(2);
+const TURNS_MAX: Duration = Duration::from_secs(600);
 
 /// The name of a destination, as a number.
 pub(crate) type Name = NonZeroU64;
@@ -56,6 +60,8 @@ pub(crate) struct Destination {
     /// Since when it is down, and whether others than the probes wait for it.
     down_since: Option<Instant>,
     others_wait: bool,
+    /// What waits for it comes again one after the other, the last of them then.
+    turns_until: Option<Instant>,
     /// The key of the last event that was delivered here, when that was, and when the last one of another key was: both as the number of events
     /// that its receiver had delivered by then.
     last_key: u64,
@@ -78,6 +84,7 @@ impl Destination {
             throttle: Throttle::new(),
             down_since: None,
             others_wait: false,
+            turns_until: None,
             last_key: 0,
             last_at: 0,
             others_at: 0,
@@ -87,6 +94,11 @@ impl Destination {
             may_reject: false,
             used_at: None,
         }
+    }
+
+    /// Whether it had something to do lately.
+    fn is_used(&self, now: Instant) -> bool {
+        self.used_at.is_some_and(|at| now.saturating_duration_since(at) < FORGOTTEN_AFTER)
     }
 
     /// Nothing is known against it.
@@ -101,15 +113,19 @@ impl Destination {
         }
         self.last_at = count;
         self.rejected.clear();
-        self.may_reject = false;
         self.answered();
+    }
+
+    /// How many events its receiver had delivered when it took its last one.
+    pub(crate) fn last_at(&self) -> u64 {
+        self.last_at
     }
 
     /// It works, whatever it says of the event.
     pub(crate) fn answered(&mut self) {
         self.failing.clear();
         self.failures = 0;
-        (self.down_since, self.others_wait) = (None, false);
+        (self.down_since, self.others_wait, self.turns_until) = (None, false, None);
         self.breaker.answered();
     }
 
@@ -143,11 +159,13 @@ impl Destination {
         self.rejected.len() >= REJECTED_KEYS
     }
 
-    /// An operator says that what it rejects is to die.
-    pub(crate) fn let_reject(&mut self) {
-        self.rejected.clear();
-        self.may_reject = true;
-        self.breaker.answered();
+    /// Whether what it rejects is to die, as an operator says.
+    fn let_reject(&mut self, may: bool) {
+        if may && self.rejects_everything() {
+            self.rejected.clear();
+            self.breaker.answered();
+        }
+        self.may_reject = may;
     }
 
     /// It is down for so long at least. What was tried comes again after those that wait: it may be what the destination takes offence at.
@@ -168,14 +186,18 @@ impl Destination {
     /// Its receiver is down as a whole, and stands for it.
     fn covered(&mut self) {
         self.breaker.answered();
-        (self.down_since, self.others_wait) = (None, false);
+        (self.down_since, self.others_wait, self.turns_until) = (None, false, None);
     }
 
     /// Whether something may go there now. What has to wait is told for how long; `spread` parts those that wait together.
     fn gate(&mut self, spread: u64, now: Instant) -> Gate {
         if !self.breaker.lets_through(now) {
             self.others_wait = true;
-            return Gate::Wait(spread_out(self.wait(now), spread));
+            let wait = self.wait(now);
+            let turn = self.turns_until.map_or(now + wait, |until| until.max(now + wait));
+            self.turns_until = Some(turn + TURN);
+            let later = spread_out(wait, spread) - wait;
+            return Gate::Wait((turn.saturating_duration_since(now) + later).min(TURNS_MAX));
         }
         if !self.throttle.lets_through_soon(now) {
             return Gate::Wait(self.throttle.next_turn(WAIT_MAX, now));
@@ -228,7 +250,7 @@ impl Destinations {
             return &mut self.only;
         };
         if self.named.len() >= NAMED_MAX && !self.named.contains_key(&name) {
-            self.named.retain(|_, known| !known.is_plain() || known.is_used(now));
+            self.named.retain(|_, known| known.is_used(now) || known.rejects_everything());
         }
         let destination = if self.named.len() < NAMED_MAX || self.named.contains_key(&name) {
             self.named.entry(name).or_insert_with(Destination::new)
@@ -257,14 +279,15 @@ impl Destinations {
         self.of_mut(name, now).gate(spread, now)
     }
 
-    /// Whether all that had something to do lately are down.
+    /// Whether the only one is down, or all that had something to do lately.
     pub(crate) fn are_all_down(&self, now: Instant) -> bool {
         let is_down = |known: &Destination| !known.breaker.is_closed();
-        let mut used = self.named.values().filter(|known| known.is_used(now)).peekable();
-        if used.peek().is_none() {
+        if self.is_one() {
             return true;
         }
-        used.all(is_down) && (!self.only.is_used(now) || is_down(&self.only))
+        // One alone says nothing of others that have not been met yet, such as after a start.
+        let used: Vec<&Destination> = self.named.values().filter(|known| known.is_used(now)).collect();
+        used.len() > 1 && used.into_iter().all(is_down) && (!self.only.is_used(now) || is_down(&self.only))
     }
 
     /// The receiver is down as a whole, and stands for them.
@@ -273,19 +296,12 @@ impl Destinations {
         self.named.values_mut().for_each(Destination::covered);
     }
 
-    pub(crate) fn let_reject(&mut self) {
-        self.only.let_reject();
-        self.named.values_mut().for_each(Destination::let_reject);
+    pub(crate) fn let_reject(&mut self, may: bool) {
+        self.only.let_reject(may);
+        self.named.values_mut().for_each(|known| known.let_reject(may));
     }
 
     pub(crate) fn rejects_everything(&self) -> bool {
         self.only.rejects_everything() || self.named.values().any(Destination::rejects_everything)
-    }
-}
-
-impl Destination {
-    /// Whether it had something to do lately.
-    fn is_used(&self, now: Instant) -> bool {
-        self.used_at.is_some_and(|at| now.saturating_duration_since(at) < FORGOTTEN_AFTER)
     }
 }

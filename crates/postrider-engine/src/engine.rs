@@ -29,6 +29,7 @@ use crate::{
     lease, lock,
     outage::Outages,
     pauses, purge, recover,
+    rejecting::Brakes,
     routes::{RouteTable, Routes},
     settle,
     shield::Shielded,
@@ -96,6 +97,7 @@ pub(crate) struct Shared {
     /// Events that fail without anybody knowing why.
     pub(crate) failing: std::sync::Mutex<Failing>,
     pub(crate) complaints: std::sync::Mutex<Complaints>,
+    pub(crate) brakes: std::sync::Mutex<Brakes>,
     pub(crate) stop_claiming: CancellationToken,
 }
 
@@ -164,6 +166,7 @@ impl Engine {
             counted: std::sync::Mutex::default(),
             failing: std::sync::Mutex::default(),
             complaints: std::sync::Mutex::default(),
+            brakes: std::sync::Mutex::default(),
             stop_claiming: CancellationToken::new(),
         });
         match pauses::read(&shared).await {

@@ -28,8 +28,23 @@ struct Since {
     first: Instant,
     last: Instant,
     times: u32,
-    /// How many events its receiver had delivered when it first failed.
-    delivered: u64,
+    /// Since when it has failed without a reason that anybody knows, and without an outage in between.
+    unexplained: Option<Instant>,
+    /// How many events its destination had taken when it refused this one last.
+    taken: u64,
+    /// Since when it has been refused while others were taken, and how often.
+    alone: Option<(Instant, u32)>,
+}
+
+/// What a failure was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nobody knows whether the event or its receiver is the reason.
+    Unexplained,
+    /// The destination seemed to be down, and had taken so many events by then.
+    Refused(u64),
+    /// The event failed by itself, or was told to wait.
+    Explained,
 }
 
 /// What is known of an event that has failed once more.
@@ -39,39 +54,51 @@ pub(crate) struct Failure {
     pub(crate) lasts: Duration,
     /// How often it has.
     pub(crate) times: u32,
-    /// How many events its receiver had delivered when it first did.
-    pub(crate) delivered: u64,
+    /// For how long it has been failing without a reason that anybody knows.
+    pub(crate) unexplained: Duration,
+    /// For how long it has been refused while others were taken, and how often.
+    pub(crate) alone: (Duration, u32),
 }
 
 impl Failing {
-    /// An event has failed once more, at a receiver that has delivered so many.
-    pub(crate) fn note(&mut self, id: &EventId, delivered: u64, now: Instant) -> Failure {
+    /// An event has failed once more.
+    pub(crate) fn note(&mut self, id: &EventId, kind: Kind, now: Instant) {
         if self.events.len() >= EVENTS_MAX && !self.events.contains_key(id) {
             if self.tidied_at.is_none_or(|at| now.saturating_duration_since(at) >= TIDIED_EVERY) {
                 self.tidied_at = Some(now);
                 self.events.retain(|_, known| now.saturating_duration_since(known.last) < FORGOTTEN_AFTER);
             }
             if self.events.len() >= EVENTS_MAX {
-                return Failure { lasts: Duration::ZERO, times: 1, delivered };
+                return;
             }
         }
-        let first = Since { first: now, last: now, times: 0, delivered };
+        let first =
+            Since { first: now, last: now, times: 0, unexplained: None, taken: u64::MAX, alone: None };
         let known = self.events.entry(id.clone()).or_insert(first);
         (known.last, known.times) = (now, known.times.saturating_add(1));
-        let lasts = now.saturating_duration_since(known.first);
-        Failure { lasts, times: known.times, delivered: known.delivered }
+        known.unexplained = (kind == Kind::Unexplained).then(|| known.unexplained.unwrap_or(now));
+        if let Kind::Refused(taken) = kind {
+            // Where nothing was taken in between, all were refused.
+            if taken > known.taken {
+                let (since, times) = known.alone.unwrap_or((now, 0));
+                known.alone = Some((since, times.saturating_add(1)));
+            }
+            known.taken = taken;
+        }
     }
 
     /// What is known of an event that has failed.
     pub(crate) fn of(&self, id: &EventId, now: Instant) -> Failure {
-        self.events.get(id).map_or(
-            Failure { lasts: Duration::ZERO, times: 1, delivered: u64::MAX },
-            |known| Failure {
-                lasts: now.saturating_duration_since(known.first),
-                times: known.times,
-                delivered: known.delivered,
-            },
-        )
+        let since = |at: Instant| now.saturating_duration_since(at);
+        let known = self.events.get(id);
+        Failure {
+            lasts: known.map_or(Duration::ZERO, |known| since(known.first)),
+            times: known.map_or(1, |known| known.times),
+            unexplained: known.and_then(|known| known.unexplained).map_or(Duration::ZERO, since),
+            alone: known
+                .and_then(|known| known.alone)
+                .map_or((Duration::ZERO, 0), |(at, times)| (since(at), times)),
+        }
     }
 
     /// It was decided what becomes of it.
@@ -86,21 +113,43 @@ impl Failing {
 mod tests {
     use super::*;
 
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn id(n: usize) -> EventId {
+        EventId::from(format!("event-{n}"))
+    }
+
     #[test]
-    fn the_clock_of_an_event_runs_from_its_first_failure_and_the_number_of_clocks_is_bounded() {
+    fn the_number_of_clocks_is_bounded_and_what_has_not_failed_for_long_gives_its_place_to_others() {
         let (mut failing, now) = (Failing::default(), Instant::now());
-        let id = |n: usize| EventId::from(format!("event-{n}"));
-        let failure = |seconds, times| Failure { lasts: Duration::from_secs(seconds), times, delivered: 7 };
-        assert_eq!(failing.note(&id(0), 7, now), failure(0, 1));
-        let later = now + Duration::from_secs(60);
-        assert_eq!(failing.note(&id(0), 9, later), failure(60, 2));
-        (1..20_000).for_each(|n| _ = failing.note(&id(n), 0, later));
+        (0..20_000).for_each(|n| failing.note(&id(n), Kind::Explained, now));
         assert_eq!(failing.events.len(), EVENTS_MAX);
-        // What has not failed for long gives its place to others.
-        let much_later = later + FORGOTTEN_AFTER;
-        assert_eq!(failing.note(&id(30_000), 7, much_later), failure(0, 1));
+        failing.note(&id(30_000), Kind::Explained, now + FORGOTTEN_AFTER);
         assert_eq!(failing.events.len(), 1);
         failing.forget(&id(30_000));
         assert!(failing.events.is_empty());
+    }
+
+    #[test]
+    fn an_outage_ends_the_clock_of_what_nobody_can_explain() {
+        let (mut failing, now) = (Failing::default(), Instant::now());
+        failing.note(&id(0), Kind::Unexplained, now);
+        failing.note(&id(0), Kind::Unexplained, now + MINUTE);
+        assert_eq!(failing.of(&id(0), now + MINUTE).unexplained, MINUTE);
+        failing.note(&id(0), Kind::Refused(0), now + 2 * MINUTE);
+        failing.note(&id(0), Kind::Unexplained, now + 3 * MINUTE);
+        let failure = failing.of(&id(0), now + 3 * MINUTE);
+        assert_eq!((failure.unexplained, failure.lasts, failure.times), (Duration::ZERO, 3 * MINUTE, 4));
+    }
+
+    #[test]
+    fn an_event_is_refused_alone_only_while_others_are_taken_between_its_refusals() {
+        let (mut failing, now) = (Failing::default(), Instant::now());
+        for (minute, taken) in [(0, 5), (1, 6), (2, 9)] {
+            failing.note(&id(0), Kind::Refused(taken), now + minute * MINUTE);
+        }
+        assert_eq!(failing.of(&id(0), now + 2 * MINUTE).alone, (MINUTE, 2));
+        failing.note(&id(0), Kind::Refused(9), now + 3 * MINUTE);
+        assert_eq!(failing.of(&id(0), now + 3 * MINUTE).alone, (2 * MINUTE, 2), "all were refused this time");
     }
 }

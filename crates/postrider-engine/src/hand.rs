@@ -1,6 +1,9 @@
 //! What a worker has in its hand: events to send, and outcomes to hand on.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::Ordering::Relaxed,
+};
 
 use postrider_core::store::{Change, Settlement};
 use tokio::time::Instant;
@@ -78,8 +81,8 @@ impl<'a> InHand<'a> {
     /// What the receiver calls the destination of an event; empty where it has only one.
     pub(crate) fn destination(&self, item: &Item) -> String {
         let sink = self.receiver().and_then(|id| self.shared.routes.sink(id));
-        let name = sink.zip(item.cargo.as_ref().ok()).and_then(|(sink, event)| sink.destination(event));
-        name.unwrap_or_default()
+        let Some((sink, event)) = sink.zip(item.cargo.as_ref().ok()) else { return String::new() };
+        catch_unwind(AssertUnwindSafe(|| sink.destination(event))).ok().flatten().unwrap_or_default()
     }
 
     /// What its receiver has to know of an attempt to rule on its outcome.

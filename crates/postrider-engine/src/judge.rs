@@ -21,6 +21,7 @@ use crate::{
     complaints::attempt_failed,
     deliver::{End, unroutable},
     engine::Shared,
+    failing::Kind,
     hand::InHand,
     lock,
     receiver::Ruling,
@@ -41,7 +42,9 @@ pub(crate) async fn judge(hand: &mut InHand<'_>, item: Item, end: End) {
     let change = match end {
         End::Outcome(Outcome::Delivered) => Change::Done,
         End::Outcome(outcome) => match rule(hand, &item, &outcome).await {
-            Ruling::Down { .. } if is_refused_alone(hand, &item) => too_long(hand.shared, &item, &outcome),
+            Ruling::Down { .. } | Ruling::PutOff { .. } if is_refused_alone(hand.shared, &item) => {
+                too_long(hand.shared, &item, &outcome)
+            }
             Ruling::Down { .. } if !hand.counted => return hand.keep(item),
             ruling @ Ruling::Down { .. } => {
                 // The attempt that was written before it was made has to be taken back.
@@ -95,12 +98,10 @@ fn unavailable_for(shared: &Shared, item: &Item) -> Option<Duration> {
     Some(of_route.unwrap_or(shared.settings.unavailable_for)).filter(|limit| !limit.is_zero())
 }
 
-/// Whether the receiver seems to be down each time that it is sent this event, has taken others in between, and this for too long.
-fn is_refused_alone(hand: &InHand<'_>, item: &Item) -> bool {
-    let delivered = hand.hand().since;
-    let failure = lock(&hand.shared.failing).of(item.id(), Instant::now());
-    let too_long = unavailable_for(hand.shared, item).is_some_and(|limit| failure.lasts >= limit);
-    too_long && delivered > failure.delivered
+/// Whether its destination seems to be down each time that it is sent this event, takes others in between, and that for too long.
+fn is_refused_alone(shared: &Shared, item: &Item) -> bool {
+    let (lasts, times) = lock(&shared.failing).of(item.id(), Instant::now()).alone;
+    unavailable_for(shared, item).is_some_and(|limit| lasts >= limit) && times >= max_attempts(shared, item)
 }
 
 /// It has failed for as long as it may without anybody knowing why.
@@ -125,7 +126,15 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
     if !is_wait {
         let counted =
             matches!(ruling, Ruling::Counts) || (ruling == Ruling::Stands && outcome.error().is_some());
-        attempt_failed(hand, item, outcome, counted);
+        let kind = match (ruling, outcome) {
+            (Ruling::Down { .. } | Ruling::PutOff { .. }, _)
+            | (Ruling::Excused(_), Outcome::Unavailable { .. }) => {
+                Kind::Refused(lock(&shared.buffer).taken_at(hand.hand(), item.destination))
+            }
+            (Ruling::Excused(_), _) => Kind::Unexplained,
+            (Ruling::Stands | Ruling::Counts, _) => Kind::Explained,
+        };
+        attempt_failed(hand, item, outcome, counted, kind);
     }
     if back {
         is_back(shared, hand.receiver());
@@ -190,7 +199,8 @@ fn change(shared: &Shared, item: &Item, outcome: Outcome, ruling: Ruling) -> Cha
         (Ruling::Excused(in_a_row), outcome) => {
             let error = outcome.error().unwrap_or_default().to_owned();
             let failure = lock(&shared.failing).of(item.id(), Instant::now());
-            if unavailable_for(shared, item).is_some_and(|limit| failure.lasts >= limit) {
+            let unexplained = unavailable_for(shared, item).is_some_and(|limit| failure.unexplained >= limit);
+            if unexplained || is_refused_alone(shared, item) {
                 return too_long(shared, item, &outcome);
             }
             let after = match outcome {

@@ -19,6 +19,9 @@ use crate::{
 /// After an outage it takes so many sends in a row until all that is allowed goes at once again.
 const RAMP: u32 = 8;
 
+/// That one event can fail the others of its batch is remembered for so many sends.
+const WHOLE_REMEMBERED: u32 = 1000;
+
 /// What an outcome means for the event that it was said of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ruling {
@@ -39,7 +42,6 @@ pub(crate) enum Ruling {
 pub(crate) enum Rejections {
     Tell,
     End,
-    Lifted,
 }
 
 /// One attempt, as its receiver has to know it to rule on its outcome.
@@ -69,14 +71,13 @@ pub(crate) struct Receiver {
     concurrent: Option<usize>,
     /// Sends that got through since it was down, as long as that are few.
     ramp: Option<u32>,
-    /// A batch of it has failed as a whole: what failed before goes alone.
-    pub(crate) fails_whole: bool,
+    /// A batch of it has failed as a whole: for so many sends what failed before goes alone.
+    fails_whole: u32,
     /// Least time for each event, and when the next may be sent for that reason.
     spacing: Duration,
     not_before: Option<Instant>,
-    /// Whether operators were told that it rejects everything, and how much it had delivered when that was last looked at.
+    /// Whether operators were told by this instance that it rejects everything.
     told_rejecting: bool,
-    delivered_before: u64,
     /// Whether what was sent last was a suspect.
     pub(crate) suspect_went_last: bool,
     /// Counts what was delivered.
@@ -100,11 +101,10 @@ impl Receiver {
             busy: 0,
             concurrent: traits.concurrent.map(|most| most.max(1)),
             ramp: None,
-            fails_whole: false,
+            fails_whole: 0,
             spacing: traits.spacing,
             not_before: None,
             told_rejecting: false,
-            delivered_before: 0,
             suspect_went_last: false,
             delivered: 0,
             pace: (0, Duration::ZERO),
@@ -138,6 +138,16 @@ impl Receiver {
         self.breaker.opens_at(now).max(rate).max(too_fast)
     }
 
+    /// A batch has failed as a whole.
+    pub(crate) fn failed_whole(&mut self) {
+        self.fails_whole = WHOLE_REMEMBERED;
+    }
+
+    /// Whether one event can fail the others of its batch.
+    pub(crate) fn fails_whole(&self) -> bool {
+        self.fails_whole > 0
+    }
+
     /// Most sends at a time, where it has a limit of its own.
     pub(crate) fn concurrent(&self) -> Option<usize> {
         let ramp = self.ramp.map_or(usize::MAX, |sends| 1 + sends as usize);
@@ -161,10 +171,22 @@ impl Receiver {
     }
 
     /// Whether something may go to this destination now.
-    pub(crate) fn gate(&mut self, destination: Option<Name>, spread: u64, now: Instant) -> Gate {
+    ///
+    /// What is in the same batch, as one request, to a destination in `along` goes with the others.
+    pub(crate) fn gate(
+        &mut self,
+        destination: Option<Name>,
+        along: &mut Vec<Option<Name>>,
+        spread: u64,
+        now: Instant,
+    ) -> Gate {
+        if self.one_request && along.contains(&destination) {
+            return Gate::Open;
+        }
         let gate = self.destinations.gate(destination, spread, now);
-        if gate != Gate::Probe && !matches!(gate, Gate::Wait(_)) {
-            self.charge(destination, 1, now);
+        if gate == Gate::Open {
+            self.destinations.of_mut(destination, now).throttle.sending(1, now);
+            along.push(destination);
         }
         gate
     }
@@ -177,33 +199,31 @@ impl Receiver {
         }
         if self.destinations.is_one() && !self.in_process {
             let requests = if self.one_request { 1 } else { events };
-            self.charge(None, requests, now);
+            self.destinations.only_mut().throttle.sending(requests, now);
         }
     }
 
-    fn charge(&mut self, destination: Option<Name>, requests: usize, now: Instant) {
-        self.destinations.of_mut(destination, now).throttle.sending(requests, now);
-    }
-
     /// Something is being sent. Gives the moment to name when its outcome is ruled on.
-    pub(crate) fn sending(&mut self) -> u64 {
+    pub(crate) fn sending(&mut self, now: Instant) -> u64 {
         self.busy += 1;
         self.suspect_went_last = false;
-        self.breaker.sending();
+        self.breaker.sending(now);
         self.delivered
     }
 
     /// One event is sent to a destination that is down, to see whether it is back.
     pub(crate) fn probing(&mut self, destination: Option<Name>, now: Instant) {
-        self.destinations.of_mut(destination, now).breaker.sending();
+        self.destinations.of_mut(destination, now).breaker.sending(now);
     }
 
     /// What was to be sent has ended, one way or another. A probe that nobody has ruled on by now was never sent.
-    pub(crate) fn ended(&mut self, probe: bool, probed: Option<Name>, now: Instant) {
+    pub(crate) fn ended(&mut self, probe: bool, probed: Option<Option<Name>>, now: Instant) {
         self.busy = self.busy.saturating_sub(1);
         if probe {
             self.breaker.not_sent(now);
-            self.destinations.of_mut(probed, now).breaker.not_sent(now);
+        }
+        if let Some(destination) = probed {
+            self.destinations.of_mut(destination, now).breaker.not_sent(now);
         }
     }
 
@@ -229,25 +249,32 @@ impl Receiver {
 
     /// Events were delivered, each with its key, to these destinations.
     pub(crate) fn note_delivered(&mut self, events: impl Iterator<Item = (Option<Name>, u64)>, now: Instant) {
-        let mut requests = 0;
+        let before = self.delivered;
+        // Those of which the request has been counted. One for each destination is enough where a batch is one.
+        let mut counted: Vec<Option<Name>> = Vec::new();
         for (name, key) in events {
             self.delivered += 1;
             if self.in_process {
                 self.destinations.only_mut().delivered(key, self.delivered);
-                requests = 1;
                 continue;
             }
             let destination = self.destinations.of_mut(name, now);
             destination.delivered(key, self.delivered);
-            if !self.one_request || requests == 0 {
+            if !self.one_request || !counted.contains(&name) {
+                counted.extend(self.one_request.then_some(name));
                 destination.throttle.taken(1, now);
             }
-            requests += 1;
         }
-        if requests > 0 {
+        if self.delivered > before {
             self.breaker.answered();
+            self.fails_whole = self.fails_whole.saturating_sub(1);
             self.ramp = self.ramp.map(|sends| sends + 1).filter(|sends| *sends < RAMP);
         }
+    }
+
+    /// How many events it had taken when this destination took its last one.
+    pub(crate) fn taken_at(&self, destination: Option<Name>) -> u64 {
+        self.destinations.of(destination).last_at()
     }
 
     /// It works, whatever it says of the event.
@@ -348,10 +375,13 @@ impl Receiver {
         Ruling::Down { pause: self.breaker.refused(attempt.healthy, now, rng), news: true }
     }
 
-    /// An operator says that what it rejects is to die.
-    fn let_reject(&mut self) {
-        self.destinations.let_reject();
-        self.breaker.answered();
+    /// Whether what it rejects is to die, as an operator says.
+    pub(crate) fn let_reject(&mut self, may: bool) {
+        let was_braked = self.rejects_everything();
+        self.destinations.let_reject(may);
+        if may && was_braked {
+            self.breaker.answered();
+        }
     }
 
     /// Whether it, or a part of it, rejects whatever it is sent.
@@ -364,30 +394,15 @@ impl Receiver {
         self.told_rejecting = true;
     }
 
-    /// What to tell operators, or what they have told, after a look at what is `listed` of it.
+    /// What to tell operators, after a look at whether they are told already.
     pub(crate) fn look_at_rejections(&mut self, listed: bool) -> Option<Rejections> {
-        let took = std::mem::replace(&mut self.delivered_before, self.delivered) != self.delivered;
-        match (self.rejects_everything(), self.told_rejecting, listed) {
-            (true, false, false) => Some(Rejections::Tell),
-            (true, false, true) => {
-                // Another instance has said so.
-                self.told_rejecting = true;
-                None
-            }
-            (true, true, false) => {
-                self.told_rejecting = false;
-                self.let_reject();
-                Some(Rejections::Lifted)
-            }
-            (false, told, true) if told || took => {
+        match (self.rejects_everything(), listed) {
+            (true, false) => Some(Rejections::Tell),
+            (false, true) if self.told_rejecting => {
                 self.told_rejecting = false;
                 Some(Rejections::End)
             }
-            (false, _, false) => {
-                self.told_rejecting = false;
-                None
-            }
-            (true, true, true) | (false, _, true) => None,
+            _ => None,
         }
     }
 }
@@ -411,6 +426,10 @@ mod tests {
         receiver.rule(outcome, &attempt(None, key, since), Instant::now(), &mut Rng::seeded(1))
     }
 
+    fn gate(receiver: &mut Receiver, destination: &str) -> Gate {
+        receiver.gate(Some(name(destination)), &mut Vec::new(), 0, Instant::now())
+    }
+
     fn delivered(receiver: &mut Receiver, destination: Option<&str>, key: u64) {
         receiver.note_delivered(std::iter::once((destination.map(name), key)), Instant::now());
     }
@@ -420,7 +439,7 @@ mod tests {
         let mut sink = Receiver::new(SinkTraits::SINK);
         let failed = Outcome::retry("500");
         delivered(&mut sink, None, 2);
-        let since = sink.sending();
+        let since = sink.sending(Instant::now());
         assert_eq!(rule(&mut sink, &failed, 1, since), Ruling::Excused(1));
         delivered(&mut sink, None, 1);
         assert_eq!(rule(&mut sink, &failed, 1, since), Ruling::Excused(1), "its own key says nothing");
@@ -437,7 +456,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_was_delivered_elsewhere_says_nothing_of_a_destination() {
         let mut sink = Receiver::new(SinkTraits::SINK);
-        let since = sink.sending();
+        let since = sink.sending(Instant::now());
         delivered(&mut sink, Some("/a"), 1);
         let failed = Outcome::retry("500");
         let at = |destination| attempt(Some(destination), 9, since);
@@ -454,14 +473,13 @@ mod tests {
         let down = Outcome::unavailable("503");
         assert!(matches!(rule_at(&mut sink, &down, "/a", 1), Ruling::PutOff { news: true, .. }));
         assert!(sink.is_up() && sink.is_troubled());
-        let now = Instant::now();
-        assert!(matches!(sink.gate(Some(name("/a")), 0, now), Gate::Wait(_)));
-        assert_eq!(sink.gate(Some(name("/b")), 0, now), Gate::Open);
-        assert_eq!(sink.gate(Some(name("/new")), 0, now), Gate::Open);
+        assert!(matches!(gate(&mut sink, "/a"), Gate::Wait(_)));
+        assert_eq!(gate(&mut sink, "/b"), Gate::Open);
+        assert_eq!(gate(&mut sink, "/new"), Gate::Open);
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(sink.gate(Some(name("/a")), 0, Instant::now()), Gate::Probe);
+        assert_eq!(gate(&mut sink, "/a"), Gate::Probe);
         delivered(&mut sink, Some("/a"), 1);
-        assert_eq!(sink.gate(Some(name("/a")), 0, Instant::now()), Gate::Open);
+        assert_eq!(gate(&mut sink, "/a"), Gate::Open);
         for destination in ["/a", "/b"] {
             assert!(matches!(rule_at(&mut sink, &down, destination, 1), Ruling::PutOff { .. }));
         }
@@ -478,8 +496,8 @@ mod tests {
             rule_at(&mut sink, &down, &format!("/{n}"), n);
         }
         assert!(sink.is_up(), "one of them works");
-        assert_eq!(sink.gate(Some(name("/works")), 0, Instant::now()), Gate::Open);
-        assert!(matches!(sink.gate(Some(name("/another")), 0, Instant::now()), Gate::Wait(_)));
+        assert_eq!(gate(&mut sink, "/works"), Gate::Open);
+        assert!(matches!(gate(&mut sink, "/another"), Gate::Wait(_)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -517,11 +535,11 @@ mod tests {
     async fn an_event_that_alone_is_refused_neither_counts_nor_opens_the_breaker() {
         for traits in [SinkTraits::SINK, SinkTraits::HANDLER] {
             let mut receiver = Receiver::new(traits);
-            let (since, refused) = (receiver.sending(), Outcome::unavailable("503"));
+            let (since, refused) = (receiver.sending(Instant::now()), Outcome::unavailable("503"));
             delivered(&mut receiver, None, 2);
             assert!(matches!(rule(&mut receiver, &refused, 1, since), Ruling::Excused(_)));
             assert!(receiver.is_up());
-            let since = receiver.sending();
+            let since = receiver.sending(Instant::now());
             assert!(matches!(rule(&mut receiver, &refused, 1, since), Ruling::Down { news: true, .. }));
         }
     }
@@ -548,7 +566,9 @@ mod tests {
         assert!(!sink.is_up() && sink.rejects_everything());
         delivered(&mut sink, None, 1);
         assert!(sink.is_up() && !sink.rejects_everything());
-        assert_eq!(sink.look_at_rejections(true), Some(Rejections::End), "whoever said so may be gone");
+        assert_eq!(sink.look_at_rejections(true), None, "another instance has said so");
+        sink.told_rejecting();
+        assert_eq!(sink.look_at_rejections(true), Some(Rejections::End));
         assert_eq!(rule(&mut sink, &rejected, 1, 0), Ruling::Stands);
         // One key that is rejected time and again is that key's affair.
         assert!((0..1000).all(|_| rule(&mut sink, &rejected, 1, 0) == Ruling::Stands));
@@ -562,8 +582,7 @@ mod tests {
         assert_eq!(sink.look_at_rejections(false), Some(Rejections::Tell));
         sink.told_rejecting();
         assert_eq!(sink.look_at_rejections(true), None);
-        // Somebody has ended the pause.
-        assert_eq!(sink.look_at_rejections(false), Some(Rejections::Lifted));
+        sink.let_reject(true);
         assert!(sink.is_up());
         assert!((0..100).all(|key| rule(&mut sink, &rejected, key, 0) == Ruling::Stands));
     }

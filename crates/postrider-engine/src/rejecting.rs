@@ -1,20 +1,28 @@
-//! Receivers that reject everything: told to operators by a pause in the table, which they can end.
+//! Receivers that reject everything: told to operators by a pause in the table, and what operators say to it.
 //!
-//! The engine itself keeps such a receiver's events alive and tries one of them now and then. The pause is how `status` knows, and how an operator
-//! says that what it rejects is to die after all.
+//! The engine itself keeps such a receiver's events alive and tries one of them now and then. The pause is how `status` knows. An operator who wants
+//! them to die pauses the brake, which every instance obeys for an hour.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeMap, time::Duration};
 
 use postrider_core::{
     sink::error_chain,
     store::{Pause, Subject},
 };
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::{engine::Shared, lock, time_limit::answer};
 
 /// Why it is there, as whoever asks is told.
 const REASON: &str = "it rejected ten events of different keys and took none: they wait, and one of them is tried now and then";
+
+/// How long a brake is off.
+const BRAKE_OFF_FOR: Duration = Duration::from_secs(3600);
+
+/// Since when brakes are off, as this process has seen it.
+#[derive(Debug, Default)]
+pub(crate) struct Brakes(BTreeMap<String, Instant>);
 
 /// What has changed since the last look.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -23,20 +31,21 @@ pub(crate) struct Changes {
     pub(crate) tell: Vec<String>,
     /// These take something again.
     pub(crate) end: Vec<String>,
-    /// What these reject is to die, an operator says.
-    pub(crate) lifted: Vec<String>,
 }
 
 /// Tells what has changed, and obeys what an operator has. What is not written is told again with the next look.
 pub(crate) async fn look(shared: &Shared, pauses: &[Pause]) {
-    let told: BTreeSet<&str> = pauses
-        .iter()
-        .filter_map(|pause| match &pause.subject {
-            Subject::Rejected(name) => Some(name.as_str()),
-            _ => None,
-        })
-        .collect();
-    let changes = lock(&shared.buffer).rejecting(&told, &shared.routes);
+    let named = |of: fn(&Subject) -> Option<&str>| -> Vec<String> {
+        pauses.iter().filter_map(|pause| of(&pause.subject).map(str::to_owned)).collect()
+    };
+    let told = named(|subject| if let Subject::Rejected(name) = subject { Some(name) } else { None });
+    let mut off = named(|subject| if let Subject::Brake(name) = subject { Some(name) } else { None });
+    let over = lock(&shared.brakes).over(&off, Instant::now());
+    off.retain(|sink| !over.contains(sink));
+    for sink in over {
+        end(shared, Subject::Brake(sink)).await;
+    }
+    let changes = lock(&shared.buffer).rejecting(&told, &off, &shared.routes);
     for sink in changes.tell {
         match answer(shared, shared.store.pause(&Subject::Rejected(sink.clone()), REASON)).await {
             Ok(_) => {
@@ -47,21 +56,46 @@ pub(crate) async fn look(shared: &Shared, pauses: &[Pause]) {
                 );
             }
             Err(error) => {
-                warn!(error = error_chain(&error), sink, "cannot tell that a sink rejects everything")
+                warn!(error = error_chain(&error), sink, "cannot tell that a sink rejects everything");
             }
         }
     }
     for sink in changes.end {
-        match answer(shared, shared.store.resume(&Subject::Rejected(sink.clone()))).await {
-            Ok(_) => info!(sink, "a sink no longer rejects everything"),
-            Err(error) => {
-                warn!(error = error_chain(&error), sink, "cannot tell that a sink takes events again")
-            }
-        }
+        info!(sink, "a sink no longer rejects everything");
+        end(shared, Subject::Rejected(sink)).await;
     }
-    if !changes.lifted.is_empty() {
-        info!(sinks = ?changes.lifted, "an operator says that what is rejected is to die");
-        shared.work.notify_one();
-        shared.wake.notify_one();
+}
+
+async fn end(shared: &Shared, subject: Subject) {
+    if let Err(error) = answer(shared, shared.store.resume(&subject)).await {
+        warn!(error = error_chain(&error), %subject, "cannot say that this is over");
+    }
+}
+
+impl Brakes {
+    /// Those of the brakes that are off which have been for long enough.
+    fn over(&mut self, off: &[String], now: Instant) -> Vec<String> {
+        self.0.retain(|sink, _| off.contains(sink));
+        for sink in off {
+            self.0.entry(sink.clone()).or_insert(now);
+        }
+        let over = self.0.iter().filter(|(_, since)| now.saturating_duration_since(**since) >= BRAKE_OFF_FOR);
+        over.map(|(sink, _)| sink.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_brake_is_off_for_an_hour() {
+        let (mut brakes, now, off) = (Brakes::default(), Instant::now(), ["shop".to_owned()]);
+        assert!(brakes.over(&off, now).is_empty());
+        assert!(brakes.over(&off, now + BRAKE_OFF_FOR / 2).is_empty());
+        assert_eq!(brakes.over(&off, now + BRAKE_OFF_FOR), off);
+        // Taken off once more, it is off for another hour.
+        assert!(brakes.over(&[], now + BRAKE_OFF_FOR).is_empty());
+        assert!(brakes.over(&off, now + BRAKE_OFF_FOR * 2).is_empty());
     }
 }

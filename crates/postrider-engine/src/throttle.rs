@@ -27,6 +27,9 @@ const RATE_MIN: f64 = 0.1;
 const RATE_FIRST: f64 = 1.0;
 const RATE_MAX: f64 = 1_000_000.0;
 
+/// Nobody is obeyed who asks for more than a day.
+const HOLD_OFF_MAX: Duration = Duration::from_secs(86_400);
+
 /// What was taken is counted over so long before a limit is known.
 const WINDOW: Duration = Duration::from_secs(1);
 
@@ -129,7 +132,7 @@ impl Throttle {
         if self.fell_at.is_some_and(|fell_at| sent_at <= fell_at) {
             return;
         }
-        let asked = now + after;
+        let asked = now + after.min(HOLD_OFF_MAX);
         let begins = self.not_before.map_or(asked, |at| at.max(asked));
         let lasted = now.saturating_duration_since(self.taken_since.unwrap_or(now));
         let (rate, falls, step) = match self.rate {

@@ -31,8 +31,10 @@ pub enum Subject {
     /// Events that go to a sink of this name.
     Sink(String),
     /// What a sink of this name rejects. An instance that sees a sink reject everything says so by such a pause: nothing more dies of it until it
-    /// takes something, or until somebody resumes it.
+    /// takes something, or until somebody says that it may.
     Rejected(String),
+    /// The brake of a sink of this name: for an hour what it rejects dies, however much that is.
+    Brake(String),
 }
 
 impl Subject {
@@ -59,6 +61,7 @@ impl Subject {
             Self::Key(_) => "key",
             Self::Sink(_) => "sink",
             Self::Rejected(_) => "rejected",
+            Self::Brake(_) => "brake",
         }
     }
 
@@ -67,7 +70,7 @@ impl Subject {
         match self {
             Self::Source => "",
             Self::Type(pattern) => pattern.as_str(),
-            Self::Key(name) | Self::Sink(name) | Self::Rejected(name) => name,
+            Self::Key(name) | Self::Sink(name) | Self::Rejected(name) | Self::Brake(name) => name,
         }
     }
 
@@ -83,6 +86,7 @@ impl Subject {
             "key" => Ok(Self::Key(name)),
             "sink" => Ok(Self::Sink(name)),
             "rejected" => Ok(Self::Rejected(name)),
+            "brake" => Ok(Self::Brake(name)),
             other => {
                 let why = format!("a pause of the kind {other:?}, which this version does not know");
                 Err(StoreError::new(StoreErrorKind::Other, "cannot read the pauses", why))
@@ -113,6 +117,7 @@ impl fmt::Display for Subject {
         match self {
             Self::Source => f.write_str("the whole source"),
             Self::Rejected(name) => write!(f, "the death of what the sink {name} rejects"),
+            Self::Brake(name) => write!(f, "the brake of the sink {name}, so that what it rejects dies,"),
             other => write!(f, "the {} {}", other.kind(), other.name()),
         }
     }

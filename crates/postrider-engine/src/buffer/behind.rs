@@ -269,8 +269,8 @@ pub(super) struct Entry {
     /// What a walk over a backlog had to leave once more.
     pub(super) refused: Places,
     /// Keys of events that a walk had to leave: for want of room, or because they committed late and the lanes' own claims have to
-    /// meet them first. Nothing of them comes in after that.
-    pub(super) left: BTreeSet<u64>,
+    /// meet them first. Nothing of them comes in after that; what they wait for.
+    pub(super) left: BTreeMap<u64, Option<usize>>,
     /// Up to where the lanes' own claims have met everything.
     pub(super) met: BTreeMap<Lane, Seq>,
     /// Keys with more events than may wait in memory.
@@ -300,7 +300,7 @@ impl Entry {
             .is_none_or(|only| slot == only || resumed || key.is_some_and(|key| behind.may_hold(only, key)));
         if !listed || (let_go && !met) {
             // Somebody else's, or never met.
-            self.left.extend(key.filter(|_| !met));
+            self.left.extend(key.filter(|_| !met).map(|key| (key, self.only)));
             self.others.extend(let_go.then_some((row.lane, row.seq)));
             return false;
         }
@@ -318,16 +318,19 @@ impl Entry {
             _ => behind.has(other),
         };
         let of_crowd = self.crowded.is_walked(key);
-        let waits_for =
-            if key.is_some_and(|key| self.left.contains(&key)) || (of_crowd && !self.crowded.has_room()) {
-                self.only
-            } else if let Some(pause) = paused.or_else(|| self.crowded.holder(key)) {
-                Some(pause)
-            } else if full || unseen(slot) {
-                Some(slot)
-            } else {
-                behind.holder(row, key, unseen)
-            };
+        // What stands behind an event of its key that was left waits for the same.
+        let left = key.and_then(|key| self.left.get(&key).copied().flatten());
+        let waits_for = if left.is_some() {
+            left
+        } else if of_crowd && !self.crowded.has_room() {
+            self.only
+        } else if let Some(pause) = paused.or_else(|| self.crowded.holder(key)) {
+            Some(pause)
+        } else if full || unseen(slot) {
+            Some(slot)
+        } else {
+            behind.holder(row, key, unseen)
+        };
         let Some(holder) = waits_for else {
             self.room.get_mut(slot).into_iter().for_each(|room| *room = room.saturating_sub(1));
             if of_crowd {
@@ -347,7 +350,7 @@ impl Entry {
             behind.pass(holder, row, key);
         }
         if self.only.is_some() {
-            self.left.extend(key);
+            self.left.extend(key.map(|key| (key, Some(holder))));
         }
         false
     }
@@ -372,7 +375,7 @@ mod tests {
             only,
             start: BTreeMap::new(),
             refused: Places::new(),
-            left: BTreeSet::new(),
+            left: BTreeMap::new(),
             met: [(0, 100)].into(),
             crowded: Crowded::default(),
             again: BTreeSet::new(),

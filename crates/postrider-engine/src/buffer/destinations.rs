@@ -5,9 +5,6 @@ use postrider_core::store::HoldReason;
 use super::*;
 use crate::destination::Gate;
 
-/// What the table says of an event that was not sent because of its destination.
-const NOT_SENT: &str = "not sent yet: its destination is down, or takes no more for now";
-
 impl Buffer {
     /// Leaves in a batch what may go together and now. What has to wait for its destination goes back to the table, so that it stands in nobody's
     /// way. Gives the destination that the batch is a probe of, if it is one.
@@ -16,19 +13,19 @@ impl Buffer {
         slot: usize,
         items: &mut VecDeque<Item>,
         now: Instant,
-    ) -> Option<Name> {
+    ) -> Option<Option<Name>> {
         if !self.receiver_mut(slot).is_some_and(Receiver::is_troubled) {
             return None;
         }
         let mut kept: VecDeque<Item> = VecDeque::with_capacity(items.len());
-        let mut probed = None;
+        let (mut probed, mut along) = (None, Vec::new());
         while let Some(item) = items.pop_front() {
             let Some(receiver) = self.receiver_mut(slot) else { break };
-            match receiver.gate(item.destination, item.seq, now) {
+            match receiver.gate(item.destination, &mut along, item.seq, now) {
                 Gate::Open => kept.push_back(item),
                 Gate::Probe if kept.is_empty() => {
                     receiver.probing(item.destination, now);
-                    probed = item.destination;
+                    probed = Some(item.destination);
                     kept.push_back(item);
                     break;
                 }
@@ -53,8 +50,8 @@ impl Buffer {
         owned.into_iter().for_each(|lane| lane.busy += 1);
         let event_id = item.id().clone();
         let Item { cargo, lease, seq, attempts, held, key, key_number, destination, along, .. } = item;
-        let (error, reason) = (Some(NOT_SENT.to_owned()), HoldReason::Deferred);
-        let change = Change::Wait { after, attempts, error, reason };
+        // What is said of it already stays: why it failed, if it was ever sent.
+        let change = Change::Wait { after, attempts, error: None, reason: HoldReason::Deferred };
         let settlement = Settlement { lane: lease.lane, seq, event_id, key, held, change };
         self.outcomes.push(lease, key_number, destination, along, cargo.ok(), settlement);
         self.outcomes_since.get_or_insert(now);
@@ -68,7 +65,7 @@ impl Buffer {
 
     /// A batch with these in it has failed as a whole. They line up again where they stood, to be sent apart.
     pub(crate) fn part(&mut self, hand: &Hand, items: Vec<Item>) {
-        self.receiver_mut(hand.slot).into_iter().for_each(|receiver| receiver.fails_whole = true);
+        self.receiver_mut(hand.slot).into_iter().for_each(|receiver| receiver.failed_whole());
         let first = items.first().map(|item| item.key_number);
         let apart =
             if items.iter().any(|item| Some(item.key_number) != first) { Apart::ByKey } else { Apart::Alone };
@@ -82,7 +79,7 @@ impl Buffer {
         let Some(receiver) = self.receiver(slot).filter(|receiver| receiver.is_batching()) else {
             return Apart::Not;
         };
-        let fails_whole = receiver.fails_whole;
+        let fails_whole = receiver.fails_whole();
         let apart = |item: &Item| match item.apart {
             Apart::Not if fails_whole && (item.attempts > 0 || item.held) => Apart::Alone,
             apart => apart,

@@ -6,7 +6,6 @@ use super::{
     *,
 };
 use postrider_core::store::{Admission, Glance};
-use std::collections::BTreeSet;
 
 /// A receiver that is down has at most so many events in memory, to be tried one after the other: of several keys, so that one event
 /// which it refuses is not all that it is ever asked for.
@@ -245,7 +244,7 @@ impl Buffer {
                     only: backlog,
                     start,
                     refused: BTreeMap::new(),
-                    left: BTreeSet::new(),
+                    left: BTreeMap::new(),
                     crowded: self.crowded(backlog),
                     again,
                     others: Vec::new(),

@@ -32,6 +32,7 @@ mod went_back;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, hash_map::Entry},
     hash::{Hash, Hasher},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -169,7 +170,7 @@ pub(crate) struct Hand {
     slot: usize,
     /// Sent to see whether the receiver is back, or this destination of it.
     probe: bool,
-    probed: Option<Name>,
+    probed: Option<Option<Name>>,
 }
 
 impl Hand {
@@ -492,7 +493,10 @@ fn destination_of(event: &Event, slot: usize, routes: &RouteTable) -> Option<Nam
     if routes.traits(receiver).in_process {
         return None;
     }
-    routes.sink(receiver)?.destination(event).as_deref().map(destination::name)
+    // What panics here names none: a claim must not end by it.
+    let sink = routes.sink(receiver)?;
+    let named = catch_unwind(AssertUnwindSafe(|| sink.destination(event))).unwrap_or_default();
+    named.as_deref().map(destination::name)
 }
 
 /// The slot of an event; the first if nobody wants it.

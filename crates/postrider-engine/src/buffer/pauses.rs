@@ -62,7 +62,7 @@ impl Default for Pauses {
 impl Rule {
     fn fits(&self, marks: Marks<'_>) -> bool {
         match &self.subject {
-            Subject::Source | Subject::Rejected(_) => false,
+            Subject::Source | Subject::Rejected(_) | Subject::Brake(_) => false,
             Subject::Type(pattern) => marks.event_type.is_some_and(|name| pattern.matches(name)),
             Subject::Key(key) => marks.key == Some(key),
             Subject::Sink(_) => self.receivers.contains(&marks.receiver),
@@ -151,7 +151,7 @@ impl Pauses {
     fn add(&mut self, subject: Subject, routes: &RouteTable, behind: &mut Behind) -> bool {
         let (mut receivers, mut next) = (Vec::new(), &mut self.next_other);
         match &subject {
-            Subject::Source | Subject::Rejected(_) => return false,
+            Subject::Source | Subject::Rejected(_) | Subject::Brake(_) => return false,
             Subject::Sink(name) => receivers.extend(routes.receivers_named(name).map(|id| id + 1)),
             Subject::Key(key) => {
                 next = &mut self.next_key;

@@ -112,7 +112,6 @@ impl Buffer {
             self.take_along(slot, &mut items, most, key_max);
         }
         let mut hand = self.hand(slot, items, now);
-        hand.probe |= probed.is_some();
         hand.probed = probed;
         Next::Send(hand)
     }

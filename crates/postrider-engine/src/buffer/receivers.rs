@@ -55,12 +55,14 @@ impl Buffer {
         for item in &items {
             self.lanes.get_mut(&item.lease.lane).into_iter().for_each(|lane| lane.busy += 1);
         }
-        self.paces.get_mut(slot).into_iter().for_each(|pace| pace.sending(now));
+        if !items.is_empty() {
+            self.paces.get_mut(slot).into_iter().for_each(|pace| pace.sending(now));
+        }
         self.receiver_mut(slot).into_iter().for_each(|receiver| receiver.spaced(items.len(), now));
         let receiver = self.receiver_mut(slot);
         let in_process = receiver.as_ref().is_some_and(|receiver| receiver.is_in_process());
         let probe = receiver.as_ref().is_some_and(|receiver| !receiver.is_up());
-        let since = receiver.map_or(0, Receiver::sending);
+        let since = receiver.map_or(0, |receiver| receiver.sending(now));
         self.handlers_busy += usize::from(in_process);
         let receiver = self.receiver_of.get(slot).and_then(|receiver| receiver.checked_sub(1));
         let (taken_at, taken) = (now, items.len());
@@ -132,20 +134,31 @@ impl Buffer {
         (ruling, back)
     }
 
-    /// Which receivers reject everything and which no longer do, after a look at those of which operators are `told`.
-    pub(crate) fn rejecting(&mut self, told: &BTreeSet<&str>, routes: &RouteTable) -> rejecting::Changes {
+    /// Which receivers reject everything and which no longer do, where operators are `told` of some already, and have taken the brakes of
+    /// others `off`.
+    pub(crate) fn rejecting(
+        &mut self,
+        told: &[String],
+        off: &[String],
+        routes: &RouteTable,
+    ) -> rejecting::Changes {
         let mut changes = rejecting::Changes::default();
         for (id, receiver) in self.receivers.iter_mut().skip(1).enumerate() {
             // One that has no name can be told of to nobody.
             let Some(name) = routes.names(Some(id)).first() else { continue };
-            match receiver.look_at_rejections(told.contains(name.as_str())) {
+            receiver.let_reject(off.contains(name));
+            match receiver.look_at_rejections(told.contains(name)) {
                 Some(Rejections::Tell) => changes.tell.push(name.clone()),
                 Some(Rejections::End) => changes.end.push(name.clone()),
-                Some(Rejections::Lifted) => changes.lifted.push(name.clone()),
                 None => {}
             }
         }
         changes
+    }
+
+    /// How many events a destination had taken, counted with all others of its receiver, when it took its last one.
+    pub(crate) fn taken_at(&self, hand: &Hand, destination: Option<Name>) -> u64 {
+        self.receiver(hand.slot).map_or(0, |receiver| receiver.taken_at(destination))
     }
 
     /// Operators were told that a sink rejects everything.

@@ -104,10 +104,12 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Verdict, Failure> {
     let subject = args.what.subject(&outbox)?;
     let mut ended = outbox.store.resume(&subject).await?;
     if let Subject::Sink(name) = &subject {
-        // A sink that rejects everything is resumed in the same way: what it rejects dies from now on.
+        // A sink that rejects everything is resumed in the same way: what it rejects dies, for an hour.
         let rejected = outbox.store.resume(&Subject::Rejected(name.clone())).await?;
-        if let Some(pause) = &rejected {
-            terminal.say(format!("{}: {} may go on", outbox.name, pause.subject));
+        if rejected.is_some() {
+            outbox.store.pause(&Subject::Brake(name.clone()), "postrider resume").await?;
+            terminal
+                .say(format!("{}: what the sink {name} rejects dies from now on, for an hour", outbox.name));
         }
         ended = ended.or(rejected);
     }
@@ -147,7 +149,7 @@ pub(super) fn apart<'a>(pauses: &'a [Pause], event: Waiting<'_>) -> (Vec<&'a Pau
         (Subject::Type(pattern), _) => pattern.matches(event.event_type),
         (Subject::Key(key), _) => event.key == Some(key),
         (Subject::Sink(name), Some(sink)) => name == sink,
-        (Subject::Sink(_), None) | (Subject::Rejected(_), _) => false,
+        (Subject::Sink(_), None) | (Subject::Rejected(_) | Subject::Brake(_), _) => false,
     };
     let unknown = |pause: &&Pause| matches!(pause.subject, Subject::Sink(_)) && event.sink.is_none();
     (pauses.iter().filter(stops).collect(), pauses.iter().filter(unknown).collect())

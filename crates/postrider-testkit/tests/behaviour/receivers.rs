@@ -287,9 +287,13 @@ async fn operators_are_told_of_a_sink_that_rejects_everything_and_can_let_its_ev
     let is_told = async || site.store.pauses().await.unwrap().iter().any(|pause| pause.subject == rejected);
     eventually("operators are told", is_told).await;
     assert!(site.store.stats().await.unwrap().dead <= 10);
+    // What `postrider resume --sink` does.
+    let brake = Subject::Brake("shop".to_owned());
     site.store.resume(&rejected).await.unwrap();
+    site.store.pause(&brake, "let them die").await.unwrap();
     eventually("all of them are dead", async || site.store.stats().await.unwrap().dead == 50).await;
-    // Once it takes something, all begins anew.
+    // An hour later all begins anew.
+    pass(secs(3700)).await;
     receiver.mend();
     let taken = site.write(&outbox, keyed("good", 0)).await;
     site.until_done(&taken).await;
@@ -300,6 +304,29 @@ async fn operators_are_told_of_a_sink_that_rejects_everything_and_can_let_its_ev
     assert!(site.store.stats().await.unwrap().dead <= 60);
     receiver.mend();
     eventually("it is over", async || !is_told().await).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_whose_events_are_taken_does_not_lift_the_brake_of_another() {
+    let site = Site::memory(8);
+    let receiver = || {
+        Receiver::answering(|event| match event.tenant_id() {
+            Some("rejects") => Outcome::rejected("400"),
+            _ => Outcome::Delivered,
+        })
+        .shared()
+    };
+    let mut outboxes = Vec::new();
+    for _ in 0..3 {
+        outboxes.push(site.outbox().sink("Tested", named("shop", receiver())).start().await.unwrap());
+    }
+    for round in 0..200 {
+        site.write_all(&outboxes[0], (0..5).map(|n| at("rejects", &format!("r{round}-{n}"), n))).await;
+        site.write_all(&outboxes[0], (0..5).map(|n| at("takes", &format!("t{round}-{n}"), n))).await;
+        pass(ms(500)).await;
+    }
+    let dead = site.store.stats().await.unwrap().dead;
+    assert!(dead <= 30, "{dead} are dead");
 }
 
 #[tokio::test(start_paused = true)]

@@ -113,7 +113,7 @@ CREATE TABLE IF NOT EXISTS {p}hold (
 
 -- What an operator has told to wait: the whole source (with an empty name), types by a pattern, a key, a sink.
 CREATE TABLE IF NOT EXISTS {p}pause (
-    kind   VARCHAR(16)  NOT NULL CHECK (kind IN ('source', 'type', 'key', 'sink', 'rejected')),
+    kind   VARCHAR(16)  NOT NULL CHECK (kind IN ('source', 'type', 'key', 'sink', 'rejected', 'brake')),
     name   VARCHAR(255) NOT NULL,
     since  DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     reason TEXT         NOT NULL,

@@ -116,7 +116,7 @@ CREATE INDEX {p}hold_returning ON {p}hold (lane, seq) WHERE reason = 'returning'
 
 -- What an operator has told to wait: the whole source (with an empty name), types by a pattern, a key, a sink.
 CREATE TABLE {p}pause (
-    kind   text COLLATE "C" NOT NULL CHECK (kind IN ('source', 'type', 'key', 'sink', 'rejected')),
+    kind   text COLLATE "C" NOT NULL CHECK (kind IN ('source', 'type', 'key', 'sink', 'rejected', 'brake')),
     name   text COLLATE "C" NOT NULL,
     since  timestamptz NOT NULL DEFAULT clock_timestamp(),
     reason text NOT NULL DEFAULT '',

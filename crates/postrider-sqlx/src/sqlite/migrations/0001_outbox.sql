@@ -101,7 +101,7 @@ CREATE INDEX {p}hold_returning ON {p}hold (lane, seq) WHERE reason = 'returning'
 
 -- What an operator has told to wait: the whole source (with an empty name), types by a pattern, a key, a sink.
 CREATE TABLE {p}pause (
-    kind   TEXT    NOT NULL CHECK (kind IN ('source', 'type', 'key', 'sink', 'rejected')),
+    kind   TEXT    NOT NULL CHECK (kind IN ('source', 'type', 'key', 'sink', 'rejected', 'brake')),
     name   TEXT    NOT NULL,
     since  INTEGER NOT NULL,
     reason TEXT    NOT NULL DEFAULT '',

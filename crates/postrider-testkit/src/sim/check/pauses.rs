@@ -87,7 +87,7 @@ fn bound_us(scenario: &Scenario) -> u64 {
 fn is_of(event: &Written<'_>, subject: &Subject) -> bool {
     match subject {
         Subject::Source => true,
-        Subject::Rejected(_) => false,
+        Subject::Rejected(_) | Subject::Brake(_) => false,
         Subject::Type(pattern) => pattern.matches(event.event_type),
         Subject::Key(key) => event.key == Some(key),
         Subject::Sink(name) => event.to.name() == name,
