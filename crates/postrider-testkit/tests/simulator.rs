@@ -126,7 +126,7 @@ mod flaws {
 
     #[test]
     fn a_scan_for_late_commits_that_starts_over_is_found() {
-        breaks("outage", Variant::ScanStartsOver);
+        breaks("in time", Variant::ScanStartsOver);
     }
 
     #[test]
@@ -162,5 +162,30 @@ mod flaws {
     #[test]
     fn a_probe_that_does_not_rotate_is_found() {
         breaks("stuck", Variant::ProbeStays);
+    }
+
+    #[test]
+    fn followers_without_a_bound_are_found() {
+        breaks("in time", Variant::FollowersUnbounded);
+    }
+
+    #[test]
+    fn a_destination_that_is_taken_for_the_whole_receiver_is_found() {
+        breaks("in time", Variant::OneDestinationIsAll);
+    }
+
+    #[test]
+    fn a_receiver_that_is_not_heard_when_it_says_too_fast_is_found() {
+        breaks("too fast", Variant::TooFastIgnored);
+    }
+
+    #[test]
+    fn a_batch_that_fails_for_each_of_its_events_is_found() {
+        breaks("attempts", Variant::BatchFailsEach);
+    }
+
+    #[test]
+    fn rejections_without_a_brake_are_found() {
+        breaks("braked", Variant::RejectionsUnbraked);
     }
 }

@@ -8,14 +8,15 @@ use std::{
     time::Duration,
 };
 
-use postrider_core::{BoxFuture, Delivery, Health, Outcome, Sink, SinkTraits};
+use postrider_core::{BoxFuture, Delivery, Event, Health, Outcome, Sink, SinkTraits};
 use postrider_engine::{Engine, Outbox};
 use tokio::time::Instant;
 
 use super::{
+    destinations::Destination,
     history::{Call, Happening, Name},
     outage::Whole,
-    receiver::{Mood, Receiver, To},
+    receiver::{Mood, Receiver, Spoiled, To},
 };
 
 /// Ends one life of a process when an event wants it, and says so.
@@ -81,11 +82,14 @@ impl Door {
             return std::future::pending().await;
         }
         let moods: Vec<Mood> = match fate.whole {
+            // Nothing of a batch is done if one of its events makes it fail.
+            None if fate.spoiled.is_some() => vec![Mood::Fail; batch.len()],
             None | Some(Whole::TooFew) => fate.moods,
             Some(Whole::Hang { .. }) if self.receiver.to() == To::Handler => vec![Mood::Well; batch.len()],
             Some(Whole::Lose | Whole::Hang { effect: true }) => vec![Mood::Unknown; batch.len()],
             Some(Whole::Fail | Whole::Panic | Whole::Hang { effect: false }) => vec![Mood::Fail; batch.len()],
             Some(Whole::Refuse) => vec![Mood::Unavailable; batch.len()],
+            Some(Whole::Reject) => vec![Mood::Reject; batch.len()],
         };
         for (place, (delivery, mood)) in batch.iter().zip(&moods).enumerate() {
             if mood.has_effect() && (place < fate.outcomes || fate.rest_has_effect) {
@@ -103,9 +107,20 @@ impl Door {
             }
             _ => {}
         }
+        let together = batch.len() > 1
+            && fate.outcomes == batch.len()
+            && moods.iter().all(|mood| {
+                mood.is_failure() && Some(mood.answer()) == moods.first().map(|mood| mood.answer())
+            });
+        let as_a_whole = fate.whole.is_none() && fate.spoiled == Some(Spoiled::AsAWhole);
         let mut outcomes = Vec::with_capacity(batch.len());
         for (place, (delivery, mood)) in batch.iter().zip(moods).enumerate() {
-            let (word, outcome) = mood.answer();
+            let (word, outcome) = match mood.answer() {
+                (_, _) if as_a_whole => ("together", Outcome::batch_failed("one of them is bad")),
+                (_, outcome) if together => ("together", outcome),
+                answer => answer,
+            };
+            let word = if batch.len() == 1 && word == "together" { "failed" } else { word };
             if place < fate.outcomes {
                 self.answered(delivery, word, under_way.call);
                 outcomes.push(outcome);
@@ -114,6 +129,19 @@ impl Door {
             }
         }
         outcomes
+    }
+
+    async fn ask(&self, destination: Option<Destination>) -> Health {
+        match self.receiver.is_up(destination) {
+            None => std::future::pending().await,
+            Some(None) => Health::Unknown,
+            Some(Some(false)) => Health::Down { error: "down".to_owned() },
+            Some(Some(true)) => {
+                let (by, to) = (self.by.clone(), self.receiver.to());
+                self.note(Happening::Healthy { by, to, destination });
+                Health::Up
+            }
+        }
     }
 
     fn answered(&self, delivery: &Delivery, outcome: &'static str, call: Call) {
@@ -141,18 +169,16 @@ impl Sink for Door {
         Box::pin(self.receive(batch))
     }
 
+    fn destination(&self, event: &Event) -> Option<String> {
+        self.receiver.destination_name(event)
+    }
+
     fn health(&self) -> BoxFuture<'_, Health> {
-        Box::pin(async {
-            match self.receiver.is_up() {
-                None => std::future::pending().await,
-                Some(None) => Health::Unknown,
-                Some(Some(false)) => Health::Down { error: "down".to_owned() },
-                Some(Some(true)) => {
-                    self.note(Happening::Healthy { by: self.by.clone(), to: self.receiver.to() });
-                    Health::Up
-                }
-            }
-        })
+        Box::pin(self.ask(None))
+    }
+
+    fn health_for<'a>(&'a self, event: &'a Event) -> BoxFuture<'a, Health> {
+        Box::pin(self.ask(Some(self.receiver.destination(event))))
     }
 }
 
@@ -182,7 +208,7 @@ impl<'a> UnderWay<'a> {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        let limit = self.door.receiver.traits().send_timeout;
+        let limit = self.door.receiver.time_limit();
         let late = limit.is_some_and(|limit| self.since.elapsed() >= limit);
         self.door.note(Happening::Ended { call: self.call, late });
     }

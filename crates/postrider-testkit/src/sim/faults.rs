@@ -270,6 +270,7 @@ impl Store for FaultyStore {
             Box::pin(async move {
                 let settled = inner.settle(&leases, &settlements, retention, shared.lease).await?;
                 watch::fence(inner.memory(), &leases, &settled, &shared.history);
+                watch::died(inner.by(), &settlements, &settled, &shared.history);
                 Ok(settled)
             })
         };

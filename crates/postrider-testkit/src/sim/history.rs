@@ -13,7 +13,7 @@ use postrider_core::{
 };
 use tokio::time::Instant;
 
-use super::{Tally, receiver::To};
+use super::{Tally, destinations::Destination, receiver::To, writers::LONG_KEY};
 
 /// The name of one life of an instance.
 pub(super) type Name = Arc<str>;
@@ -78,13 +78,22 @@ pub(super) enum Happening {
         to: To,
         call: Call,
     },
-    /// The receiver said that it is up.
+    /// The receiver said that it is up, or that one of its destinations is.
     Healthy {
         by: Name,
         to: To,
+        destination: Option<Destination>,
     },
-    OutageBegan(To, &'static str),
-    OutageEnded(To),
+    /// A receiver, or one destination of it, does nothing but one wrong thing from now on.
+    OutageBegan(To, Option<Destination>, &'static str),
+    OutageEnded(To, Option<Destination>),
+    /// This event fails every batch that it is in.
+    Spoiler(EventId),
+    /// An engine wrote that the event is dead.
+    Died {
+        by: Name,
+        id: EventId,
+    },
     /// This event is refused whenever it is sent.
     Poison(EventId),
     /// The database misbehaved.
@@ -158,8 +167,9 @@ impl History {
         let (mut last_committed, mut last_call) = (None, None);
         for Entry { what, .. } in self.entries() {
             match what {
-                Happening::Committed { id, .. } => {
+                Happening::Committed { id, key, .. } => {
                     tally.committed += 1;
+                    tally.of_long_keys += usize::from(key.as_deref() == Some(LONG_KEY));
                     tally.late_commits += usize::from(last_committed.as_ref() > Some(&id));
                     last_committed = last_committed.max(Some(id));
                 }
@@ -176,7 +186,11 @@ impl History {
                         _ => last_call = Some((call, 1)),
                     }
                 }
-                Happening::Ended { late, .. } => tally.timeouts += usize::from(late),
+                Happening::Ended { call, late } => {
+                    let of_handler = Call::from(To::Handler as u32) == call >> 32;
+                    tally.timeouts += usize::from(late && !of_handler);
+                    tally.handler_timeouts += usize::from(late && of_handler);
+                }
                 Happening::Effect(id) => {
                     tally.effects += 1;
                     tally.duplicates += usize::from(!seen.insert(id));
@@ -185,11 +199,21 @@ impl History {
                     "failed" | "unknown" => tally.failures += 1,
                     "unavailable" => tally.refusals += 1,
                     "missing" => tally.missing += 1,
+                    "rejected" => tally.rejections += 1,
+                    "together" => tally.failed_together += 1,
+                    "too fast" => tally.too_fast += 1,
                     "panicked" => tally.panics += 1,
                     _ => {}
                 },
                 Happening::Healthy { .. } => tally.healthy += 1,
-                Happening::OutageBegan(..) => tally.outages += 1,
+                Happening::OutageBegan(_, destination, word) => {
+                    tally.outages += 1;
+                    tally.destination_outages += usize::from(destination.is_some());
+                    tally.rejecting += usize::from(word == "rejects");
+                    tally.failing_and_well += usize::from(word == "fails and is well");
+                    tally.limits += usize::from(word == "has a limit");
+                }
+                Happening::Spoiler(_) => tally.spoilers += 1,
                 Happening::Poison(_) => tally.poisons += 1,
                 Happening::Crashed => tally.crashes += 1,
                 Happening::Stopped { given_back, interrupted } => {

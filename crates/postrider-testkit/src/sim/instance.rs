@@ -121,6 +121,8 @@ impl Instance {
                 .workers(scenario.workers)
                 .hot_queue(scenario.hot_queue)
                 .cold_queue(scenario.cold_queue)
+                .key_queue(scenario.key_queue)
+                .handler_timeout(scenario.handler_timeout.unwrap_or(Duration::from_secs(300)))
                 .claim_batch(scenario.claim_batch)
                 .lease(scenario.lease)
                 .poll(Duration::from_millis(5), Duration::from_millis(500))

@@ -16,7 +16,9 @@
 //! * `faults`: a store that fails, stalls and loses its replies; `commit`: transactions that lose theirs; `mishap`: a database that goes back in
 //!   time, has locked rows and refuses outcomes
 //! * `writers`: business transactions, most of which commit
-//! * `receiver`: the handler and the sinks, with their moods and `outage`s; `door`: one of them as an engine sees it
+//! * `trial`: runs in which one thing alone goes wrong
+//! * `receiver`: the handler and the sinks, with their moods, `outage`s, `destinations` and limits (`too_fast`); `door`: one of them as an
+//!   engine sees it
 //! * `pausing`: an operator who pauses and resumes
 //! * `history`: what happened, in order; `watch` and `gauges`: what is seen in passing; `tally`: how much of everything there was
 //! * `check`: the promises, held against the history
@@ -25,6 +27,7 @@
 mod broken;
 mod check;
 mod commit;
+mod destinations;
 mod door;
 mod faults;
 mod gauges;
@@ -36,6 +39,8 @@ mod pausing;
 mod receiver;
 mod scenario;
 mod tally;
+mod too_fast;
+mod trial;
 mod watch;
 mod writers;
 
@@ -112,8 +117,10 @@ impl World {
         let history = Arc::new(History::default());
         let store = FaultyStore::new(memory.clone(), rng.fork(), &scenario, history.clone());
         let metrics = Arc::new(Gauges::new(history.clone(), scenario.hot_queue, scenario.cold_queue));
-        let receiver =
-            |each: &scenario::ReceiverScenario| Receiver::new(rng.fork(), each.clone(), history.clone());
+        let timeout = scenario.handler_timeout;
+        let receiver = |each: &scenario::ReceiverScenario| {
+            Receiver::new(rng.fork(), each.clone(), timeout, history.clone())
+        };
         let receivers = scenario.receivers.iter().map(receiver).collect();
         Self { seed, rng, scenario, memory, store, receivers, history, metrics }
     }

@@ -6,9 +6,10 @@ use postrider_core::rng::Rng;
 use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
+    destinations::Destination,
     history::{Happening, History},
     receiver::To,
-    scenario::Scenario,
+    scenario::{HealthHabit, ReceiverScenario, Scenario},
 };
 
 /// What a receiver does with all events of a call.
@@ -27,9 +28,34 @@ pub(super) enum Whole {
     /// Answers fewer events than there are, during an outage none.
     TooFew,
     Panic,
+    /// Says of each that it will never be accepted.
+    Reject,
 }
 
 impl Whole {
+    pub(super) fn draw(rng: &mut Rng, to: To) -> Self {
+        match (to, rng.below(8)) {
+            // A handler in this process is down only if it says so.
+            (To::Handler, _) | (_, 0) => Self::Refuse,
+            (_, 1 | 2) => Self::Fail,
+            (_, 3) => Self::Hang { effect: rng.chance(0.3) },
+            (_, 4) => Self::Lose,
+            (_, 5) => Self::TooFew,
+            (_, 6) => Self::Reject,
+            _ => Self::Panic,
+        }
+    }
+
+    /// What one destination can do while the others work.
+    pub(super) fn draw_for_one(rng: &mut Rng) -> Self {
+        match rng.below(4) {
+            0 => Self::Refuse,
+            1 => Self::Fail,
+            2 => Self::Lose,
+            _ => Self::Hang { effect: rng.chance(0.3) },
+        }
+    }
+
     fn word(self) -> &'static str {
         match self {
             Self::Refuse => "refuses",
@@ -38,6 +64,7 @@ impl Whole {
             Self::Lose => "loses answers",
             Self::TooFew => "answers nothing",
             Self::Panic => "panics",
+            Self::Reject => "rejects",
         }
     }
 }
@@ -48,44 +75,60 @@ pub(super) struct Outage {
     pub(super) from: Duration,
     pub(super) to: Duration,
     pub(super) whole: Whole,
+    /// The only destination that it happens to; none for all of them.
+    pub(super) destination: Option<Destination>,
 }
 
 impl Outage {
-    pub(super) fn draw(rng: &mut Rng, to: To, calm: bool) -> Self {
-        let from = Duration::from_millis(rng.below(if calm { 300 } else { 3000 }));
+    /// Where anything may go wrong.
+    pub(super) fn draw(rng: &mut Rng, receiver: &ReceiverScenario) -> Self {
+        let from = Duration::from_millis(rng.below(3000));
         // All retries together take less than three seconds.
-        let lasts = match (calm, rng.chance(0.3)) {
-            (true, _) => 12_000 + rng.below(18_000),
-            (false, true) => 5000 + rng.below(25_000),
-            (false, false) => 50 + rng.below(2000),
+        let lasts = if rng.chance(0.3) { 5000 + rng.below(25_000) } else { 50 + rng.below(2000) };
+        let destination =
+            (receiver.destinations > 1 && rng.chance(0.6)).then(|| rng.below(receiver.destinations));
+        let whole = match destination {
+            None => Whole::draw(rng, receiver.to),
+            Some(_) if rng.chance(0.2) => Whole::Reject,
+            Some(_) => Whole::draw_for_one(rng),
         };
-        let whole = match (to, rng.below(7)) {
-            // A handler in this process is down only if it says so.
-            (To::Handler, _) | (_, 0) => Whole::Refuse,
-            (_, 1 | 2) => Whole::Fail,
-            (_, 3) => Whole::Hang { effect: rng.chance(0.3) },
-            (_, 4) => Whole::Lose,
-            (_, 5) => Whole::TooFew,
-            _ => Whole::Panic,
-        };
-        Self { from, to: from + Duration::from_millis(lasts), whole }
+        Self { from, to: from + Duration::from_millis(lasts), whole, destination }
+    }
+
+    /// A long one, where nothing else goes wrong.
+    pub(super) fn long(rng: &mut Rng, whole: Whole) -> Self {
+        let from = Duration::from_millis(rng.below(300));
+        let lasts = Duration::from_millis(12_000 + rng.below(18_000));
+        Self { from, to: from + lasts, whole, destination: None }
+    }
+
+    /// Whether all of it, or the part that an event goes to, is down at this moment.
+    pub(super) fn hits(&self, since_began: Duration, destination: Option<Destination>) -> bool {
+        (self.from..self.to).contains(&since_began) && self.destination == destination
     }
 }
 
-/// Writes down when outages begin and end.
+/// Writes down when outages and limits begin and end.
 pub(super) fn note(scenario: &Scenario, history: &Arc<History>) -> Vec<JoinHandle<()>> {
     let began = Instant::now();
-    let all = scenario
-        .receivers
-        .iter()
-        .flat_map(|receiver| receiver.outages.iter().map(move |outage| (receiver.to, outage.clone())));
-    all.map(|(to, outage)| {
+    let all = scenario.receivers.iter().flat_map(|receiver| {
+        let is_well = receiver.health == HealthHabit::Lies;
+        let word = move |whole: Whole| {
+            if is_well && whole == Whole::Fail { "fails and is well" } else { whole.word() }
+        };
+        let outages = receiver.outages.iter();
+        let outages = outages.map(move |each| (each.from, each.to, each.destination, word(each.whole)));
+        let limit = receiver.limit.iter();
+        let limits = limit.map(|limit| (limit.from, limit.to, limit.destination, "has a limit"));
+        outages.chain(limits).map(move |each| (receiver.to, each))
+    });
+    all.map(|(to, (from, until, destination, word))| {
         let history = history.clone();
         tokio::spawn(async move {
-            tokio::time::sleep_until(began + outage.from).await;
-            history.note(Happening::OutageBegan(to, outage.whole.word()));
-            tokio::time::sleep_until(began + outage.to).await;
-            history.note(Happening::OutageEnded(to));
+            tokio::time::sleep_until(began + from).await;
+            history.note(Happening::OutageBegan(to, destination, word));
+            tokio::time::sleep_until(began + until).await;
+            history.note(Happening::OutageEnded(to, destination));
         })
     })
     .collect()

@@ -9,18 +9,23 @@ use std::{
     time::Duration,
 };
 
-use postrider_core::{BatchOrder, Delivery, EventId, Outcome, SinkTraits, rng::Rng};
+use postrider_core::{BatchOrder, Delivery, Event, EventId, Outcome, SinkTraits, rng::Rng};
 use tokio::time::Instant;
 
 use super::{
+    destinations::Destination,
     door::Killed,
     history::{Call, Happening, History, Name},
     outage::Whole,
     scenario::{HealthHabit, ReceiverScenario},
+    too_fast::Buckets,
+    writers::LONG_KEY,
 };
 
 /// Most events that one receiver refuses for good: fewer than an engine keeps as probes, or nothing could come through.
 const POISONS_MAX: usize = 3;
+/// Most events that fail every batch of one receiver: fewer than an engine takes for an outage.
+const SPOILERS_MAX: usize = 3;
 
 /// Where an event goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,6 +45,18 @@ impl To {
             Self::Batch => "batch",
             Self::Shared => "shared",
         }
+    }
+
+    /// One of the types that go there.
+    pub(super) fn a_type(self, rng: &mut Rng) -> &'static str {
+        let types: Vec<&str> =
+            Self::TYPES.iter().filter(|(_, to)| *to == self).map(|(name, _)| *name).collect();
+        types.get(rng.below(types.len() as u64) as usize).copied().unwrap_or("Handled")
+    }
+
+    pub(super) fn any_type(rng: &mut Rng) -> &'static str {
+        let place = rng.below(Self::TYPES.len() as u64) as usize;
+        Self::TYPES.get(place).map_or("Handled", |(name, _)| *name)
     }
 
     /// The event types and where they go.
@@ -64,6 +81,9 @@ struct Inner {
     healed: AtomicBool,
     forgiving: AtomicBool,
     poisons: Mutex<BTreeSet<EventId>>,
+    spoilers: Mutex<BTreeSet<EventId>>,
+    buckets: Mutex<Buckets>,
+    handler_timeout: Option<Duration>,
     calls: Mutex<Call>,
     history: Arc<History>,
 }
@@ -77,13 +97,33 @@ pub(super) enum Mood {
     Defer,
     Unavailable,
     Unknown,
+    /// It is told to come again after so long, because the receiver takes no more.
+    TooFast(Duration),
+    /// It may never have arrived, and the answer is that nobody knows.
+    NoAnswer,
     /// An earlier event of its key in the batch was not delivered.
     Behind,
 }
 
 impl Mood {
+    /// What becomes of an event whose destination does nothing but one wrong thing.
+    fn of_one(whole: Whole) -> Self {
+        match whole {
+            Whole::Refuse => Self::Unavailable,
+            Whole::Reject => Self::Reject,
+            Whole::Lose | Whole::Hang { effect: true } => Self::Unknown,
+            Whole::Hang { effect: false } => Self::NoAnswer,
+            Whole::Fail | Whole::TooFew | Whole::Panic => Self::Fail,
+        }
+    }
+
     pub(super) fn has_effect(self) -> bool {
         matches!(self, Self::Well | Self::Unknown)
+    }
+
+    /// Whether the event has failed, and the receiver does not say for good.
+    pub(super) fn is_failure(self) -> bool {
+        matches!(self, Self::Fail | Self::Unknown | Self::NoAnswer)
     }
 
     pub(super) fn answer(self) -> (&'static str, Outcome) {
@@ -93,7 +133,8 @@ impl Mood {
             Self::Reject => ("rejected", Outcome::rejected("never")),
             Self::Defer => ("deferred", Outcome::deferred(Duration::from_millis(50))),
             Self::Unavailable => ("unavailable", Outcome::unavailable("down")),
-            Self::Unknown => ("unknown", Outcome::unknown("no answer")),
+            Self::TooFast(after) => ("too fast", Outcome::deferred(after)),
+            Self::Unknown | Self::NoAnswer => ("unknown", Outcome::unknown("no answer")),
             Self::Behind => ("behind", Outcome::retry("behind one that was not delivered")),
         }
     }
@@ -105,13 +146,29 @@ pub(super) struct Fate {
     pub(super) after: Duration,
     pub(super) whole: Option<Whole>,
     pub(super) moods: Vec<Mood>,
+    /// An event in it fails the batch, and says so or not.
+    pub(super) spoiled: Option<Spoiled>,
     /// How many outcomes are returned, and whether the others took effect.
     pub(super) outcomes: usize,
     pub(super) rest_has_effect: bool,
 }
 
+/// What a batch is told that one of its events has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spoiled {
+    /// That it failed as a whole.
+    AsAWhole,
+    /// The same of each event.
+    Each,
+}
+
 impl Receiver {
-    pub(super) fn new(mut rng: Rng, scenario: ReceiverScenario, history: Arc<History>) -> Self {
+    pub(super) fn new(
+        mut rng: Rng,
+        scenario: ReceiverScenario,
+        handler_timeout: Option<Duration>,
+        history: Arc<History>,
+    ) -> Self {
         let salt = rng.next_u64();
         // Told apart without knowing each other.
         let calls = Mutex::new((scenario.to as u64) << 32);
@@ -123,6 +180,9 @@ impl Receiver {
             healed: AtomicBool::new(false),
             forgiving: AtomicBool::new(false),
             poisons: Mutex::default(),
+            spoilers: Mutex::default(),
+            buckets: Mutex::default(),
+            handler_timeout,
             calls,
             history,
         }))
@@ -160,6 +220,8 @@ impl Receiver {
                     true => BatchOrder::Prefix,
                     false => BatchOrder::Independent,
                 },
+                key_max: self.0.scenario.key_max,
+                one_request: self.0.scenario.one_request,
                 send_timeout: Some(self.0.scenario.send_timeout),
                 ..SinkTraits::SINK
             },
@@ -177,17 +239,38 @@ impl Receiver {
         Arc::new(super::door::Door::new(self.clone(), by, killed.clone()))
     }
 
-    fn outage(&self) -> Option<Whole> {
-        let now = Instant::now() - self.0.began;
-        let mut outages = self.0.scenario.outages.iter();
-        outages.find(|outage| (outage.from..outage.to).contains(&now)).map(|outage| outage.whole)
+    /// How long a call may take, where anybody ends it.
+    pub(super) fn time_limit(&self) -> Option<Duration> {
+        match self.to() {
+            To::Handler => self.0.handler_timeout,
+            _ => Some(self.0.scenario.send_timeout),
+        }
     }
 
-    /// Whether it says that it is up; none if it gives no answer.
-    pub(super) fn is_up(&self) -> Option<Option<bool>> {
+    pub(super) fn destination(&self, event: &Event) -> Destination {
+        self.0.scenario.destination(event.key(), event.id())
+    }
+
+    /// What the engine calls the destination of an event.
+    pub(super) fn destination_name(&self, event: &Event) -> Option<String> {
+        self.0.scenario.name_of(self.destination(event))
+    }
+
+    /// What is wrong with the whole receiver, or with one of its destinations by itself.
+    fn outage(&self, destination: Option<Destination>) -> Option<Whole> {
+        let now = Instant::now() - self.0.began;
+        let mut outages = self.0.scenario.outages.iter();
+        outages.find(|outage| outage.hits(now, destination)).map(|outage| outage.whole)
+    }
+
+    /// Whether it says that it is up, as far as this destination goes; none if it gives no answer.
+    pub(super) fn is_up(&self, destination: Option<Destination>) -> Option<Option<bool>> {
         match self.0.scenario.health {
             HealthHabit::Silent => Some(None),
-            HealthHabit::Tells => Some(Some(self.outage().is_none())),
+            HealthHabit::Tells => {
+                let down = self.outage(None).or_else(|| self.outage(Some(destination?)));
+                Some(Some(down.is_none()))
+            }
             HealthHabit::Lies => Some(Some(true)),
             HealthHabit::Hangs => None,
         }
@@ -220,19 +303,60 @@ impl Receiver {
         known
     }
 
+    /// Whether this event fails every batch that it is in.
+    fn is_spoiler(&self, delivery: &Delivery) -> bool {
+        let rate = self.0.scenario.moods.spoil;
+        if self.0.healed.load(Relaxed) || !self.is_one(delivery, 2, rate) {
+            return false;
+        }
+        let mut spoilers = self.0.spoilers.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = spoilers.contains(delivery.id());
+        if !known && spoilers.len() < SPOILERS_MAX {
+            spoilers.insert(delivery.id().clone());
+            self.0.history.note(Happening::Spoiler(delivery.id().clone()));
+            return true;
+        }
+        known
+    }
+
+    /// Takes tokens for a call, where the receiver is limited: those that get none are told to come again.
+    fn limit(&self, batch: &[Delivery], moods: &mut [Mood]) {
+        let (now, scenario) = (Instant::now(), &self.0.scenario);
+        let Some(limit) = scenario.limit.as_ref().filter(|_| !self.0.healed.load(Relaxed)) else { return };
+        let mut buckets = self.0.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut request = None;
+        for (delivery, mood) in batch.iter().zip(moods) {
+            if !limit.holds_at(now - self.0.began, self.destination(delivery)) {
+                continue;
+            }
+            let taken = match request.filter(|_| scenario.one_request) {
+                Some(taken) => taken,
+                None => buckets.take(limit, now),
+            };
+            request = Some(taken);
+            if let Err(after) = taken {
+                *mood = Mood::TooFast(after);
+            }
+        }
+    }
+
     /// Draws what becomes of a call.
     pub(super) fn draw(&self, batch: &[Delivery]) -> Fate {
         let poisoned: Vec<bool> = batch.iter().map(|delivery| self.is_poison(delivery)).collect();
+        let spoilers: Vec<bool> = batch.iter().map(|delivery| self.is_spoiler(delivery)).collect();
         let mut rng = self.0.rng.lock().unwrap_or_else(PoisonError::into_inner);
         let quick = rng.chance(0.2);
         let mut pause = |most_us: u64| Duration::from_micros(if quick { 0 } else { rng.below(most_us) });
-        let (before, mut after) = (pause(4000), pause(2000));
+        let (mut before, mut after) = (pause(4000), pause(2000));
         let healed = self.0.healed.load(Relaxed);
-        let outage = self.outage();
+        let outage = self.outage(None);
         let whole = if healed { None } else { outage.or_else(|| self.whole(&mut rng)) };
         if matches!((self.to(), whole), (To::Handler, Some(Whole::Hang { .. }))) {
-            // Nobody ends its time: it comes to an end, long after the lease.
-            after = Duration::from_millis(500 + rng.below(5000));
+            // If nobody ends its time, it comes to an end, long after the lease.
+            after = match self.0.handler_timeout {
+                Some(limit) => limit * 2,
+                None => Duration::from_millis(500 + rng.below(5000)),
+            };
         }
         let mood = |poisoned: bool| match poisoned {
             true => Mood::Unavailable,
@@ -240,15 +364,31 @@ impl Receiver {
             false => self.mood(&mut rng),
         };
         let mut moods: Vec<Mood> = poisoned.into_iter().map(mood).collect();
+        if !healed {
+            let down = |delivery: &Delivery| self.outage(Some(self.destination(delivery)));
+            for (mood, down) in moods.iter_mut().zip(batch.iter().map(down)) {
+                if let Some(Whole::Hang { .. }) = down {
+                    // It waits for what does not come, and says in time what it knows of the others.
+                    after = after.max(self.0.scenario.send_timeout.mul_f64(0.9));
+                }
+                *mood = down.map_or(*mood, Mood::of_one);
+            }
+        }
+        self.limit(batch, &mut moods);
         if self.0.scenario.keeps_order {
             keep_order(batch, &mut moods);
+        }
+        let spoiler = spoilers.iter().any(|spoiler| *spoiler);
+        let spoiled = spoiler.then(|| if rng.chance(0.5) { Spoiled::AsAWhole } else { Spoiled::Each });
+        if batch.iter().any(|delivery| delivery.key() == Some(LONG_KEY)) && !healed {
+            before += self.0.scenario.slow;
         }
         let few = match (whole, outage) {
             (Some(Whole::TooFew), None) => rng.below(batch.len() as u64) as usize,
             (Some(Whole::TooFew), Some(_)) => 0,
             _ => batch.len(),
         };
-        Fate { before, after, whole, moods, outcomes: few, rest_has_effect: rng.chance(0.5) }
+        Fate { before, after, whole, moods, spoiled, outcomes: few, rest_has_effect: rng.chance(0.5) }
     }
 
     fn whole(&self, rng: &mut Rng) -> Option<Whole> {

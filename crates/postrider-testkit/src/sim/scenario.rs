@@ -4,7 +4,14 @@ use std::time::Duration;
 
 use postrider_core::rng::Rng;
 
-use super::{mishap::Mishaps, outage::Outage, pausing::Break, receiver::To};
+use super::{
+    mishap::Mishaps,
+    outage::{Outage, Whole},
+    pausing::Break,
+    receiver::To,
+    too_fast::Limit,
+    trial::Trial,
+};
 
 /// How often the store misbehaves, for each call.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +49,8 @@ pub(super) struct Moods {
     pub(super) kill: f64,
     /// For each event without a key, of one outside receiver: it is refused whenever it is delivered, though nothing is wrong with the receiver.
     pub(super) poison: f64,
+    /// For each event of an outside receiver: every batch fails that it is in, and it fails alone.
+    pub(super) spoil: f64,
 }
 
 /// What a receiver says when it is asked how it is.
@@ -64,7 +73,15 @@ pub(super) struct ReceiverScenario {
     pub(super) batch_max: usize,
     /// Whether it keeps the order of keys within a batch.
     pub(super) keeps_order: bool,
+    /// Most events of one key in a batch, and whether a batch is one request.
+    pub(super) key_max: usize,
+    pub(super) one_request: bool,
     pub(super) send_timeout: Duration,
+    /// How many parts it has that can be down by themselves.
+    pub(super) destinations: u64,
+    pub(super) limit: Option<Limit>,
+    /// How long it takes for an event of the long key.
+    pub(super) slow: Duration,
     pub(super) moods: Moods,
     pub(super) outages: Vec<Outage>,
     pub(super) health: HealthHabit,
@@ -72,8 +89,8 @@ pub(super) struct ReceiverScenario {
 
 #[derive(Debug, Clone)]
 pub(super) struct Scenario {
-    /// Nothing goes wrong but one outage, or nothing but the pause of one sink: what that does to the others can be told.
-    pub(super) calm: bool,
+    /// The only thing that goes wrong, and where; none if anything may.
+    pub(super) trial: Option<(Trial, To)>,
     pub(super) lanes: u32,
     /// Most events of a key that come back by one claim.
     pub(super) returning: usize,
@@ -93,6 +110,12 @@ pub(super) struct Scenario {
     pub(super) workers: usize,
     pub(super) hot_queue: usize,
     pub(super) cold_queue: usize,
+    /// Most events that wait in memory behind one of their key.
+    pub(super) key_queue: usize,
+    /// The type of a key with very many events, and how many.
+    pub(super) long_key: Option<(&'static str, u64)>,
+    /// How long a handler may take, where that is short.
+    pub(super) handler_timeout: Option<Duration>,
     pub(super) claim_batch: usize,
     pub(super) max_attempts: u32,
     pub(super) lease: Duration,
@@ -108,7 +131,8 @@ pub(super) struct Scenario {
 
 impl Scenario {
     pub(super) fn draw(rng: &mut Rng) -> Self {
-        let calm = rng.chance(0.2);
+        let trial = Trial::draw(rng).map(|trial| (trial, trial.victim(rng)));
+        let calm = trial.is_some();
         // Calm runs and wild ones: a bug may need either to show itself.
         let wild = if calm { 0.0 } else { rng.next_f64() };
         let mut rate = |most: f64| if rng.chance(0.5) { most * wild * rng.next_f64() } else { 0.0 };
@@ -119,44 +143,43 @@ impl Scenario {
             stall_settle: rate(0.2),
             lose_commit: rate(0.2),
         };
-        let kill = rate(0.05);
-        let poison = rate(0.1);
+        let (kill, poison, spoil) = (rate(0.05), rate(0.15), rate(0.1));
         let mishaps = if calm { Mishaps::default() } else { Mishaps::draw(rng) };
         if mishaps.times_back > 0 {
             // What was settled in the lost future must arrive after it.
             faults.stall_settle = 0.3;
         }
-        let unlucky = rng.below(3);
-        let keys = 1 + rng.below(12);
-        let unlucky_is_paused = rng.chance(0.5);
-        let breaks = match To::ALL.get(unlucky as usize).filter(|_| unlucky_is_paused) {
-            Some(&to) if calm => vec![Break::long(rng, to)],
+        let rejects = matches!(trial, Some((Trial::Rejects, _)));
+        let keys = if rejects { 12 + rng.below(12) } else { 1 + rng.below(12) };
+        let breaks = match trial {
+            Some((Trial::Pause, to)) => vec![Break::long(rng, to)],
             // What an operator said would be lost with the rest.
             _ if calm || mishaps.times_back > 0 => Vec::new(),
             _ => (0..rng.below(4)).map(|_| Break::draw(rng, keys)).collect(),
         };
         let poisoned = if rng.chance(0.5) { To::Batch } else { To::Shared };
-        let receivers = (0..)
-            .zip(To::ALL)
-            .map(|(number, to)| {
-                let outages = match (calm, number == unlucky) {
-                    (true, true) => u64::from(!unlucky_is_paused),
-                    (true, false) => 0,
-                    (false, _) => rng.below(3),
-                };
-                let poison = if to == poisoned { poison } else { 0.0 };
-                receiver(rng, to, wild, Moods { kill, poison, ..Moods::default() }, calm, outages)
-            })
-            .collect();
+        let receivers = To::ALL.map(|to| {
+            let poison = if to == poisoned { poison } else { 0.0 };
+            let receiver =
+                ReceiverScenario::draw(rng, to, wild, Moods { kill, poison, spoil, ..Moods::default() });
+            match trial {
+                None => receiver.with_troubles(rng),
+                Some((trial, victim)) if victim == to => receiver.on_trial(trial, rng),
+                Some(_) => receiver,
+            }
+        });
         // What waits in memory behind an event that cannot be sent, or settled, takes room from others. Where it matters who is held up
         // by whom, there is room enough.
+        let is_long = matches!(trial, Some((Trial::LongKey, _)));
         let queue = match (calm, poison > 0.0 || mishaps.leave_unsettled()) {
+            _ if is_long => 32,
             (true, _) => 1000,
             (false, true) => 24,
             (false, false) => 1,
         };
+        let busy = matches!(trial, Some((Trial::Rejects | Trial::TooFast | Trial::Spoilers, _)));
         Self {
-            calm,
+            trial,
             lanes: 1 << rng.below(4),
             returning: 1 << rng.below(5),
             // A claim that reads fewer rows than are refused for good would try those alone on a receiver that is down.
@@ -164,13 +187,24 @@ impl Scenario {
             instances: 1 + rng.below(3) as usize,
             clock_jump: if !calm && rng.chance(0.4) { 0.3 } else { 0.0 },
             keys,
-            writers: 1 + rng.below(4),
-            transactions_each: 5 + rng.below(20),
+            writers: if busy { 4 } else { 1 + rng.below(4) },
+            transactions_each: if busy { 15 } else { 5 } + rng.below(20),
             commits_late: if rng.chance(0.4) { 0.1 } else { 0.0 },
             lives: if calm { 0 } else { rng.below(5) },
             workers: 1 + rng.below(5) as usize,
             hot_queue: 1 + rng.below(20) as usize,
             cold_queue: queue + rng.below(40) as usize,
+            key_queue: if is_long || rng.chance(0.8) { 1 + rng.below(8) } else { 32 } as usize,
+            long_key: match trial {
+                Some((Trial::LongKey, to)) => Some((to.a_type(rng), 100 + rng.below(40))),
+                None if rng.chance(0.2) => Some((To::any_type(rng), 20 + rng.below(40))),
+                _ => None,
+            },
+            handler_timeout: match trial {
+                Some((Trial::Hangs, _)) => Some(Duration::from_millis(30 + rng.below(300))),
+                None if rng.chance(0.3) => Some(Duration::from_millis(30 + rng.below(1000))),
+                _ => None,
+            },
             claim_batch: 1 + rng.below(20) as usize,
             max_attempts: 1 + rng.below(5) as u32,
             lease: Duration::from_millis(300 + rng.below(2000)),
@@ -178,47 +212,116 @@ impl Scenario {
             retention: if rng.chance(0.5) { Duration::ZERO } else { Duration::from_secs(3600) },
             faults,
             mishaps,
-            receivers,
+            receivers: receivers.into(),
             breaks,
         }
     }
+
+    /// Whether one thing alone goes wrong.
+    pub(super) fn is_calm(&self) -> bool {
+        self.trial.is_some()
+    }
+
+    pub(super) fn receiver(&self, to: To) -> Option<&ReceiverScenario> {
+        self.receivers.iter().find(|receiver| receiver.to == to)
+    }
 }
 
-fn receiver(rng: &mut Rng, to: To, wild: f64, base: Moods, calm: bool, outages: u64) -> ReceiverScenario {
-    let batch_max = match to {
-        To::Handler => 1,
-        To::Batch => 2 + rng.below(8) as usize,
-        To::Shared => 1 + rng.below(2) as usize * rng.below(6) as usize,
-    };
-    let send_timeout = Duration::from_millis(100 + rng.below(900));
-    let outages = (0..outages).map(|_| Outage::draw(rng, to, calm)).collect();
-    let health = match rng.below(10) {
-        0..4 => HealthHabit::Silent,
-        4..8 => HealthHabit::Tells,
-        8 => HealthHabit::Lies,
-        _ => HealthHabit::Hangs,
-    };
-    let mut rate = |most: f64| if rng.chance(0.5) { most * wild * rng.next_f64() } else { 0.0 };
-    let mut moods = Moods {
-        fail: rate(0.4),
-        reject: rate(0.1),
-        defer: rate(0.1),
-        unavailable: rate(0.1),
-        unknown: rate(0.1),
-        panic: rate(0.1),
-        hang: rate(0.03),
-        ..base
-    };
-    if to != To::Handler {
-        moods = Moods {
-            hang: rate(0.1),
-            fail_all: rate(0.2),
-            refuse_all: rate(0.1),
-            lose_answer: rate(0.1),
-            too_few: rate(0.1),
-            ..moods
+impl ReceiverScenario {
+    fn draw(rng: &mut Rng, to: To, wild: f64, base: Moods) -> Self {
+        let batch_max = match to {
+            To::Handler => 1,
+            To::Batch => 2 + rng.below(8) as usize,
+            To::Shared => 1 + rng.below(2) as usize * rng.below(6) as usize,
         };
+        let send_timeout = Duration::from_millis(100 + rng.below(900));
+        let health = match rng.below(10) {
+            0..4 => HealthHabit::Silent,
+            4..8 => HealthHabit::Tells,
+            8 => HealthHabit::Lies,
+            _ => HealthHabit::Hangs,
+        };
+        let mut rate = |most: f64| if rng.chance(0.5) { most * wild * rng.next_f64() } else { 0.0 };
+        let mut moods = Moods {
+            fail: rate(0.4),
+            reject: rate(0.1),
+            defer: rate(0.1),
+            unavailable: rate(0.1),
+            unknown: rate(0.1),
+            panic: rate(0.1),
+            hang: rate(0.03),
+            ..base
+        };
+        if to == To::Handler {
+            moods.spoil = 0.0;
+        } else {
+            moods = Moods {
+                hang: rate(0.1),
+                fail_all: rate(0.2),
+                refuse_all: rate(0.1),
+                lose_answer: rate(0.1),
+                too_few: rate(0.1),
+                ..moods
+            };
+        }
+        let many = to != To::Handler && rng.chance(0.3);
+        Self {
+            to,
+            batch_max,
+            keeps_order: batch_max > 1 && rng.chance(0.5),
+            key_max: if rng.chance(0.5) { 1 + rng.below(4) as usize } else { usize::MAX },
+            one_request: rng.chance(0.5),
+            send_timeout,
+            destinations: if many { 2 + rng.below(3) } else { 1 },
+            limit: None,
+            slow: Duration::ZERO,
+            moods,
+            outages: Vec::new(),
+            health,
+        }
     }
-    let keeps_order = batch_max > 1 && rng.chance(0.5);
-    ReceiverScenario { to, batch_max, keeps_order, send_timeout, moods, outages, health }
+
+    /// What may go wrong where anything may.
+    fn with_troubles(mut self, rng: &mut Rng) -> Self {
+        self.outages = (0..rng.below(3)).map(|_| Outage::draw(rng, &self)).collect();
+        if self.to != To::Handler && rng.chance(0.15) {
+            let lasts_ms = 1000 + rng.below(5000);
+            self.limit = Some(Limit::draw(rng, self.destinations, lasts_ms));
+        }
+        self.slow = Duration::from_millis(rng.below(20));
+        self
+    }
+
+    /// The one thing that goes wrong with it.
+    fn on_trial(mut self, trial: Trial, rng: &mut Rng) -> Self {
+        match trial {
+            Trial::Outage => {
+                let whole = Whole::draw(rng, self.to);
+                self.outages.push(Outage::long(rng, whole));
+            }
+            Trial::Pause => {}
+            Trial::LongKey => self.slow = Duration::from_millis(100 + rng.below(200)),
+            Trial::OneDestination => {
+                self.destinations = 2 + rng.below(3);
+                let one = Some(rng.below(self.destinations));
+                let whole = Whole::draw_for_one(rng);
+                self.outages.push(Outage { destination: one, ..Outage::long(rng, whole) });
+            }
+            Trial::TooFast => {
+                let lasts_ms = 60_000 + rng.below(60_000);
+                self.limit = Some(Limit::draw(rng, self.destinations, lasts_ms));
+            }
+            Trial::Spoilers => self.moods.spoil = 0.1,
+            Trial::Rejects => {
+                let one = (self.destinations > 1 && rng.chance(0.5)).then_some(0);
+                self.outages.push(Outage { destination: one, ..Outage::long(rng, Whole::Reject) });
+            }
+            Trial::Broken => {
+                self.health = HealthHabit::Lies;
+                self.outages.push(Outage::long(rng, Whole::Fail));
+            }
+            Trial::Hangs => self.moods.hang = 0.1,
+        }
+        self
+    }
 }

@@ -51,6 +51,26 @@ tally! {
     batches,
     /// Stretches of time in which a receiver did nothing but one wrong thing.
     outages,
+    /// Those of one destination alone.
+    destination_outages,
+    /// Those in which everything was rejected.
+    rejecting,
+    /// Those in which everything failed and the health check passed.
+    failing_and_well,
+    /// Stretches of time in which a receiver took so much and no more.
+    limits,
+    /// Answers that it was too fast.
+    too_fast,
+    /// Answers that an event will never be accepted.
+    rejections,
+    /// Events that fail every batch that they are in.
+    spoilers,
+    /// Events of batches that failed as a whole.
+    failed_together,
+    /// Handlers that were given up because they did not end in time.
+    handler_timeouts,
+    /// Events of keys that have very many.
+    of_long_keys,
     /// Breakers that opened.
     breakers,
     /// Health checks that passed.

@@ -8,10 +8,10 @@ use std::{
     },
 };
 
-use postrider_core::store::{Admission, Claim, Glance, Lane, Lease, Seq, Settled};
+use postrider_core::store::{Admission, Change, Claim, Glance, Lane, Lease, Seq, Settled, Settlement};
 use postrider_engine::memory::MemoryStore;
 
-use super::history::{Happening, History};
+use super::history::{Happening, History, Name};
 
 /// The lanes with a key that waits for its head.
 pub(super) fn held_lanes(store: &MemoryStore) -> BTreeSet<Lane> {
@@ -29,6 +29,15 @@ pub(super) fn fence(store: &MemoryStore, leases: &[Lease], settled: &Settled, hi
         let held = store.leases();
         for lease in leases.iter().filter(|lease| !held.contains(lease)) {
             history.note(Happening::FenceBroken(lease.lane));
+        }
+    }
+}
+
+/// Which events are dead by a settle.
+pub(super) fn died(by: &Name, settlements: &[Settlement], settled: &Settled, history: &History) {
+    if settled.lost.is_empty() {
+        for dead in settlements.iter().filter(|each| matches!(each.change, Change::Dead { .. })) {
+            history.note(Happening::Died { by: by.clone(), id: dead.event_id.clone() });
         }
     }
 }

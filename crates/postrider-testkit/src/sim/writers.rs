@@ -19,6 +19,9 @@ const TRANSACTION_US_MAX: u64 = 20_000;
 /// The same for one that commits late.
 const LATE_US_MAX: u64 = 5_000_000;
 
+/// The key that one writer writes very many events of.
+pub(super) const LONG_KEY: &str = "key-long";
+
 pub(super) fn start(
     rng: &mut Rng,
     scenario: &Scenario,
@@ -28,23 +31,24 @@ pub(super) fn start(
 ) -> Vec<JoinHandle<()>> {
     // A program locks the aggregate before it writes; concurrent transactions on one key have no order.
     let locks: Arc<Vec<Mutex<()>>> = Arc::new((0..scenario.keys).map(|_| Mutex::new(())).collect());
-    (0..scenario.writers)
-        .map(|_| {
-            let mut rng = rng.fork();
-            let ids = UlidGenerator::seeded(rng.next_u64());
-            let writer = OneWriter {
-                rng,
-                ids,
-                store: store.clone(),
-                history: history.clone(),
-                outboxes: outboxes.clone(),
-                locks: locks.clone(),
-                lose_commit: scenario.faults.lose_commit,
-                commits_late: scenario.commits_late,
-            };
-            tokio::spawn(writer.run(scenario.transactions_each))
-        })
-        .collect()
+    let mut writer = || {
+        let mut rng = rng.fork();
+        let ids = UlidGenerator::seeded(rng.next_u64());
+        OneWriter {
+            rng,
+            ids,
+            store: store.clone(),
+            history: history.clone(),
+            outboxes: outboxes.clone(),
+            locks: locks.clone(),
+            lose_commit: scenario.faults.lose_commit,
+            commits_late: scenario.commits_late,
+        }
+    };
+    let long =
+        scenario.long_key.map(|(event_type, events)| tokio::spawn(writer().run_long(event_type, events)));
+    let short = (0..scenario.writers).map(|_| tokio::spawn(writer().run(scenario.transactions_each)));
+    long.into_iter().chain(short).collect()
 }
 
 struct OneWriter {
@@ -77,12 +81,32 @@ impl OneWriter {
                 Some(lock) => Some(lock.lock().await),
                 None => None,
             };
-            let drafts = (0..1 + self.rng.below(3)).map(|_| self.draft(keyed.then_some(lock))).collect();
-            let outbox = self.outboxes.any(&mut self.rng);
-            match outbox.filter(|_| self.rng.chance(0.5)) {
-                Some(outbox) => self.owned(outbox, drafts).await,
-                None => self.foreign(drafts).await,
-            }
+            let key = keyed.then(|| format!("key-{lock}"));
+            let draft = |writer: &mut Self| {
+                let event_type = To::any_type(&mut writer.rng);
+                writer.draft(key.as_deref(), event_type)
+            };
+            let drafts = (0..1 + self.rng.below(3)).map(|_| draft(&mut self)).collect();
+            self.write(drafts).await;
+        }
+    }
+
+    /// One key, of which nobody else writes.
+    async fn run_long(mut self, event_type: &'static str, mut events: u64) {
+        self.commits_late = 0.0;
+        while events > 0 {
+            let some = events.min(1 + self.rng.below(8));
+            events -= some;
+            let drafts = (0..some).map(|_| self.draft(Some(LONG_KEY), event_type)).collect();
+            self.write(drafts).await;
+        }
+    }
+
+    async fn write(&mut self, drafts: Vec<Draft>) {
+        let outbox = self.outboxes.any(&mut self.rng);
+        match outbox.filter(|_| self.rng.chance(0.5)) {
+            Some(outbox) => self.owned(outbox, drafts).await,
+            None => self.foreign(drafts).await,
         }
     }
 
@@ -97,14 +121,13 @@ impl OneWriter {
         tokio::time::sleep(Duration::from_micros(self.rng.below(most_us))).await;
     }
 
-    fn draft(&mut self, key: Option<usize>) -> Draft {
+    fn draft(&mut self, key: Option<&str>, event_type: &'static str) -> Draft {
         let id = EventId::from(self.ids.next_at(self.store.now()));
         let delayed = self.rng.chance(0.05);
-        let choice = self.rng.below(To::TYPES.len() as u64) as usize;
-        let (event_type, to) = To::TYPES.get(choice).copied().unwrap_or(("Handled", To::Handler));
+        let to = To::TYPES.iter().find(|(name, _)| *name == event_type).map_or(To::Handler, |(_, to)| *to);
         let mut builder = Event::json_text(event_type, "{}").id(id.clone()).occurred_at(self.store.now());
         if let Some(key) = key {
-            builder = builder.key(format!("key-{key}"));
+            builder = builder.key(key);
         }
         if delayed {
             builder = builder.deliver_after(Duration::from_millis(1 + self.rng.below(300)));

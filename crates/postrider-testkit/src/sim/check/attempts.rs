@@ -6,6 +6,7 @@ use postrider_core::{EventId, store::Lane};
 
 use super::{Written, bounds::UNSUSPECTED, written};
 use crate::sim::{
+    destinations::Destination,
     history::{Call, Entry, Happening, Name},
     receiver::To,
     scenario::Scenario,
@@ -13,12 +14,13 @@ use crate::sim::{
 
 /// No event is tried more often than it may be, what costs no attempt is not counted, and nobody is dead before its time.
 ///
-/// An attempt that failed through no fault of the event counts only if the receiver was shown to be alive since it began. An attempt
+/// An attempt that failed through no fault of the event counts only if its destination was shown to work since it began, and never if a
+/// batch failed as a whole. An attempt
 /// that is written beforehand may stay counted although the event was never sent, if the process, the lane or the reply was lost in
 /// between: each such fault is allowed for once. An event that ends the process is no such fault for its neighbours, once it is suspected.
 pub(super) fn counted(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<String>) {
     let mut counting = Counting {
-        written: written(entries),
+        written: written(entries, scenario),
         most: scenario.max_attempts,
         // A stall can cost a lane at any time.
         allowance: if scenario.faults.stall.max(scenario.faults.stall_settle) > 0.0 {
@@ -37,6 +39,7 @@ pub(super) fn counted(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<S
 struct Excusable<'a> {
     by: &'a Name,
     to: To,
+    destination: Destination,
     since: u64,
     /// Whether a health check that passed is a sign of life.
     healthy_counts: bool,
@@ -51,9 +54,11 @@ struct Counting<'a> {
     counted: BTreeMap<&'a EventId, u32>,
     excusable: BTreeMap<&'a EventId, Vec<Excusable<'a>>>,
     calls: BTreeMap<Call, Vec<(&'a EventId, Excusable<'a>)>>,
+    /// Calls of more than one event: if they fail as a whole, any of them may be the reason.
+    batches: BTreeSet<Call>,
     /// What was delivered, by whom and when.
-    delivered: BTreeMap<(&'a Name, To), Vec<(&'a EventId, u64)>>,
-    healthy: BTreeMap<(&'a Name, To), u64>,
+    delivered: BTreeMap<(&'a Name, To, Destination), Vec<(&'a EventId, u64)>>,
+    healthy: BTreeMap<(&'a Name, To, Destination), u64>,
     /// Since when a lane is held that somebody held before: its events may be suspects.
     taken_over: BTreeMap<(&'a Name, Lane), u64>,
     lanes: BTreeSet<Lane>,
@@ -71,8 +76,13 @@ impl<'a> Counting<'a> {
                 *self.counted.entry(id).or_default() += 1;
                 // The attempt of a suspect begins when it is written, which takes its time.
                 let since = self.taken_over.get(&(by, *lane)).copied().unwrap_or(entry.at);
-                let excusable = Excusable { by, to: *to, since, healthy_counts: true };
-                self.calls.entry(*call).or_default().push((id, excusable));
+                let destination = self.destination(id);
+                let excusable = Excusable { by, to: *to, destination, since, healthy_counts: true };
+                let calls = self.calls.entry(*call).or_default();
+                calls.push((id, excusable));
+                if calls.len() > 1 {
+                    self.batches.insert(*call);
+                }
             }
             Happening::Answered { id, outcome, by, to, call } => {
                 let calls = self.calls.entry(*call).or_default();
@@ -81,10 +91,14 @@ impl<'a> Counting<'a> {
                 match *outcome {
                     "delivered" => {
                         self.uncount(id);
-                        self.delivered.entry((by, *to)).or_default().push((id, entry.at));
+                        let destination = excusable.destination;
+                        self.delivered.entry((by, *to, destination)).or_default().push((id, entry.at));
                     }
                     // Behind one that failed: it was not tried.
-                    "deferred" | "behind" => self.uncount(id),
+                    "deferred" | "behind" | "too fast" => self.uncount(id),
+                    // Any event of the batch may be the reason.
+                    "together" => self.uncount(id),
+                    "panicked" | "missing" if self.batches.contains(call) => self.uncount(id),
                     "rejected" => _ = self.rejected.insert(id),
                     "unavailable" => {
                         excusable.healthy_counts = false;
@@ -98,12 +112,16 @@ impl<'a> Counting<'a> {
             Happening::Ended { call, late } => {
                 // Without an answer: too late, or the process has ended, and then it may count.
                 for (id, excusable) in self.calls.remove(call).unwrap_or_default() {
-                    if *late {
+                    if *late && self.batches.contains(call) {
+                        self.uncount(id);
+                    } else if *late && excusable.to != To::Handler {
                         self.excusable.entry(id).or_default().push(excusable);
                     }
                 }
             }
-            Happening::Healthy { by, to } => _ = self.healthy.insert((by, *to), entry.at),
+            Happening::Healthy { by, to, destination } => {
+                _ = self.healthy.insert((by, *to, destination.unwrap_or(0)), entry.at);
+            }
             Happening::Leased { by, lanes, .. } => {
                 for lane in lanes {
                     if !self.lanes.insert(*lane) {
@@ -158,15 +176,21 @@ impl<'a> Counting<'a> {
     }
 
     /// Whether an event of another key was delivered since, or a health check passed.
-    fn was_alive(&self, id: &EventId, Excusable { by, to, since, healthy_counts }: &Excusable<'_>) -> bool {
+    fn was_alive(&self, id: &EventId, excusable: &Excusable<'_>) -> bool {
+        let Excusable { by, to, destination, since, healthy_counts } = excusable;
+        let there = (*by, *to, *destination);
         let key = self.written.get(id).and_then(|written| written.key);
         let other = |other: &EventId| {
             other != id && (key.is_none() || self.written.get(other).and_then(|written| written.key) != key)
         };
-        let healthy = self.healthy.get(&(*by, *to)).is_some_and(|at| at >= since);
-        let delivered = self.delivered.get(&(*by, *to)).into_iter().flatten().rev();
+        let healthy = self.healthy.get(&there).is_some_and(|at| at >= since);
+        let delivered = self.delivered.get(&there).into_iter().flatten().rev();
         (healthy && *healthy_counts)
             || delivered.take_while(|(_, at)| at >= since).any(|(delivered, _)| other(delivered))
+    }
+
+    fn destination(&self, id: &EventId) -> Destination {
+        self.written.get(id).map_or(0, |written| written.destination)
     }
 
     fn uncount(&mut self, id: &'a EventId) {

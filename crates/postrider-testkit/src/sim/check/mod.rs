@@ -4,8 +4,11 @@ mod attempts;
 mod bounds;
 mod delivery;
 mod duplicates;
-mod outages;
+mod in_time;
 mod pauses;
+mod recovered;
+mod rejections;
+mod too_fast;
 mod under_way;
 
 use std::collections::BTreeMap;
@@ -13,6 +16,7 @@ use std::collections::BTreeMap;
 use postrider_core::{EventId, store::EventStatus};
 
 use super::{
+    destinations::Destination,
     history::{Entry, Happening},
     receiver::To,
     scenario::Scenario,
@@ -31,12 +35,15 @@ pub(super) fn promises(
     duplicates::explained(entries, &mut broken);
     let keeps_order =
         |to| scenario.receivers.iter().any(|receiver| receiver.to == to && receiver.keeps_order);
-    under_way::one_at_a_time(entries, keeps_order, &mut broken);
+    under_way::one_at_a_time(entries, scenario, keeps_order, &mut broken);
     attempts::counted(entries, scenario, &mut broken);
     bounds::confined(entries, scenario.max_attempts, &mut broken);
     bounds::fenced(entries, &mut broken);
     bounds::bounded(entries, &mut broken);
-    outages::confined(entries, scenario, &mut broken);
+    in_time::delivered(entries, scenario, &mut broken);
+    recovered::soon(entries, scenario, &mut broken);
+    rejections::braked(entries, scenario, &mut broken);
+    too_fast::obeyed(entries, scenario, &mut broken);
     pauses::obeyed(entries, scenario, &mut broken);
     broken
 }
@@ -49,16 +56,18 @@ struct Written<'a> {
     event_type: &'a str,
     key: Option<&'a str>,
     to: To,
+    destination: Destination,
     delayed: bool,
 }
 
 /// Everything that committed.
-fn written(entries: &[Entry]) -> BTreeMap<&EventId, Written<'_>> {
+fn written<'a>(entries: &'a [Entry], scenario: &Scenario) -> BTreeMap<&'a EventId, Written<'a>> {
     let mut all = BTreeMap::new();
     for (place, entry) in entries.iter().enumerate() {
         if let Happening::Committed { id, event_type, key, to, delayed } = &entry.what {
-            let key = key.as_deref();
-            all.insert(id, Written { place, at: entry.at, event_type, key, to: *to, delayed: *delayed });
+            let (key, to, delayed) = (key.as_deref(), *to, *delayed);
+            let destination = scenario.receiver(to).map_or(0, |receiver| receiver.destination(key, id));
+            all.insert(id, Written { place, at: entry.at, event_type, key, to, destination, delayed });
         }
     }
     all

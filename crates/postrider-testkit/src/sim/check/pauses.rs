@@ -33,7 +33,7 @@ struct Seen<'a> {
 /// An engine that has seen a pause begins no send of it, but for one whose attempt it was writing down; and where the database answers, it
 /// sees it soon.
 pub(super) fn obeyed(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<String>) {
-    let written = written(entries);
+    let written = written(entries, scenario);
     let mut engines: BTreeMap<&Name, Seen<'_>> = BTreeMap::new();
     let mut paused: BTreeMap<&Subject, u64> = BTreeMap::new();
     for (place, entry) in entries.iter().enumerate() {
@@ -107,8 +107,7 @@ mod tests {
 
     fn run(between: &[Entry], call_at: u64) -> usize {
         let mut rng = Rng::seeded(1);
-        let scenario =
-            std::iter::repeat_with(|| Scenario::draw(&mut rng)).find(|scenario| scenario.calm).unwrap();
+        let scenario = std::iter::repeat_with(|| Scenario::draw(&mut rng)).find(Scenario::is_calm).unwrap();
         let (id, to, by) = (EventId::ulid(), To::Batch, Name::from("engine"));
         let (event_type, key) = ("Batched", None);
         let mut entries = vec![

@@ -6,13 +6,19 @@ use super::written;
 use crate::sim::{
     history::{Call, Entry, Happening, Name},
     receiver::To,
+    scenario::Scenario,
 };
 
 /// At most one event of a key is under way in one engine at a time, from call to end; a batch is under way together. A batch has two
 /// events of a key only for a receiver that keeps their order, and then in order. Of what was under way when the database went back in time
 /// nothing is known to those who take their lanes anew.
-pub(super) fn one_at_a_time(entries: &[Entry], keeps_order: impl Fn(To) -> bool, broken: &mut Vec<String>) {
-    let written = written(entries);
+pub(super) fn one_at_a_time(
+    entries: &[Entry],
+    scenario: &Scenario,
+    keeps_order: impl Fn(To) -> bool,
+    broken: &mut Vec<String>,
+) {
+    let written = written(entries, scenario);
     let mut under_way: BTreeMap<(&Name, &str), Call> = BTreeMap::new();
     let mut went_back = false;
     for entry in entries {

@@ -1,0 +1,132 @@
+//! Where one thing alone goes wrong, nobody else is held up by it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use postrider_core::EventId;
+
+use super::{Written, written};
+use crate::sim::{
+    history::{Entry, Happening},
+    scenario::{HealthHabit, Scenario},
+    trial::Trial,
+    writers::LONG_KEY,
+};
+
+/// Longest that an event waits which has nothing to do with what goes wrong. A lane that changes hands waits for what is under way: a send of up to
+/// a second...
+const WAIT_US_MAX: u64 = 4_000_000;
+
+/// ...and a health check that hangs, which is given five.
+const HEALTH_US: u64 = 5_000_000;
+
+/// An event that has nothing to do with what goes wrong, and whose key has no earlier event that has, is delivered soon.
+pub(super) fn delivered(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<String>) {
+    let Some((trial, to)) = scenario.trial else { return };
+    let ends = ends(entries);
+    let end = |id: &EventId| ends.get(id).copied().unwrap_or(u64::MAX);
+    let hangs = scenario.receiver(to).is_some_and(|receiver| receiver.health == HealthHabit::Hangs);
+    let most = WAIT_US_MAX + if hangs { HEALTH_US } else { 0 };
+    let involved = Involved::new(entries, scenario);
+    let written = written(entries, scenario);
+    let mut keys: BTreeMap<&str, Vec<(&EventId, &Written<'_>)>> = BTreeMap::new();
+    for (id, event) in &written {
+        event.key.into_iter().for_each(|key| keys.entry(key).or_default().push((id, event)));
+    }
+    for (id, event) in written.iter().filter(|(id, event)| !event.delayed && !involved.is(id, event)) {
+        let earlier = || {
+            let of_key = event.key.and_then(|key| keys.get(key)).into_iter().flatten();
+            of_key.filter(|(_, other)| other.place < event.place)
+        };
+        if earlier().any(|(id, other)| involved.is(id, other) && end(id) > event.at) {
+            continue;
+        }
+        // Its turn comes when all before it are over.
+        let turn = earlier().filter(|(_, other)| !other.delayed).map(|(id, _)| end(id)).max();
+        let waited = end(id).saturating_sub(turn.unwrap_or(0).max(event.at));
+        if waited > most {
+            let (its, ms) = (event.to, waited / 1000);
+            broken.push(format!("in time: {id} to {its:?} waited {ms} ms, {trial:?} at {to:?}"));
+        }
+    }
+}
+
+/// When each event was first delivered.
+fn ends(entries: &[Entry]) -> BTreeMap<&EventId, u64> {
+    let mut ends = BTreeMap::new();
+    for entry in entries {
+        if let Happening::Answered { id, outcome: "delivered", .. } = &entry.what {
+            ends.entry(id).or_insert(entry.at);
+        }
+    }
+    ends
+}
+
+/// Whom it happens to.
+struct Involved<'a> {
+    scenario: &'a Scenario,
+    /// Events that were not delivered when they were sent.
+    failed: BTreeSet<&'a EventId>,
+}
+
+impl<'a> Involved<'a> {
+    fn new(entries: &'a [Entry], scenario: &'a Scenario) -> Self {
+        let (mut failed, mut called) = (BTreeSet::new(), BTreeMap::new());
+        for entry in entries {
+            match &entry.what {
+                Happening::Spoiler(id) => _ = failed.insert(id),
+                Happening::Called { id, call, .. } => _ = called.insert(call, id),
+                Happening::Ended { call, late: true } => failed.extend(called.get(call).copied()),
+                _ => {}
+            }
+        }
+        Self { scenario, failed }
+    }
+
+    fn is(&self, id: &EventId, event: &Written<'_>) -> bool {
+        let Some((trial, to)) = self.scenario.trial else { return false };
+        let receiver = self.scenario.receiver(to).filter(|_| event.to == to);
+        let Some(receiver) = receiver else { return false };
+        let hit = |only: Option<u64>| only.is_none_or(|only| only == event.destination);
+        match trial {
+            Trial::Pause => true,
+            Trial::LongKey => event.key == Some(LONG_KEY),
+            Trial::Outage | Trial::OneDestination | Trial::Rejects | Trial::Broken => {
+                receiver.outages.iter().any(|outage| hit(outage.destination))
+            }
+            Trial::TooFast => receiver.limit.as_ref().is_some_and(|limit| hit(limit.destination)),
+            Trial::Spoilers | Trial::Hangs => self.failed.contains(id),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::receiver::To;
+
+    #[test]
+    fn an_event_of_another_receiver_that_waits_for_the_end_of_an_outage_is_told_of() {
+        let mut rng = postrider_core::rng::Rng::seeded(1);
+        let outage = |scenario: &Scenario| matches!(scenario.trial, Some((Trial::Outage, _)));
+        let scenario = std::iter::repeat_with(|| Scenario::draw(&mut rng)).find(outage).unwrap();
+        let down = scenario.trial.unwrap().1;
+        let other = To::ALL.into_iter().find(|to| *to != down).unwrap();
+        let id = EventId::ulid();
+        let entry = |at, what| Entry { at, what };
+        let late = WAIT_US_MAX + HEALTH_US + 1;
+        let run = |to| {
+            let (outcome, by) = ("delivered", "engine".into());
+            let entries = [
+                entry(
+                    0,
+                    Happening::Committed { id: id.clone(), event_type: "", key: None, to, delayed: false },
+                ),
+                entry(late, Happening::Answered { id: id.clone(), outcome, by, to, call: 1 }),
+            ];
+            let mut broken = Vec::new();
+            delivered(&entries, &scenario, &mut broken);
+            broken.len()
+        };
+        assert_eq!((run(other), run(down)), (1, 0));
+    }
+}

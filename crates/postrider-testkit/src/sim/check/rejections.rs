@@ -1,0 +1,55 @@
+//! A destination that rejects everything kills few.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use postrider_core::EventId;
+
+use super::written;
+use crate::sim::{
+    destinations::Destination,
+    history::{Call, Entry, Happening, Name},
+    receiver::To,
+    scenario::Scenario,
+};
+
+/// So many keys in a row that a destination rejected may have died of it.
+const KEYS_MAX: usize = 10;
+
+/// What one engine got from one destination since something was delivered there: the events that were rejected, and by which call.
+type Rejected<'a> = BTreeMap<(&'a Name, To, Destination), Vec<(&'a EventId, Call)>>;
+
+/// No more than a few keys in a row die because a sink rejects them, of each engine and since something was delivered at the same destination.
+pub(super) fn braked(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<String>) {
+    let written = written(entries, scenario);
+    let died: BTreeSet<(&Name, &EventId)> = entries
+        .iter()
+        .filter_map(|entry| match &entry.what {
+            Happening::Died { by, id } => Some((by, id)),
+            _ => None,
+        })
+        .collect();
+    let mut rejected: Rejected<'_> = BTreeMap::new();
+    for entry in entries {
+        let Happening::Answered { id, outcome, by, to, call } = &entry.what else { continue };
+        let Some(event) = written.get(id).filter(|_| *to != To::Handler) else { continue };
+        let so_far = rejected.entry((by, *to, event.destination)).or_default();
+        match *outcome {
+            // What was rejected beside it is judged after it.
+            "delivered" => so_far.retain(|(_, other)| other == call),
+            "rejected" => {
+                so_far.push((id, *call));
+                let dead = so_far.iter().filter(|(id, _)| died.contains(&(by, *id)));
+                let name = |id: &EventId| written.get(id).and_then(|event| event.key).map(str::to_owned);
+                let keys: BTreeSet<String> =
+                    dead.map(|(id, _)| name(id).unwrap_or_else(|| id.as_str().to_owned())).collect();
+                if keys.len() > KEYS_MAX {
+                    let count = keys.len();
+                    broken.push(format!(
+                        "braked: {id} is the {count}th in a row that {to:?} rejected, and died"
+                    ));
+                }
+            }
+            _ => {}
+        }
+    }
+}

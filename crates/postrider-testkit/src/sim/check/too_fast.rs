@@ -1,0 +1,44 @@
+//! A receiver that says "too fast" is not asked much more often than it allows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::written;
+use crate::sim::{
+    history::{Call, Entry, Happening},
+    receiver::To,
+    scenario::{ReceiverScenario, Scenario},
+    trial::Trial,
+};
+
+/// So many requests may be refused for each engine until it knows the limit, and one of so many later.
+const FIRST: usize = 20;
+const ONE_OF: usize = 4;
+
+/// Where nothing else goes wrong, few requests are too many.
+pub(super) fn obeyed(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<String>) {
+    let Some((Trial::TooFast, to)) = scenario.trial else { return };
+    let Some(receiver) = scenario.receiver(to) else { return };
+    let (taken, refused) = requests(entries, scenario, receiver, to);
+    let most = FIRST * scenario.instances + taken / ONE_OF;
+    if refused > most {
+        broken.push(format!("too fast: {to:?} refused {refused} requests, and took {taken}"));
+    }
+}
+
+/// How many requests were taken and refused where the limit is.
+fn requests(entries: &[Entry], scenario: &Scenario, receiver: &ReceiverScenario, to: To) -> (usize, usize) {
+    let written = written(entries, scenario);
+    let only = receiver.limit.as_ref().and_then(|limit| limit.destination);
+    let mut calls: BTreeMap<bool, BTreeSet<(Call, usize)>> = BTreeMap::new();
+    for (place, entry) in entries.iter().enumerate() {
+        let Happening::Answered { id, outcome, call, to: at, .. } = &entry.what else { continue };
+        let there = written.get(id).is_some_and(|event| only.is_none_or(|only| only == event.destination));
+        let refused = *outcome == "too fast";
+        if *at == to && there && (refused || *outcome == "delivered") {
+            let event = if receiver.one_request { 0 } else { place };
+            calls.entry(refused).or_default().insert((*call, event));
+        }
+    }
+    let count = |refused| calls.get(&refused).map_or(0, BTreeSet::len);
+    (count(false), count(true))
+}
