@@ -106,13 +106,6 @@ impl Behind {
         self.note(slot, lane, Place::before_seq(seq), key);
     }
 
-    /// An event that a claim brought stays in the table, because its key has no room. It may be one that had waited for its time, and is looked for
-    /// among those too.
-    pub(super) fn note_crowded(&mut self, slot: usize, lane: Lane, seq: Seq, key: u64) {
-        let due = Some((Timestamp::EPOCH, 0));
-        self.note(slot, lane, Place { due, ..Place::before_seq(seq) }, Some(key));
-    }
-
     /// An event was tried, and its receiver is still down. It waits in the table, and is tried again when all others were.
     pub(super) fn note_tried(&mut self, slot: usize, lane: Lane, seq: Seq, key: Option<u64>) {
         self.note_probe(slot, lane, seq, key);

@@ -167,6 +167,8 @@ impl Buffer {
                 continue;
             }
             if self.is_crowded_out(&item, plan.backlog) {
+                // It may be one that had waited for its time: the next claim knows, and passes it over as such.
+                self.look_again(lane, item.seq);
                 continue;
             }
             count += 1;

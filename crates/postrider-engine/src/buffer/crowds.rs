@@ -96,7 +96,7 @@ impl Buffer {
         // What lies before this one in its key may have been passed over just now.
         if full || slot.is_some_and(|slot| behind.begins_before(slot, key.lane, Some(item.seq))) {
             let slot = self.crowds.slot(&key, most, &mut behind);
-            behind.note_crowded(slot, key.lane, item.seq, key.number);
+            behind.note_probe(slot, key.lane, item.seq, Some(key.number));
             return true;
         }
         false
