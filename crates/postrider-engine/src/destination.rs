@@ -21,6 +21,9 @@ pub(crate) const FAILING_KEYS: usize = 5;
 /// So many keys in a row that were rejected, with nothing delivered in between: the destination is broken, and not they.
 pub(crate) const REJECTED_KEYS: usize = 10;
 
+/// So many keys in a row that used up their attempts, with nothing delivered in between: the same.
+pub(crate) const EXHAUSTED_KEYS: usize = 25;
+
 /// Most destinations of one receiver that are told apart.
 const NAMED_MAX: usize = 256;
 
@@ -72,6 +75,8 @@ pub(crate) struct Destination {
     failures: u32,
     /// Keys that were rejected since something was delivered.
     rejected: Vec<u64>,
+    /// Keys that used up their attempts since then.
+    exhausted: Vec<u64>,
     /// An operator says that it is right to reject.
     may_reject: bool,
     used_at: Option<Instant>,
@@ -91,6 +96,7 @@ impl Destination {
             failing: Vec::new(),
             failures: 0,
             rejected: Vec::new(),
+            exhausted: Vec::new(),
             may_reject: false,
             used_at: None,
         }
@@ -113,6 +119,7 @@ impl Destination {
         }
         self.last_at = count;
         self.rejected.clear();
+        self.exhausted.clear();
         self.answered();
     }
 
@@ -155,14 +162,26 @@ impl Destination {
         self.rejects_everything()
     }
 
+    /// An event of this key has used up its attempts. Says whether all do.
+    pub(crate) fn exhausted(&mut self, key: u64) -> bool {
+        if self.may_reject {
+            return false;
+        }
+        if self.exhausted.len() < EXHAUSTED_KEYS && !self.exhausted.contains(&key) {
+            self.exhausted.push(key);
+        }
+        self.rejects_everything()
+    }
+
     pub(crate) fn rejects_everything(&self) -> bool {
-        self.rejected.len() >= REJECTED_KEYS
+        self.rejected.len() >= REJECTED_KEYS || self.exhausted.len() >= EXHAUSTED_KEYS
     }
 
     /// Whether what it rejects is to die, as an operator says.
     fn let_reject(&mut self, may: bool) {
         if may && self.rejects_everything() {
             self.rejected.clear();
+            self.exhausted.clear();
             self.breaker.answered();
         }
         self.may_reject = may;

@@ -51,7 +51,10 @@ pub(crate) async fn judge(hand: &mut InHand<'_>, item: Item, end: End) {
                 lock(&hand.shared.buffer).tried(&item);
                 change(hand.shared, &item, outcome, ruling)
             }
-            ruling => change(hand.shared, &item, outcome, ruling),
+            ruling => {
+                let change = change(hand.shared, &item, outcome, ruling);
+                if ruling == Ruling::Counts { spare(hand, &item, change) } else { change }
+            }
         },
         End::Intercepted(outcome) => fail(hand.shared, &item, outcome),
         // Nobody will ever handle it, so its key does not wait for it.
@@ -96,6 +99,22 @@ pub(crate) fn max_attempts(shared: &Shared, item: &Item) -> u32 {
 fn unavailable_for(shared: &Shared, item: &Item) -> Option<Duration> {
     let of_route = shared.routes.settings(item.route()).and_then(|route| route.unavailable_for);
     Some(of_route.unwrap_or(shared.settings.unavailable_for)).filter(|limit| !limit.is_zero())
+}
+
+/// How long an event waits that has used up its attempts where all do.
+const SPARED_FOR: Duration = Duration::from_secs(30);
+
+/// An event that has used up its attempts waits instead of dying, where all do: its destination is broken, whatever its health check says.
+fn spare(hand: &InHand<'_>, item: &Item, change: Change) -> Change {
+    match change {
+        Change::Dead { error, .. }
+            if !lock(&hand.shared.buffer).lets_die(hand.hand(), item, Instant::now()) =>
+        {
+            let (attempts, reason) = (item.attempts, HoldReason::Deferred);
+            Change::Wait { after: SPARED_FOR, attempts, error: Some(error), reason }
+        }
+        change => change,
+    }
 }
 
 /// Whether its destination seems to be down each time that it is sent this event, takes others in between, and that for too long.

@@ -277,6 +277,11 @@ impl Receiver {
         self.destinations.of(destination).last_at()
     }
 
+    /// An event of this key has used up its attempts. Says whether it may die: not if all do.
+    pub(crate) fn lets_die(&mut self, destination: Option<Name>, key: u64, now: Instant) -> bool {
+        self.in_process || !self.destinations.of_mut(destination, now).exhausted(key)
+    }
+
     /// It works, whatever it says of the event.
     fn answered(&mut self, destination: Option<Name>, now: Instant) {
         self.destinations.of_mut(destination, now).answered();
@@ -410,7 +415,7 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::destination::{FAILING_KEYS, REJECTED_KEYS, name};
+    use crate::destination::{EXHAUSTED_KEYS, FAILING_KEYS, REJECTED_KEYS, name};
 
     fn attempt(destination: Option<&str>, key: u64, since: u64) -> Attempt {
         let destination = destination.map(name);
@@ -572,6 +577,16 @@ mod tests {
         assert_eq!(rule(&mut sink, &rejected, 1, 0), Ruling::Stands);
         // One key that is rejected time and again is that key's affair.
         assert!((0..1000).all(|_| rule(&mut sink, &rejected, 1, 0) == Ruling::Stands));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_receiver_that_fails_everything_though_it_is_well_kills_a_few_at_most_until_it_takes_one() {
+        let mut sink = Receiver::new(SinkTraits::SINK);
+        let dead = (0..1000).filter(|key| sink.lets_die(None, *key, Instant::now())).count();
+        assert!(dead < EXHAUSTED_KEYS, "{dead}");
+        assert_eq!(sink.look_at_rejections(false), Some(Rejections::Tell));
+        delivered(&mut sink, None, 1);
+        assert!(sink.lets_die(None, 1, Instant::now()));
     }
 
     #[tokio::test(start_paused = true)]

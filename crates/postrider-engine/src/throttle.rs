@@ -138,6 +138,10 @@ impl Throttle {
         let (rate, falls, step) = match self.rate {
             // All that was taken may have been taken at once.
             None => ((self.taken as f64 / lasted.max(WINDOW).as_secs_f64()).max(RATE_FIRST), 0, STEP_FIRST),
+            // It took nothing at all: that says nothing of how much it takes.
+            Some(rate) if self.taken == 0 => {
+                ((rate * FALLS[self.falls.min(3)]).max(RATE_FIRST), self.falls + 1, STEP_FIRST)
+            }
             Some(rate) if lasted >= PROVED_AFTER => (rate * FALLS[0], 1, (self.step / 10.0).max(STEP_MIN)),
             Some(rate) => {
                 let falls = self.falls.min(FALLS.len() - 1);
@@ -266,6 +270,16 @@ mod tests {
         let (taken, refused) =
             send_all(&mut throttle, &mut bucket, now + Duration::from_secs(60), 60, ms(1000));
         assert!(taken > 200 && refused < 25, "{taken} taken, {refused} refused");
+    }
+
+    #[test]
+    fn after_a_time_of_nothing_but_too_fast_the_rate_comes_back_within_seconds() {
+        let now = Instant::now();
+        let (mut throttle, mut closed) = (Throttle::new(), Bucket::new(0.0, 0.0, now));
+        send_all(&mut throttle, &mut closed, now, 90, ms(1000));
+        let mut bucket = Bucket::new(1e9, 1e9, now);
+        let (taken, _) = send_all(&mut throttle, &mut bucket, now + Duration::from_secs(90), 20, ms(1000));
+        assert!(taken > 1000, "{taken}");
     }
 
     #[test]

@@ -264,9 +264,9 @@ impl OwnedLane {
         }
     }
 
-    /// An event has ended, whatever became of it.
-    fn end_suspect(&mut self, seq: Seq) {
-        self.suspect_under_way.take_if(|suspect| *suspect == seq);
+    /// An event has ended, whatever became of it. Whether it was the suspect.
+    fn end_suspect(&mut self, seq: Seq) -> bool {
+        self.suspect_under_way.take_if(|suspect| *suspect == seq).is_some()
     }
 
     /// Whether it can be given up.
@@ -345,6 +345,8 @@ pub(crate) struct Buffer {
     clock: Option<(Timestamp, Instant)>,
     /// Since when a suspect waits to go alone, or goes.
     alone_since: Option<Instant>,
+    /// After a suspect others have their turn, for as long as it took.
+    others_until: Option<Instant>,
     /// The receiver that the last suspect went to.
     suspect_receiver: Option<usize>,
     /// The lane whose suspect went last.
@@ -427,6 +429,7 @@ impl Buffer {
             old_leases: Vec::new(),
             clock: None,
             alone_since: None,
+            others_until: None,
             suspect_receiver: None,
             suspect_turn: Lane::MAX,
             patience: settings.lease,

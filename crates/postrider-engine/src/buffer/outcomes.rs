@@ -139,7 +139,9 @@ impl Buffer {
     fn leave(&mut self, lease: Lease, settlement: &Settlement) {
         if let Some(lane) = self.lanes.get_mut(&settlement.lane).filter(|lane| lane.lease == lease) {
             lane.busy = lane.busy.saturating_sub(1);
-            lane.end_suspect(settlement.seq);
+            if lane.end_suspect(settlement.seq) {
+                self.suspect_ended();
+            }
         }
         self.aside.forget(settlement.seq);
         if self.claiming && !broken::is(Variant::TrackerForgets) {

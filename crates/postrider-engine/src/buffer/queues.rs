@@ -94,7 +94,8 @@ impl Buffer {
         let Some((slot, queued)) = turn else {
             let alone_until = match alone {
                 Alone::Wait { until, .. } => Some(*until),
-                Alone::Nobody | Alone::Now(..) => None,
+                Alone::Nobody => self.others_go_until(now),
+                Alone::Now(..) => None,
             };
             return Next::Wait(self.next_opening(now).into_iter().chain(alone_until).min());
         };

@@ -156,6 +156,12 @@ impl Buffer {
         changes
     }
 
+    /// Whether an event that has used up its attempts may die: not where all do.
+    pub(crate) fn lets_die(&mut self, hand: &Hand, item: &Item, now: Instant) -> bool {
+        let (destination, key) = (item.destination, item.key_number);
+        self.receiver_mut(hand.slot).is_none_or(|receiver| receiver.lets_die(destination, key, now))
+    }
+
     /// How many events a destination had taken, counted with all others of its receiver, when it took its last one.
     pub(crate) fn taken_at(&self, hand: &Hand, destination: Option<Name>) -> u64 {
         self.receiver(hand.slot).map_or(0, |receiver| receiver.taken_at(destination))

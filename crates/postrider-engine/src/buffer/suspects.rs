@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Between two suspects others go for so long at most.
+const OTHERS_GO_FOR: Duration = Duration::from_secs(1);
+
 /// How long after a lane was taken an event must have been written to be beyond suspicion: clocks are read at different moments.
 const ACQUITTED_AFTER: Duration = Duration::from_secs(2);
 
@@ -12,6 +15,9 @@ impl Buffer {
     pub(super) fn alone(&self, now: Instant) -> Alone {
         // Until its outcome is settled: if the process ended before, its attempt would stay counted.
         let under_way = self.lanes.values().any(|lane| lane.suspect_under_way.is_some());
+        if !under_way && self.others_go_until(now).is_some() {
+            return Alone::Nobody;
+        }
         let suspect = self.suspect(now);
         let until = self.alone_since.unwrap_or(now) + self.patience;
         match suspect {
@@ -29,6 +35,21 @@ impl Buffer {
                 None => Alone::Nobody,
             },
         }
+    }
+
+    /// Until when others have their turn after a suspect, if they do and want it.
+    pub(super) fn others_go_until(&self, now: Instant) -> Option<Instant> {
+        let until = self.others_until.filter(|until| now < *until)?;
+        let same = |slot: usize| self.receiver_of.get(slot).copied() == self.suspect_receiver;
+        (self.hot.has(same) || self.cold.has(same)).then_some(until)
+    }
+
+    /// A suspect has ended, and its outcome is settled: those that waited for it go for as long as it took, or hundreds of suspects would keep
+    /// them waiting for minutes.
+    pub(super) fn suspect_ended(&mut self) {
+        let now = Instant::now();
+        let took = self.alone_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        self.others_until = Some(now + took.min(OTHERS_GO_FOR));
     }
 
     /// Whether a slot waits for a suspect.
