@@ -45,10 +45,11 @@ struct Lag {
     failing: bool,
 }
 
-/// The age of the oldest event of a source, and of those sinks of which it is known. Zero where there is none.
+/// The age of the oldest event of a source, unless too many dead ones lie in front of it, and of those sinks of which it is known. Zero where
+/// there is none.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Ages {
-    source: Duration,
+    source: Option<Duration>,
     sinks: BTreeMap<String, Duration>,
 }
 
@@ -65,7 +66,10 @@ impl Ages {
                 sinks.entry(route.sink.value.clone()).or_default();
             }
         }
-        let source = oldest.events.first().map(|event| event.age).unwrap_or_default();
+        let source = match oldest.events.first() {
+            Some(event) => Some(event.age),
+            None => (!oldest.more).then_some(Duration::ZERO),
+        };
         Self { source, sinks }
     }
 }
@@ -110,9 +114,11 @@ impl Lags {
         for (source, Lag { ages, seen_at, failing }) in &*self.lock() {
             let since = if *failing { seen_at.elapsed() } else { Duration::ZERO };
             let grown = |age: Duration| if age.is_zero() { age } else { age + since };
-            let (source, age) = (label("source", source), grown(ages.source));
+            let source = label("source", source);
             // Writing into a string cannot fail.
-            _ = writeln!(sources, "outbox_oldest_lag_ms{{{source}}} {}", age.as_millis());
+            if let Some(age) = ages.source {
+                _ = writeln!(sources, "outbox_oldest_lag_ms{{{source}}} {}", grown(age).as_millis());
+            }
             for (sink, age) in &ages.sinks {
                 let (sink, age) = (label("sink", sink), grown(*age).as_secs_f64());
                 _ = writeln!(sinks, "postrider_oldest_pending_seconds{{{source},{sink}}} {age}");
@@ -160,7 +166,7 @@ mod tests {
 
     fn shown(oldest: &Oldest) -> (u64, Vec<(String, u64)>) {
         let Ages { source, sinks } = Ages::of(oldest, &routes());
-        (source.as_secs(), sinks.into_iter().map(|(sink, age)| (sink, age.as_secs())).collect())
+        (source.unwrap().as_secs(), sinks.into_iter().map(|(sink, age)| (sink, age.as_secs())).collect())
     }
 
     #[test]
@@ -171,6 +177,14 @@ mod tests {
         assert_eq!(shown(&oldest(&[], false)), (0, vec![(audit, 0), (orders.clone(), 0)]));
         let more = oldest(&[("OrderPlaced", 9)], true);
         assert_eq!(shown(&more), (9, vec![(orders, 9)]), "of the other sink nothing is known");
+    }
+
+    #[test]
+    fn what_lies_behind_too_many_dead_events_is_not_taken_for_nothing() {
+        let lags = Lags::default();
+        let ages = Ages::of(&oldest(&[], true), &routes());
+        lags.lock().insert("shop".to_owned(), Lag { ages, seen_at: Instant::now(), failing: false });
+        assert_eq!(lags.render(), "");
     }
 
     #[tokio::test(start_paused = true)]
