@@ -509,3 +509,25 @@ async fn a_verb_that_waits_for_a_lock_gives_up_within_a_third_of_the_lease_and_t
     sqlx::raw_sql("ROLLBACK").execute(&mut psql).await.unwrap();
     store.renew(&[], Duration::from_secs(3)).await.unwrap();
 }
+
+/// Ids are compared whole, also where they have more bytes than PostgreSQL gives to a name.
+#[tokio::test]
+async fn a_settle_names_a_row_by_an_id_of_any_length() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    let long = |last: char| format!("{}{last}", "é".repeat(35));
+    let of_id = |id: String| Event::json_text("Tested", "{}").id(id).build().unwrap();
+    write(&store, &[of_id(long('1')), of_id(long('3')), event("k")]).await;
+    let mut owner = Owner::lease(&store).await;
+    let events = owner.claim(&store).await.events;
+    let mut done: Vec<_> = events.iter().map(|event| settlement(event, Change::Done)).collect();
+    assert_eq!(done.len(), 3);
+    let right = done[0].event_id.clone();
+    done[0].event_id = long('2').into();
+    // In any order.
+    done.reverse();
+    assert_eq!(store.settle(owner.leases(), &done, Duration::ZERO).await.unwrap().applied, 2);
+    let mut first = done.pop().unwrap();
+    first.event_id = right;
+    assert_eq!(store.settle(owner.leases(), &[first], Duration::ZERO).await.unwrap().applied, 1);
+}

@@ -13,8 +13,9 @@ use std::{
 use postrider_core::{
     CallerTx, Error, Store, StoreErrorKind,
     store::{Admission, Change, Glance, Seq},
-    tx::OnDuplicate,
+    tx::{OnDuplicate, Prefix},
 };
+use postrider_sqlx::PgStore;
 use sqlx::{Connection, PgConnection, Row};
 use support::{Database, Owner, event, settlement, write};
 
@@ -106,6 +107,73 @@ async fn the_near_mark_comes_up_to_the_front_when_nothing_is_open() {
         owner.deliver(&store).await;
         assert!(began.elapsed() < Duration::from_secs(60), "the near mark stays at {}", owner.nearest());
     }
+}
+
+/// An open transaction keeps the near mark back, and what lies between it and the front is not late: no claim passes all of it, whatever there is.
+#[tokio::test]
+async fn a_scan_of_what_is_not_late_is_made_in_steps_and_what_is_late_comes_first() {
+    const PAUSED: u64 = 70_000;
+    const STEP: u64 = 20_000;
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    let mut owner = Owner::lease(&store).await;
+    owner.admit(Arc::new(ButForRestored::default()));
+    let mut conn = database.raw().await;
+    let mut open = conn.begin().await.unwrap();
+    let paused = |from: u64, to: u64| {
+        format!(
+            "INSERT INTO postrider_event (event_type, ordering_key, payload)
+             SELECT 'Restored', 'key ' || i % 400, '{{}}' FROM generate_series({from}, {to}) AS i"
+        )
+    };
+    database.run(&paused(1, PAUSED - STEP / 2)).await;
+    (&mut open).insert(store.target(), &[event("k")], OnDuplicate::Fail).await.unwrap();
+    database.run(&paused(PAUSED - STEP / 2 + 1, PAUSED)).await;
+    // A scan that takes long is made less often.
+    let (mut last, mut furthest, began) = (0, 0, Instant::now());
+    while furthest < PAUSED - STEP && began.elapsed() < Duration::from_secs(60) {
+        owner.claim(&store).await;
+        let reached = owner.scanned_to().unwrap_or_default();
+        assert!(reached <= last || reached - last <= STEP, "a claim has scanned from {last} to {reached}");
+        (last, furthest) = (reached, furthest.max(reached));
+    }
+    assert!(furthest >= PAUSED - STEP, "scans have come to {furthest}");
+
+    open.commit().await.unwrap();
+    write(&store, &[event("k")]).await;
+    let (mut seqs, began) = (Vec::new(), Instant::now());
+    while seqs.len() < 2 && began.elapsed() < Duration::from_secs(60) {
+        seqs.extend(owner.claim(&store).await.events.iter().map(|event| event.seq));
+    }
+    assert_eq!(seqs, [PAUSED - STEP / 2 + 1, PAUSED + 2]);
+}
+
+/// Some servers do not let everybody ask where the log ends. A plan that is kept, which is made after a few claims, must not name what asks.
+#[tokio::test]
+async fn a_role_that_may_not_ask_where_the_log_ends_goes_on_claiming() {
+    let database = Database::new().await;
+    database.migrated().await;
+    let role = format!("relay_{}", database.name);
+    database
+        .run(&format!("CREATE ROLE {role} LOGIN PASSWORD 'x'; GRANT USAGE ON SCHEMA public TO {role}"))
+        .await;
+    database.run(&PgStore::grants_sql(&Prefix::default(), &role, &role, &role)).await;
+    for function in ["pg_current_wal_insert_lsn()", "pg_walfile_name(pg_lsn)", "pg_is_in_recovery()"] {
+        database.run(&format!("REVOKE EXECUTE ON FUNCTION {function} FROM PUBLIC")).await;
+    }
+    let store = PgStore::connect(&database.url_of(&role, "x")).await.unwrap();
+    store.rehearse(false).await.unwrap();
+    let mut owner = Owner::lease(&store).await;
+    for number in 0..30 {
+        write(&store, &[event(&format!("key {number}"))]).await;
+        assert_eq!(owner.deliver(&store).await, 1, "event {number}");
+        // The next one goes the careful way.
+        if number % 2 == 0 {
+            owner.look_from_the_start();
+        }
+    }
+    store.close().await;
+    database.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 
 fn kind(error: &Error) -> Option<StoreErrorKind> {

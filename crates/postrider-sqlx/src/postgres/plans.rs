@@ -85,7 +85,7 @@ impl Own {
     }
 }
 
-const LOOK: &str = "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{9,9}', '{NULL,NULL}', '{0,0}', '{}', '{}', 500, 499, 16, 1000, '{0,0}', NULL, '{}', 16, 0, NULL)";
+const LOOK: &str = "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{9,9}', '{NULL,NULL}', '{0,0}', '{}', '{}', 500, 499, 16, 1000, '{0,0}', NULL, '{}', 16, 0, NULL, 19999)";
 const QUICK: &str =
     "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{0,0}', 500, 500, '{}', 1000, NULL, '{}', 0, '{}', true, 0, NULL)";
 
@@ -172,7 +172,7 @@ async fn what_was_delivered_is_passed_once_by_a_claim_that_finds_nothing_behind_
     };
     let look = |front: &str| {
         format!(
-            "({lanes}, {one}, {one}, {zero}, {end}, {null}, {zero}, '{{}}', '{{}}', 500, 499, 16, 1000, {front}, '1:1:', '{{}}', 16, 0, NULL)"
+            "({lanes}, {one}, {one}, {zero}, {end}, {null}, {zero}, '{{}}', '{{}}', 500, 499, 16, 1000, {front}, '1:1:', '{{}}', 16, 0, NULL, 19999)"
         )
     };
     let cases = [

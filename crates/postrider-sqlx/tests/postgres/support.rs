@@ -180,6 +180,17 @@ impl Owner {
             .unwrap_or_default()
     }
 
+    /// Forgets how far it has come.
+    pub(crate) fn look_from_the_start(&mut self) {
+        self.positions.clear();
+    }
+
+    /// Up to where a scan behind the forward reads has come that is not over.
+    pub(crate) fn scanned_to(&self) -> Option<Seq> {
+        let rescans = self.positions.values().map(|position| position.trail.rescan);
+        rescans.filter(|rescan| rescan.is_under_way()).map(|rescan| rescan.reached).max()
+    }
+
     pub(crate) async fn claim(&mut self, store: &PgStore) -> Claimed {
         self.try_claim(store).await.unwrap()
     }

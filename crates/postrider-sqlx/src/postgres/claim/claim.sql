@@ -5,8 +5,8 @@
 -- at again, $10 most fresh rows of a lane, $11 how far over the first of them to look, $12 most waiting rows of a lane,
 -- $13 the largest event that is read at once, or null for none, $14 where each lane's forward read stands, $15 the snapshot of the last scan
 -- behind it, or null, $16 the transactions in which claims have written since, $17 most rows of a lane behind its forward read, $18 the
--- least of $4 where something lies behind, $19 the snapshot that a scan of several
--- claims began with, or that of the last one that is over, or null.
+-- least of $4 where something lies behind, $19 the snapshot that a scan of several claims began with, or that of the last one that is over, or
+-- null, $20 how far over the first row behind the forward reads to scan.
 --
 -- Kinds of rows: 0 the clock, the snapshot and where the database stands, 1 a lane that is held, 2 again, 3 fresh, 4 waiting, 5 coming back.
 --
@@ -14,8 +14,8 @@
 -- would give as many rows as the whole claim wants. The ceiling lies over the first row that any lane has, so a hole in the
 -- numbers is one step. Nothing is sorted here: the rows of all lanes together are few, and the reader sorts them.
 --
--- What lies behind the forward read has no ceiling: it is little, and far apart. What the last scan could see was met then. The transaction
--- that wrote a row says which of them were not: one that committed late. A scan that goes on in further claims meets only what its first one
+-- What lies behind the forward read has a ceiling of its own, over the first row there: little of it is late, but all of it is read. What the
+-- last scan could see was met then. The transaction that wrote a row says which of them were not: one that committed late. A scan that goes on in further claims meets only what its first one
 -- could see: of two events of a transaction that committed since, the first may lie behind it and the second before it.
 --
 -- A lane that is read from the very start is read from the first row that there is, and one that is scanned from the first row over $18. What
@@ -40,6 +40,8 @@ WITH clock AS MATERIALIZED (
     FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
                 $14::bigint[]) AS u (lane, epoch, nonce, behind, ends, due_at, due_seq, front)
     JOIN {p}lane AS l ON l.lane = u.lane AND l.epoch = u.epoch AND l.nonce = u.nonce
+), scan AS MATERIALIZED (
+    SELECT (SELECT e.seq FROM {p}event AS e WHERE e.seq > $18 ORDER BY e.seq LIMIT 1) + $20::bigint AS ceiling
 ), first AS MATERIALIZED (
     SELECT lane.lane, lane.ends, lane.front, e.seq
     FROM lane LEFT JOIN LATERAL (
@@ -57,7 +59,7 @@ WITH clock AS MATERIALIZED (
     FROM lane CROSS JOIN LATERAL (
         SELECT e.* FROM {p}event AS e
         WHERE lane.behind < lane.front AND e.lane = lane.lane AND e.status = 0 AND NOT e.parked
-          AND e.seq > lane.behind AND e.seq <= lane.front AND {not_in_flight} AND {late}
+          AND e.seq > lane.behind AND e.seq <= least(lane.front, (SELECT ceiling FROM scan)) AND {not_in_flight} AND {late}
         ORDER BY e.seq LIMIT $17::bigint) AS e
     UNION ALL
     SELECT 3, e.*
@@ -90,7 +92,7 @@ SELECT e.kind, e.lane, e.seq, e.status, e.available_at, e.created_at, e.head, e.
 FROM judged AS e
 UNION ALL
 SELECT 0, NULL, clock.xmin, NULL, NULL, clock.now, clock.xmax, NULL, (SELECT seq FROM ceiling), clock.snapshot,
-       {wal_file}, {wal_place}, NULL, NULL, {table}, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+       {wal_file}, {wal_place}, NULL, NULL, {table}, (SELECT ceiling::text FROM scan), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM clock
 UNION ALL
 SELECT 1, lane.lane, lane.seq, NULL, due.available_at, NULL, beyond.seq, NULL, NULL, NULL,

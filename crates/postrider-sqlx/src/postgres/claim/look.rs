@@ -26,6 +26,10 @@ pub(super) const RETURNING_OF_A_KEY_MAX: usize = 16;
 /// Fewest waiting rows that are looked at in a lane. Few are enough: no lane has to fill a claim alone, and the next claim goes on.
 const WAITING_OF_A_LANE_MIN: usize = 16;
 
+/// How many numbers a claim scans behind the forward reads. What is not late there is read all the same, lane by lane: so many rows of 1 KiB stay in 32 MB
+/// of buffers meanwhile.
+const SCAN_WIDTH: Seq = 20_000;
+
 /// Whether a row behind the forward read is one that the last scan, of this snapshot, could not see: by the transaction that wrote the row as it is
 /// now, or by that which inserted it. They differ behind a savepoint, and a snapshot knows only outermost ones: to it any other is over. Transactions are
 /// numbered with 32 bits in a row's own column and with 64 in a snapshot; none in a row is later than the end of the present one. A visible row that says
@@ -287,6 +291,7 @@ pub(super) async fn look(
         .bind(integer(limits.late_of_a_lane))
         .bind(integer(first_behind(cursors)))
         .bind(bound)
+        .bind(integer(SCAN_WIDTH - 1))
         .fetch_all(conn)
         .await?;
     let mut look = Look { limits, ..Look::default() };
@@ -294,6 +299,7 @@ pub(super) async fn look(
     for row in rows.iter().filter(|row| kind(row) == 0) {
         look.sight = Sight::of(row)?;
         look.ceiling = row.try_get::<Option<i64>, _>(column::WEIGHT)?.map(natural);
+        look.scan_ceiling = scan_ceiling(row, cursors)?;
     }
     for row in &rows {
         look.take(row, claim)?;
@@ -308,6 +314,22 @@ pub(super) async fn look(
     look.waiting.sort_unstable_by_key(|seen| (seen.available_at, seen.seq));
     look.returning.sort_by_key(|freed| freed.head);
     Ok(look)
+}
+
+/// Up to where a look has scanned, if that is not all.
+fn scan_ceiling(row: &PgRow, cursors: &[Cursor<'_>]) -> sqlx::Result<Option<Seq>> {
+    let ceiling: Option<&str> = row.try_get(column::AGGREGATE_ID)?;
+    let ceiling: Option<Seq> = ceiling.and_then(|ceiling| ceiling.parse().ok());
+    let is_beyond = |ceiling: &Seq| {
+        cursors.iter().any(|cursor| cursor.scans_from < cursor.front && cursor.front > *ceiling)
+    };
+    Ok(ceiling.filter(is_beyond))
+}
+
+/// Whether what lies behind the forward reads may be more than a claim scans.
+pub(super) fn is_wide(cursors: &[Cursor<'_>]) -> bool {
+    let behind = cursors.iter().filter(|cursor| cursor.scans_from < cursor.front);
+    behind.map(|cursor| cursor.front).max().is_some_and(|last| last - first_behind(cursors) > SCAN_WIDTH)
 }
 
 fn kind(row: &PgRow) -> i32 {
@@ -354,6 +376,14 @@ impl Look {
 
     fn is_forward(&self, seen: &Seen) -> bool {
         self.lanes.get(&seen.lane).is_none_or(|lane| seen.seq > lane.front)
+    }
+
+    /// Leaves out what the forward reads have met beyond the end of a scan that is not over: an event that comes first may lie behind it. Says
+    /// which is the first of them.
+    pub(super) fn wait_for_scan(&mut self) -> Option<Seq> {
+        let ceiling = self.scan_ceiling?;
+        let first = self.fresh.partition_point(|seen| seen.seq <= ceiling);
+        self.fresh.drain(first..).next().map(|seen| seen.seq)
     }
 
     /// Leaves out what the forward reads have met from the first such row on. Says which one that is.

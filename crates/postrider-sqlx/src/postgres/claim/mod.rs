@@ -108,7 +108,8 @@ pub(super) async fn look(
     });
     let cursors: Vec<Cursor<'_>> = cursors.collect();
     let behind = (begun.behind.as_ref(), begun.bound.as_deref());
-    if let Some(reach) = Reach::of(claim, begun, scale.lanes)
+    if !look::is_wide(&cursors)
+        && let Some(reach) = Reach::of(claim, begun, scale.lanes)
         && let Some(look) = quick::look(&sql.quick, conn, claim, &cursors, behind, (reach, scale)).await?
     {
         return Ok(look);
@@ -128,7 +129,9 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
     let already: HashSet<Seq> = look.again.iter().map(|seen| seen.seq).collect();
     look.fresh.retain(|seen| !already.contains(&seen.seq));
     let fresh_seen = look.fresh.len();
+    let waits = look.wait_for_scan();
     let held_back = if begun.under_way { look.hold_back() } else { None };
+    let held_back = held_back.or(waits);
     let fresh_full = look.cut_fresh();
     let waiting_full = full_lanes(&look);
     look.waiting.retain(|seen| !already.contains(&seen.seq));

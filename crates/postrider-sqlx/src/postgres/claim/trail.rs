@@ -337,7 +337,9 @@ impl Looks {
     /// Notes what a claim saw, and gives it a number.
     pub(super) fn saw(&mut self, sight: &Sight, begun: &Begun, full: bool) -> Numbered {
         self.full = full;
-        let scan = Some((Instant::now(), begun.started.elapsed()));
+        // A scan of several claims has taken as long as all of them.
+        let before = self.last_near.filter(|_| begun.under_way).map_or(Duration::ZERO, |(_, took)| took);
+        let scan = Some((Instant::now(), before + begun.started.elapsed()));
         match begun.from {
             From::Front => {}
             From::Near => self.last_near = scan,
