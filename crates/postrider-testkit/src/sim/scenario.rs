@@ -217,6 +217,12 @@ impl Scenario {
         }
     }
 
+    /// Whether one thing alone goes wrong.
+    #[cfg(test)]
+    pub(super) fn is_calm(&self) -> bool {
+        self.trial.is_some()
+    }
+
     pub(super) fn receiver(&self, to: To) -> Option<&ReceiverScenario> {
         self.receivers.iter().find(|receiver| receiver.to == to)
     }
