@@ -170,16 +170,16 @@ async fn what_was_delivered_is_passed_once_by_a_claim_that_finds_nothing_behind_
             "({lanes}, {one}, {one}, {zero}, {front}, 9223372036854775807, 16, '{{}}', 1000, '1:1:', '{{}}', 9223372036854775807, '{{}}', true, 0, NULL)"
         )
     };
-    let look = |front: &str| {
+    let look = |front: &str, width: &str| {
         format!(
-            "({lanes}, {one}, {one}, {zero}, {end}, {null}, {zero}, '{{}}', '{{}}', 500, 499, 16, 1000, {front}, '1:1:', '{{}}', 16, 0, NULL, 19999)"
+            "({lanes}, {one}, {one}, {zero}, {end}, {null}, {zero}, '{{}}', '{{}}', 500, 499, 16, 1000, {front}, '1:1:', '{{}}', 16, 0, NULL, {width})"
         )
     };
     let cases = [
         ("the usual claim, behind its front", claim.quick.of(true), quick(&front)),
         ("the usual claim, from the start", claim.quick.of(true), quick(&zero)),
-        ("the careful claim, behind its front", claim.look.of(true), look(&front)),
-        ("the careful claim, from the start", claim.look.of(true), look(&zero)),
+        ("the careful claim, behind its front", claim.look.of(true), look(&front, "19999")),
+        ("the careful claim, from the start", claim.look.of(true), look(&zero, "NULL")),
     ];
     for (case, statement, values) in cases {
         let visited = pages(&mut conn, statement, &values).await;

@@ -6,7 +6,7 @@
 -- $13 the largest event that is read at once, or null for none, $14 where each lane's forward read stands, $15 the snapshot of the last scan
 -- behind it, or null, $16 the transactions in which claims have written since, $17 most rows of a lane behind its forward read, $18 the
 -- least of $4 where something lies behind, $19 the snapshot that a scan of several claims began with, or that of the last one that is over, or
--- null, $20 how far over the first row behind the forward reads to scan.
+-- null, $20 how far over the first row behind the forward reads to scan, or null if nothing lies there.
 --
 -- Kinds of rows: 0 the clock, the snapshot and where the database stands, 1 a lane that is held, 2 again, 3 fresh, 4 waiting, 5 coming back.
 --
@@ -28,11 +28,13 @@ WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now,
            pg_current_snapshot()::text AS snapshot, pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
            pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax, pg_snapshot_xmax(pg_current_snapshot()) AS ended_before
+), scan AS MATERIALIZED (
+    SELECT e.seq AS first, e.seq + $20::bigint AS ceiling FROM {p}event AS e
+    WHERE $20 IS NOT NULL AND e.seq > $18::bigint ORDER BY e.seq LIMIT 1
 ), lane AS MATERIALIZED (
     SELECT u.lane, u.ends, u.front,
            CASE WHEN u.behind < u.front
-                THEN greatest(u.behind, coalesce((SELECT e.seq - 1 FROM {p}event AS e WHERE e.seq > $18::bigint ORDER BY e.seq LIMIT 1),
-                                                 u.front))
+                THEN greatest(u.behind, coalesce((SELECT scan.first - 1 FROM scan), u.front))
                 ELSE u.front END AS behind,
            CASE WHEN u.front > 0 THEN u.front
                 ELSE coalesce((SELECT e.seq - 1 FROM {p}event AS e ORDER BY e.seq LIMIT 1), 9223372036854775807) END AS begins,
@@ -40,8 +42,6 @@ WITH clock AS MATERIALIZED (
     FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
                 $14::bigint[]) AS u (lane, epoch, nonce, behind, ends, due_at, due_seq, front)
     JOIN {p}lane AS l ON l.lane = u.lane AND l.epoch = u.epoch AND l.nonce = u.nonce
-), scan AS MATERIALIZED (
-    SELECT (SELECT e.seq FROM {p}event AS e WHERE e.seq > $18 ORDER BY e.seq LIMIT 1) + $20::bigint AS ceiling
 ), first AS MATERIALIZED (
     SELECT lane.lane, lane.ends, lane.front, e.seq
     FROM lane LEFT JOIN LATERAL (

@@ -291,7 +291,7 @@ pub(super) async fn look(
         .bind(integer(limits.late_of_a_lane))
         .bind(integer(first_behind(cursors)))
         .bind(bound)
-        .bind(integer(SCAN_WIDTH - 1))
+        .bind((scanned > 0).then(|| integer(SCAN_WIDTH - 1)))
         .fetch_all(conn)
         .await?;
     let mut look = Look { limits, ..Look::default() };
