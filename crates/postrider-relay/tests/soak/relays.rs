@@ -5,7 +5,7 @@ use std::{
     path::PathBuf,
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::{
-        Arc,
+        Arc, PoisonError,
         atomic::{AtomicU16, Ordering::SeqCst},
     },
     time::Duration,
@@ -239,7 +239,7 @@ impl Taken<'_> {
         let entries = self.relays.shared.roster.all();
         let name = entries.get(usize::from(relay)).map(|entry| entry.name.clone()).unwrap_or_default();
         let log = self.log(&name);
-        until(&format!("{name} delivers"), START, async || {
+        until(&format!("{name} delivers"), START, || async {
             Ok(fs::read_to_string(&log)?.contains("\"delivering\"").then_some(()))
         })
         .await
@@ -263,8 +263,14 @@ impl Taken<'_> {
     /// SIGTERM, and its end. One that does not end is killed, and told of.
     pub(crate) async fn end(&mut self) -> Result<Option<ExitStatus>, Failure> {
         self.signal("-TERM")?;
-        let mut process = self.process.take().ok_or("nobody has the seat")?;
-        let ended = until("a relay ends", END, async || Ok(process.child.try_wait()?)).await.ok();
+        let process = self.process.take().ok_or("nobody has the seat")?;
+        let child = std::sync::Mutex::new(process);
+        let ended = until("a relay ends", END, || async {
+            let mut process = child.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(process.child.try_wait()?)
+        });
+        let ended = ended.await.ok();
+        let process = child.into_inner().unwrap_or_else(PoisonError::into_inner);
         if ended.is_none() {
             self.relays.shared.problem(format!("relay {} did not end within {END:?}", process.relay));
         }

@@ -47,10 +47,10 @@ pub(crate) fn pass(time: Duration) -> impl Future<Output = ()> + Send {
 }
 
 /// Looks until there is something, and gives it.
-pub(crate) async fn until<T>(
+pub(crate) async fn until<T, L: Future<Output = Result<Option<T>, Failure>> + Send>(
     what: &str,
     within: Duration,
-    mut look: impl AsyncFnMut() -> Result<Option<T>, Failure>,
+    mut look: impl FnMut() -> L,
 ) -> Result<T, Failure> {
     let (started, mut pause) = (Instant::now(), LOOK_AGAIN.0);
     loop {

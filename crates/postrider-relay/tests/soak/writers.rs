@@ -198,7 +198,7 @@ impl Writer {
 
     /// Finds out what became of a commit that was not answered: the event is there or it is not, once its session is gone.
     async fn fate(&self, pid: i32, first: Number) -> Result<TxOutcome, Failure> {
-        until("the session of a lost commit ends", FATE, async || {
+        until("the session of a lost commit ends", FATE, || async {
             let sql = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND application_name = $2";
             let asked = sqlx::query_scalar::<_, i64>(sql).bind(pid).bind(APPLICATION);
             // This question may meet a session that was ended as well.

@@ -46,7 +46,7 @@ pub(super) async fn fault(stage: &Stage, rng: &mut Rng) -> Result<(), Failure> {
         stage.hold(rng.seconds(5, 20)).await;
     }
     // Also if the command failed: it may have paused all the same.
-    let resumed = until("a pause ends", RESUME, async || {
+    let resumed = until("a pause ends", RESUME, || async {
         Ok(stage.relays.operate(&["resume", option, &name]).await.ok())
     })
     .await;
