@@ -107,12 +107,9 @@ async fn run(arguments: &Arguments) -> Result<bool, Failure> {
     let shared = Arc::new(Shared::new(run.clone(), folder.clone(), clock, history));
     let redis = url(REDIS)?;
     let database = Database::create(&url(DATABASE)?, &run).await?;
-    let stage = match set(&shared, database, &redis).await {
-        Ok(stage) => stage,
-        Err(error) => {
-            return Err(format!("the stage could not be set, see {}: {error}", folder.display()).into());
-        }
-    };
+    let stage = set(&shared, database, &redis).await;
+    let stage =
+        stage.map_err(|error| format!("the stage could not be set, see {}: {error}", folder.display()))?;
 
     let all_read = CancellationToken::new();
     let consumer = tokio::spawn(feed::consume(Arc::clone(&shared), redis, all_read.clone()));

@@ -161,7 +161,8 @@ impl Relays {
         let url = self.through.get(seat).map_or("", String::as_str);
         let (lease, answer) = (LEASE.as_secs(), ANSWER.as_secs());
         let stream = feed::stream(&self.shared.run, relay);
-        let http = format!("health_path: {HEALTH}, headers: {{ {RELAY_HEADER}: \"{relay}\" }}");
+        let http =
+            format!("connect_timeout: 2s, health_path: {HEALTH}, headers: {{ {RELAY_HEADER}: \"{relay}\" }}");
         format!(
             "instance: {name}
 log: {{ format: json }}
@@ -233,14 +234,19 @@ impl Taken<'_> {
         Ok(relay)
     }
 
-    /// Waits until its relay says that it delivers.
-    pub(crate) async fn delivers(&self) -> Result<(), Failure> {
+    /// Waits until its relay says that it delivers. One that has ended says no more.
+    pub(crate) async fn delivers(&mut self) -> Result<(), Failure> {
         let relay = self.process.as_ref().ok_or("nobody has the seat")?.relay;
         let entries = self.relays.shared.roster.all();
         let name = entries.get(usize::from(relay)).map(|entry| entry.name.clone()).unwrap_or_default();
         let log = self.log(&name);
-        until(&format!("{name} delivers"), START, || async {
-            Ok(fs::read_to_string(&log)?.contains("\"delivering\"").then_some(()))
+        until(&format!("{name} delivers"), START, || {
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            let ended = self.process.as_mut().and_then(|process| process.child.try_wait().ok().flatten());
+            std::future::ready(match ended {
+                Some(status) => Err(format!("{name} ended at once: {status}: {said}").into()),
+                None => Ok(said.contains("\"delivering\"").then_some(())),
+            })
         })
         .await
     }

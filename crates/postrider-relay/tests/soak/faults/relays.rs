@@ -50,7 +50,7 @@ async fn kill_all(stage: &Stage, away: Duration) -> Result<(), Failure> {
         taken.start()?;
     }
     let mut delivers = Ok(());
-    for taken in &all {
+    for taken in &mut all {
         delivers = delivers.and(taken.delivers().await);
     }
     stage.shared.incidents.end(open);
