@@ -3,6 +3,7 @@
 mod duplicates;
 mod lateness;
 mod self_check;
+mod spans;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -74,6 +75,8 @@ pub(crate) struct Verdict {
     pub(crate) rejected: usize,
     /// Events that came later than a minute, with a reason.
     pub(crate) late_for_a_reason: usize,
+    /// How long events took in whose way nothing stood, nor in the minute before; in order.
+    pub(crate) clear_lags: Vec<Micros>,
 }
 
 impl Verdict {

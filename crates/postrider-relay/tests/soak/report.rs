@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     judge::{Promise, Verdict},
-    ledger::{Book, TxOutcome},
+    ledger::{Book, Event, TxOutcome},
     stage::Shared,
     time::{Micros, SECOND},
 };
@@ -53,14 +53,27 @@ struct Lags {
 }
 
 impl Lags {
-    fn of(book: &Book) -> Self {
+    /// Of times in microseconds, in order.
+    fn of(times: &[Micros]) -> Self {
+        let at =
+            |share: usize| times.get(times.len() * share / 100).or(times.last()).map_or(0, |at| at / 1000);
+        Self { p50: at(50), p99: at(99), max: times.last().map_or(0, |last| last / 1000) }
+    }
+
+    fn of_all(book: &Book) -> Self {
         let committed = book.events.iter().filter(|event| event.outcome == TxOutcome::Committed);
-        let lag = |(first, committed): (Micros, Micros)| first.saturating_sub(committed) / 1000;
-        let times = committed.filter_map(|event| Some((event.first?.at, event.committed_at)));
-        let mut lags: Vec<u64> = times.map(lag).collect();
-        lags.sort_unstable();
-        let at = |share: usize| lags.get(lags.len() * share / 100).or(lags.last()).copied().unwrap_or(0);
-        Self { p50: at(50), p99: at(99), max: lags.last().copied().unwrap_or(0) }
+        let lag = |event: &Event| Some(event.first?.at.saturating_sub(event.committed_at));
+        let mut times: Vec<Micros> = committed.filter_map(lag).collect();
+        times.sort_unstable();
+        Self::of(&times)
+    }
+
+    fn line(self) -> String {
+        format!("{} ms, {} ms, {} ms", self.p50, self.p99, self.max)
+    }
+
+    fn json(self) -> Value {
+        json!({ "p50": self.p50, "p99": self.p99, "max": self.max })
     }
 }
 
@@ -86,7 +99,8 @@ impl Report<'_> {
             println!("{}", self.json());
             return;
         }
-        let (book, verdict, lags) = (self.book, self.verdict, Lags::of(self.book));
+        let (book, verdict) = (self.book, self.verdict);
+        let (lags, clear) = (Lags::of_all(book), Lags::of(&verdict.clear_lags));
         let mut rows: Vec<(String, String)> = vec![
             ("seed".into(), self.seed.to_string()),
             ("minutes".into(), format!("{:.1}", self.minutes)),
@@ -102,7 +116,9 @@ impl Report<'_> {
             ("poisoned".into(), verdict.poisoned.to_string()),
             ("dead, rejected".into(), verdict.rejected.to_string()),
             ("over a minute, with a reason".into(), verdict.late_for_a_reason.to_string()),
-            ("lag p50, p99, max".into(), format!("{} ms, {} ms, {} ms", lags.p50, lags.p99, lags.max)),
+            ("lag p50, p99, max".into(), lags.line()),
+            ("events with a clear way".into(), verdict.clear_lags.len().to_string()),
+            ("  lag p50, p99, max".into(), clear.line()),
         ];
         rows.extend(
             self.shared
@@ -140,7 +156,8 @@ impl Report<'_> {
     }
 
     fn json(&self) -> Value {
-        let (book, verdict, lags) = (self.book, self.verdict, Lags::of(self.book));
+        let (book, verdict) = (self.book, self.verdict);
+        let (lags, clear) = (Lags::of_all(book), Lags::of(&verdict.clear_lags));
         let wrong: serde_json::Map<String, Value> = Promise::ALL
             .into_iter()
             .map(|promise| (promise.name().to_owned(), json!(verdict.count(promise))))
@@ -162,7 +179,9 @@ impl Report<'_> {
             "poisoned": verdict.poisoned,
             "dead_rejected": verdict.rejected,
             "over_a_minute_with_a_reason": verdict.late_for_a_reason,
-            "lag_ms": { "p50": lags.p50, "p99": lags.p99, "max": lags.max },
+            "lag_ms": lags.json(),
+            "with_a_clear_way": verdict.clear_lags.len(),
+            "clear_lag_ms": clear.json(),
             "faults": self.shared.incidents.counts(),
             "wrong": wrong,
             "list": list,

@@ -14,7 +14,7 @@ use crate::{
     database::Database,
     history::History,
     incidents::Incidents,
-    ledger::{Arrival, Ledger, Number},
+    ledger::{Arrival, Ledger, Number, TxOutcome},
     receivers::Receiver,
     relays::Relays,
     roster::Roster,
@@ -56,6 +56,15 @@ impl Shared {
         let answered = if arrival.acknowledged { "" } else { " unanswered" };
         self.history.note(arrival.at, format_args!("e{number} at {} by {}{answered}", at.name(), arrival.by));
         self.ledger.arrived(number, arrival);
+    }
+
+    /// A transaction, or a part of it, has ended now.
+    pub(crate) fn ended(&self, numbers: &[Number], outcome: TxOutcome) {
+        let now = self.clock.now();
+        if !numbers.is_empty() {
+            self.history.note(now, format_args!("{outcome:?}: {numbers:?}"));
+        }
+        self.ledger.ended(numbers, outcome, now);
     }
 
     /// Something that should never happen, and that no event shows.

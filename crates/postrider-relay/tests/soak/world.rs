@@ -55,7 +55,7 @@ impl Destination {
 }
 
 /// The type of an event, which decides its sink.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     HookOrder,
     HookNote,

@@ -113,9 +113,7 @@ impl Writer {
         let mut written = Written::default();
         let inserted = self.insert_all(conn, &mut written).await;
         let stage = Arc::clone(&self.stage);
-        let ended = |numbers: &[Number], outcome| {
-            stage.shared.ledger.ended(numbers, outcome, stage.shared.clock.now());
-        };
+        let ended = |numbers: &[Number], outcome| stage.shared.ended(numbers, outcome);
         if inserted.is_ok() && self.is_late {
             tokio::select! {
                 () = stop.cancelled() => {}
