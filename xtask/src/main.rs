@@ -1,4 +1,4 @@
-//! Postrider's own chores: `cargo xtask test`, `cargo xtask lint`, `cargo xtask services`.
+//! Postrider's own chores: `cargo xtask test`, `cargo xtask lint`, `cargo xtask soak`, `cargo xtask services`.
 //!
 //! No dependencies, so that a fresh clone has it in seconds.
 //!
@@ -10,6 +10,7 @@
 //! - `tools`, `apt`: programs that steps need, and how they are installed
 //! - `services`: real servers for tests
 //! - `core_tree`, `rules`, `demo`: the steps that are more than a cargo command
+//! - `soak`: the long run, which is no step
 //! - `source`: Rust text without its comments and strings, for `rules`
 #![allow(clippy::print_stdout, clippy::print_stderr)] // A command line tool: printing is its work.
 
@@ -21,6 +22,7 @@ mod requirements;
 mod rules;
 mod run;
 mod services;
+mod soak;
 mod source;
 mod steps;
 mod tools;
@@ -35,6 +37,8 @@ Usage: cargo xtask <COMMAND>
 Commands:
   test [--only STEP]      everything that CI decides on
   lint [--only STEP]      the part of it that runs no tests
+  soak [--minutes N] [--seed N] [--json]
+                          three relays, three sinks and every fault at once, for 10 minutes or N
   services up [SERVER]…   start servers for tests, all or those, on private ports
   services down           end them and remove their data
   services status         what runs: server, version, port, process id
@@ -59,6 +63,12 @@ fn main() -> ExitCode {
         ["services", rest @ ..] => {
             return match services::Command::parse(rest) {
                 Some(command) => exit_code(Place::find().and_then(|place| command.run(&place))),
+                None => bad_usage(&format!("not understood: {}", arguments.join(" "))),
+            };
+        }
+        ["soak", rest @ ..] => {
+            return match soak::Arguments::parse(rest) {
+                Some(arguments) => exit_code(Place::find().and_then(|place| arguments.run(&place))),
                 None => bad_usage(&format!("not understood: {}", arguments.join(" "))),
             };
         }

@@ -46,7 +46,11 @@ fn format(place: &Place) -> Result<String, String> {
 }
 
 fn clippy(place: &Place) -> Result<String, String> {
-    place.cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])
+    place.cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])?;
+    // No other command builds it but `cargo xtask soak`.
+    let soak =
+        ["clippy", "-p", "postrider-relay", "--test", "soak", "--all-features", "--", "-D", "warnings"];
+    place.cargo(&soak)
 }
 
 fn deny(place: &Place) -> Result<String, String> {

@@ -21,13 +21,22 @@ pub(crate) struct ForTests(RefCell<Option<Child>>);
 impl ForTests {
     /// Starts what does not run. Gives the variables for the tests.
     pub(crate) fn start(&self, place: &Place) -> Result<Vec<(&'static str, String)>, String> {
+        self.start_only(place, FOR_TESTS)
+    }
+
+    /// Starts those of these servers that do not run.
+    pub(crate) fn start_only(
+        &self,
+        place: &Place,
+        names: &[&str],
+    ) -> Result<Vec<(&'static str, String)>, String> {
         let home = Home::open(place)?;
         let mut watcher = self.0.borrow_mut();
         if watcher.is_none() {
             *watcher = Some(watch_us()?);
         }
         let _lock = home.lock()?;
-        up::up(&home, &up::wanted(ALL, FOR_TESTS, given)?, false)?;
+        up::up(&home, &up::wanted(ALL, names, given)?, false)?;
         super::variables(&home)
     }
 
