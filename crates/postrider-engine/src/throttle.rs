@@ -9,7 +9,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// What a rate falls to, as a part of itself: a little if it lasted, and more with each time that it falls again at once.
-const FALLS: [f64; 4] = [0.98, 0.9, 0.7, 0.5];
+const FALLS: [f64; 4] = [FALLEN_LITTLE, 0.9, 0.7, FALLEN_MOST];
+const FALLEN_LITTLE: f64 = 0.98;
+const FALLEN_MOST: f64 = 0.5;
 
 /// A rate that lasted so long was nearly right.
 const PROVED_AFTER: Duration = Duration::from_secs(5);
@@ -135,18 +137,17 @@ impl Throttle {
         let asked = now + after.min(HOLD_OFF_MAX);
         let begins = self.not_before.map_or(asked, |at| at.max(asked));
         let lasted = now.saturating_duration_since(self.taken_since.unwrap_or(now));
+        let falls = self.falls.min(FALLS.len() - 1);
+        let fall = FALLS.get(falls).copied().unwrap_or(FALLEN_MOST);
         let (rate, falls, step) = match self.rate {
             // All that was taken may have been taken at once.
             None => ((self.taken as f64 / lasted.max(WINDOW).as_secs_f64()).max(RATE_FIRST), 0, STEP_FIRST),
             // It took nothing at all: that says nothing of how much it takes.
-            Some(rate) if self.taken == 0 => {
-                ((rate * FALLS[self.falls.min(3)]).max(RATE_FIRST), self.falls + 1, STEP_FIRST)
+            Some(rate) if self.taken == 0 => ((rate * fall).max(RATE_FIRST), falls + 1, STEP_FIRST),
+            Some(rate) if lasted >= PROVED_AFTER => {
+                (rate * FALLEN_LITTLE, 1, (self.step / 10.0).max(STEP_MIN))
             }
-            Some(rate) if lasted >= PROVED_AFTER => (rate * FALLS[0], 1, (self.step / 10.0).max(STEP_MIN)),
-            Some(rate) => {
-                let falls = self.falls.min(FALLS.len() - 1);
-                (rate * FALLS[falls], falls + 1, STEP_FALLEN)
-            }
+            Some(rate) => (rate * fall, falls + 1, STEP_FALLEN),
         };
         *self = Self {
             rate: Some(rate.max(RATE_MIN)),

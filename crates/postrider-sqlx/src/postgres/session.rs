@@ -125,6 +125,14 @@ impl Session {
         self.conn.give_back();
         Ok(())
     }
+
+    /// Ends it without effect, and gives the connection back. A server tells of an error before it lets go of what it had locked: this waits until
+    /// it has.
+    pub(super) async fn roll_back(mut self) -> sqlx::Result<()> {
+        sqlx::raw_sql("ROLLBACK").execute(&mut *self.conn).await?;
+        self.conn.give_back();
+        Ok(())
+    }
 }
 
 impl ops::Deref for Session {

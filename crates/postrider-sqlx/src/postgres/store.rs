@@ -170,7 +170,8 @@ impl Store for PgStore {
                     session.commit().await?;
                     Ok(Some(settled))
                 }
-                Err(error) if error::is_locked(&error) => Ok(None),
+                // Its own locks on the lanes would be taken for somebody else's.
+                Err(error) if error::is_locked(&error) => session.roll_back().await.map(|()| None),
                 Err(error) => Err(error),
             }
         };

@@ -45,6 +45,9 @@ struct Excusable<'a> {
     healthy_counts: bool,
 }
 
+/// Where an instance delivered something.
+type Place<'a> = (&'a Name, To, Destination);
+
 #[derive(Default)]
 struct Counting<'a> {
     written: BTreeMap<&'a EventId, Written<'a>>,
@@ -57,7 +60,7 @@ struct Counting<'a> {
     /// Calls of more than one event: if they fail as a whole, any of them may be the reason.
     batches: BTreeSet<Call>,
     /// What was delivered, by whom and when.
-    delivered: BTreeMap<(&'a Name, To, Destination), Vec<(&'a EventId, u64)>>,
+    delivered: BTreeMap<Place<'a>, Vec<(&'a EventId, u64)>>,
     healthy: BTreeMap<(&'a Name, To, Destination), u64>,
     /// Since when a lane is held that somebody held before: its events may be suspects.
     taken_over: BTreeMap<(&'a Name, Lane), u64>,
