@@ -143,6 +143,8 @@ async fn what_was_delivered_is_passed_once_by_a_claim_that_finds_nothing_behind_
     const ROWS: usize = 200_000;
     let own = Own::new("plans_of_a_drain", 4).await;
     let mut conn = own.store.0.verbs.pool().acquire().await.unwrap();
+    // To set it up takes longer than a verb may, where others are busy too.
+    run(&mut conn, "SET statement_timeout = 0").await;
     run(&mut conn, "ALTER TABLE postrider_event SET (autovacuum_enabled = false)").await;
     run(&mut conn, "UPDATE postrider_lane SET epoch = 1, nonce = 1").await;
     let insert = "INSERT INTO postrider_event (event_type, ordering_key, payload)
