@@ -190,7 +190,7 @@ impl Writer {
                 _ => (key, rng.pick(Kind::ALL), any_tenant),
             }
         };
-        let poisoned = kind.can_be_poisoned() && rng.once_in(POISONED);
+        let poisoned = kind.can_be_poisoned() && key != LONG_KEY && rng.once_in(POISONED);
         (Event::new(key, kind, kind.destination(tenant), poisoned), tenant)
     }
 

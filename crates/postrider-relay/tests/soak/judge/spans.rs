@@ -72,15 +72,27 @@ impl Spans {
         })
     }
 
-    /// The first moment, not before this one, after which nothing stands in the way for so long.
-    pub(super) fn clear_from(&self, number: Number, event: &Event, since: Micros, lasting: Micros) -> Micros {
+    /// The first moment from `since` on after which nothing stands in the way for so long; at the latest when the event arrived.
+    pub(super) fn clear_from(
+        &self,
+        number: Number,
+        event: &Event,
+        (since, arrived): Span,
+        lasting: Micros,
+    ) -> Micros {
         let lists = self.lists(number, event);
-        let mut spans: Vec<Span> =
-            lists.into_iter().flatten().copied().filter(|span| span.1 > since).collect();
-        spans.sort_unstable();
-        spans.into_iter().fold(since, |clear, (from, to)| {
-            if from <= clear.saturating_add(lasting) { clear.max(to) } else { clear }
-        })
+        let mut clear = since;
+        while clear < arrived {
+            let next = lists.iter().filter_map(|list| {
+                let first = list.partition_point(|span| span.1 <= clear);
+                list.get(first).filter(|span| span.0 <= clear.saturating_add(lasting))
+            });
+            match next.map(|span| span.1).min() {
+                Some(end) => clear = end,
+                None => return clear,
+            }
+        }
+        clear.min(arrived.max(since))
     }
 }
 
