@@ -134,33 +134,32 @@ async fn run(arguments: &Arguments) -> Result<bool, Failure> {
     consumer.await??;
     shared.history.flush();
 
+    let is_good = judged(&shared, arguments.minutes, seed, voice)?;
+    stage.database.drop_it().await?;
+    Ok(is_good)
+}
+
+/// Holds what is known against the promises and prints it. Keeps the folder if something is wrong.
+fn judged(shared: &Shared, minutes: f64, seed: u64, voice: Voice) -> Result<bool, Failure> {
+    let folder = &shared.folder;
     let roster = shared.roster.all();
     let mut problems = shared.problems();
-    problems.extend(logs::panics(&folder, &roster)?);
-    let (incidents, troubles) = (shared.incidents.all(), logs::troubles(&folder, &roster, clock)?);
+    problems.extend(logs::panics(folder, &roster)?);
+    let (incidents, troubles) = (shared.incidents.all(), logs::troubles(folder, &roster, shared.clock)?);
     let book = shared.ledger.lock();
     let case = Case { book: &book, incidents: &incidents, troubles: &troubles, seats: SEATS };
     let verdict = judge::judge(&case);
-    let report = Report {
-        seed,
-        minutes: arguments.minutes,
-        folder: &folder,
-        shared: &shared,
-        book: &book,
-        verdict: &verdict,
-        problems: &problems,
-    };
+    let report =
+        Report { seed, minutes, folder, shared, book: &book, verdict: &verdict, problems: &problems };
     report.print(voice);
     let is_good = report.is_good();
     if is_good {
-        fs::remove_dir_all(&folder)?;
+        fs::remove_dir_all(folder)?;
     } else {
         let list: Vec<String> =
             verdict.wrong.iter().map(|wrong| format!("{}: {}\n", wrong.promise.name(), wrong.what)).collect();
         fs::write(folder.join("wrong"), list.concat())?;
     }
-    drop(book);
-    stage.database.drop_it().await?;
     Ok(is_good)
 }
 

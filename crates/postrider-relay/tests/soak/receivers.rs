@@ -111,7 +111,7 @@ async fn receive(shared: &Shared, destination: Destination, by: RelayId, events:
             // A whole request fails because of one event. What stands before that event is taken every second time.
             if let Some(poison) = events.iter().position(|event| event.poison) {
                 let first = events.first().map_or(0, |event| event.no);
-                if first % 2 == 0 {
+                if first.is_multiple_of(2) {
                     arrived(events.get(..poison).unwrap_or_default(), false);
                 }
                 return StatusCode::INTERNAL_SERVER_ERROR.into_response();
