@@ -24,6 +24,10 @@ impl Buffer {
             Some(lane) if self.accepting && now < lane.deadline && lane.draining.is_none() => lane.lease,
             _ => return HandOver::LeftToClaim,
         };
+        // The database went back in time and gave the number to another event, which is under way. The table knows whose it is.
+        if self.tracked.is_under_way(placed.seq) && !self.reserved.contains_key(&placed.seq) {
+            return HandOver::LeftToClaim;
+        }
         // What was settled during a claim that hangs stays tracked until it returns, and counts too.
         let tracked = self.tracked.len().saturating_sub(self.aside.len());
         let crowded = tracked >= settings.hot_queue + settings.cold_queue;

@@ -49,6 +49,12 @@ impl Tracker {
         self.place(seq).is_ok_and(|place| self.entries.get(place).is_some_and(|entry| entry.present))
     }
 
+    /// Whether an event has this number and is not settled.
+    pub(super) fn is_under_way(&self, seq: Seq) -> bool {
+        let entry = self.place(seq).ok().and_then(|place| self.entries.get(place));
+        entry.is_some_and(|entry| entry.present && !entry.settled)
+    }
+
     /// The events, in order.
     pub(super) fn seqs(&self) -> Vec<Seq> {
         let mut seqs = Vec::with_capacity(self.present);
@@ -236,9 +242,10 @@ mod tests {
         [1, 2, 3].into_iter().for_each(|seq| tracker.insert(tracked(seq)));
         assert!(tracker.settle(2).is_some_and(|known| known.weight == 1));
         assert!(tracker.settle(2).is_some_and(|known| known.weight == 0), "it counts once");
-        assert!(tracker.settle(3).is_some() && tracker.contains(3));
+        assert!(tracker.settle(3).is_some() && tracker.contains(3) && !tracker.is_under_way(3));
         // Its place was given to another event.
         tracker.insert(tracked(3));
+        assert!(tracker.is_under_way(3));
         tracker.remove_settled();
         assert_eq!((tracker.seqs(), tracker.len(), tracker.settled), (vec![1, 3], 2, 0));
     }
