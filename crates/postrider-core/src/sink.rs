@@ -199,9 +199,9 @@ pub struct SinkTraits {
     pub concurrent: Option<usize>,
     /// Least time for each event that is sent: what a rate limit comes to. Zero for no limit.
     pub spacing: Duration,
-    /// Whether a batch is one request to the outside system. Otherwise each event is a request of its own, which matters to a receiver that
-    /// counts requests and says that they are too many.
-    pub one_request: bool,
+    /// Whether all events of one `send` go to the same [destination](Sink::destination). A `send` ends when its slowest event does: where
+    /// each destination is asked by itself, one that hangs would hold up the others.
+    pub one_destination: bool,
 }
 
 impl SinkTraits {
@@ -214,7 +214,7 @@ impl SinkTraits {
         in_process: true,
         concurrent: None,
         spacing: Duration::ZERO,
-        one_request: true,
+        one_destination: false,
     };
 
     /// An outside system: batches of 100 in which each event stands alone, ten at a time, each for at most 120 s.
@@ -226,7 +226,7 @@ impl SinkTraits {
         in_process: false,
         concurrent: Some(10),
         spacing: Duration::ZERO,
-        one_request: true,
+        one_destination: false,
     };
 }
 
@@ -283,8 +283,8 @@ pub trait Sink: Send + Sync + 'static {
     }
 
     /// Whether that part of it is up where this event goes. For a sink with several places, such as topics, of which one may be missing
-    /// while the others take what comes: what fails at a place that is up has failed by itself. The same as [`health`](Self::health)
-    /// unless a sink says otherwise.
+    /// while the others take what comes: what fails at a place that is up has failed by itself. What it says holds for all events of the same
+    /// [destination](Self::destination). The same as [`health`](Self::health) unless a sink says otherwise.
     fn health_for<'a>(&'a self, _event: &'a Event) -> BoxFuture<'a, Health> {
         self.health()
     }

@@ -51,6 +51,8 @@ pub enum Variant {
     CountedAttemptIsNew,
     /// One destination that is down is taken for the whole receiver.
     OneDestinationIsAll,
+    /// A destination that hangs may have all that is sent to its receiver at a time.
+    HangingDestinationTakesAll,
     /// A receiver that says "too fast" is sent as much as before.
     TooFastIgnored,
     /// A batch that fails as a whole has failed for each of its events.

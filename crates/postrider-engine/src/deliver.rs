@@ -251,10 +251,9 @@ async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
         return;
     }
     let outcomes = send(sink, shared.routes.traits(receiver).send_timeout, &batch).await;
-    let one_request = shared.routes.traits(receiver).one_request;
     let outcomes = match outcomes {
         outcomes if was_nothing_sent(&outcomes) => vec![Outcome::unknown("nothing was sent"); outcomes.len()],
-        outcomes if one_request && failed_as_a_whole(&outcomes) && !broken::is(Variant::BatchFailsEach) => {
+        outcomes if failed_as_a_whole(&outcomes) && !broken::is(Variant::BatchFailsEach) => {
             outcomes.into_iter().map(as_a_whole).collect()
         }
         outcomes => outcomes,

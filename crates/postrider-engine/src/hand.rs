@@ -10,7 +10,6 @@ use tokio::time::Instant;
 
 use crate::{
     buffer::{Hand, Item, Verdicts},
-    destination::Name,
     engine::Shared,
     judge, lock,
     receiver::Attempt,
@@ -44,8 +43,10 @@ pub(crate) struct InHand<'a> {
     /// The receiver's health check did not pass for one of the events since the last was taken. A batch asks for no other then, since a
     /// check that hangs takes its time.
     pub(crate) unwell: bool,
-    /// Destinations for which it has passed since then; that says nothing of an event that goes elsewhere.
-    pub(crate) well: Vec<Option<Name>>,
+    /// Whether one of them was delivered since then.
+    some_delivered: bool,
+    /// When the first of them failed since then.
+    pub(crate) failed_at: Option<Instant>,
     ended: bool,
 }
 
@@ -57,7 +58,8 @@ impl<'a> InHand<'a> {
             hand,
             counted: false,
             unwell: false,
-            well: Vec::new(),
+            some_delivered: false,
+            failed_at: None,
             ended: false,
         }
     }
@@ -88,13 +90,13 @@ impl<'a> InHand<'a> {
     /// What its receiver has to know of an attempt to rule on its outcome.
     pub(crate) fn attempt(&self, item: &Item) -> Attempt {
         let (destination, key, since) = (item.destination, item.key_number, self.hand.since);
-        Attempt { destination, key, since, sent_at: self.hand.taken_at(), healthy: false }
+        let (sent_at, others_delivered) = (self.hand.taken_at(), self.some_delivered);
+        Attempt { destination, key, since, sent_at, others_delivered, healthy: false }
     }
 
     /// The next event to send, as long as it may be sent.
     pub(crate) fn next(&mut self) -> Option<Item> {
-        self.unwell = false;
-        self.well.clear();
+        (self.unwell, self.some_delivered, self.failed_at) = (false, false, None);
         // Handlers that block may have used up the lease on those before.
         if self.permit().holds(self.shared) { self.hand.items.pop_front() } else { None }
     }
@@ -127,6 +129,7 @@ impl<'a> InHand<'a> {
 
     /// The event was delivered, which is to be settled.
     pub(crate) fn delivered(&mut self, item: Item) {
+        self.some_delivered = true;
         let event_id = item.id().clone();
         let Item { cargo, lease, seq, key, held, key_number, destination, along, .. } = item;
         self.verdicts.push(
@@ -184,6 +187,7 @@ impl<'a> InHand<'a> {
     /// Hands outcomes on to be settled, so that what follows is judged in their light.
     pub(crate) fn flush(&mut self) {
         self.hand_on(false);
+        lock(&self.shared.buffer).sent(&mut self.hand, Instant::now());
     }
 
     /// Everything was sent. Says whether it is time to settle.

@@ -178,17 +178,16 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
     ruling
 }
 
-/// Whether the health check passes for where an event goes, as was seen since it was sent.
+/// Whether the health check passes for where an event goes, as was seen since it failed.
 async fn is_well(hand: &mut InHand<'_>, item: &Item) -> bool {
-    if hand.well.contains(&item.destination) {
-        return true;
+    if hand.unwell {
+        return false;
     }
-    let well = !hand.unwell && is_healthy(hand, item).await;
-    if well {
-        hand.well.push(item.destination);
-    }
-    hand.unwell |= !well;
-    well
+    let checks = lock(&hand.shared.buffer).checks(hand.hand(), item.destination);
+    let failed_at = *hand.failed_at.get_or_insert_with(Instant::now);
+    let is_well = checks.since(failed_at, is_healthy(hand, item)).await;
+    hand.unwell = !is_well;
+    is_well
 }
 
 /// A receiver that was thought to be down has answered.

@@ -30,6 +30,7 @@ mod failing;
 mod gather;
 mod hand;
 mod hash;
+mod health;
 mod judge;
 mod lease;
 mod lineup;

@@ -13,7 +13,8 @@ use tokio::time::Instant;
 use crate::{
     breaker::Breaker,
     broken::{self, Variant},
-    destination::{Destinations, Gate, Name},
+    destination::{Destinations, Gate, Name, Room},
+    health::Checks,
 };
 
 /// After an outage it takes so many sends in a row until all that is allowed goes at once again.
@@ -52,6 +53,8 @@ pub(crate) struct Attempt {
     /// How many events the receiver had delivered when it began.
     pub(crate) since: u64,
     pub(crate) sent_at: Instant,
+    /// Others of its batch were delivered.
+    pub(crate) others_delivered: bool,
     /// The health check has passed since.
     pub(crate) healthy: bool,
 }
@@ -61,7 +64,8 @@ pub(crate) struct Receiver {
     breaker: Breaker,
     destinations: Destinations,
     in_process: bool,
-    one_request: bool,
+    /// Whether a send goes to one destination.
+    one_destination: bool,
     /// Most events in one batch.
     batch_max: usize,
     /// Most events of one key in one batch.
@@ -92,7 +96,7 @@ impl Receiver {
             breaker: Breaker::new(),
             destinations: Destinations::new(),
             in_process: traits.in_process,
-            one_request: traits.one_request,
+            one_destination: !traits.in_process && (traits.one_destination || traits.batch_max <= 1),
             batch_max: traits.batch_max.max(1),
             key_max: match traits.order {
                 BatchOrder::Prefix => traits.key_max.clamp(1, traits.batch_max.max(1)),
@@ -150,7 +154,11 @@ impl Receiver {
 
     /// Most sends at a time, where it has a limit of its own.
     pub(crate) fn concurrent(&self) -> Option<usize> {
-        let ramp = self.ramp.map_or(usize::MAX, |sends| 1 + sends as usize);
+        let ramp = match self.ramp {
+            Some(sends) if self.is_batching() => 1 + sends as usize,
+            Some(sends) => 1 << sends,
+            None => usize::MAX,
+        };
         match self.concurrent {
             None if self.ramp.is_none() => None,
             most => Some(most.unwrap_or(usize::MAX).min(ramp)),
@@ -160,8 +168,8 @@ impl Receiver {
     /// Most events in one batch, for now.
     pub(crate) fn batch_now(&self) -> usize {
         let ramp = self.ramp.map_or(usize::MAX, |sends| 1 << sends);
-        let one = self.destinations.is_one() && !self.one_request;
-        let at_once = if one { self.destinations.only().throttle.at_once() } else { usize::MAX };
+        let only = Some(self.destinations.only()).filter(|_| self.destinations.is_one());
+        let at_once = only.map_or(usize::MAX, |only| only.throttle.at_once());
         self.batch_max.min(ramp).min(at_once)
     }
 
@@ -172,7 +180,7 @@ impl Receiver {
 
     /// Whether something may go to this destination now.
     ///
-    /// What is in the same batch, as one request, to a destination in `along` goes with the others.
+    /// What is in the same batch to a destination in `along` goes with the others.
     pub(crate) fn gate(
         &mut self,
         destination: Option<Name>,
@@ -180,7 +188,7 @@ impl Receiver {
         spread: u64,
         now: Instant,
     ) -> Gate {
-        if self.one_request && along.contains(&destination) {
+        if along.contains(&destination) && !self.destinations.of(destination).throttle.counts_events() {
             return Gate::Open;
         }
         let gate = self.destinations.gate(destination, spread, now);
@@ -198,14 +206,38 @@ impl Receiver {
             self.not_before = Some(self.not_before.map_or(now, |at| at.max(now)) + room);
         }
         if self.destinations.is_one() && !self.in_process {
-            let requests = if self.one_request { 1 } else { events };
-            self.destinations.only_mut().throttle.sending(requests, now);
+            self.destinations.only_mut().throttle.sending(events, now);
         }
     }
 
-    /// Something is being sent. Gives the moment to name when its outcome is ruled on.
-    pub(crate) fn sending(&mut self, now: Instant) -> u64 {
+    /// Whether a send goes to one destination only.
+    pub(crate) fn has_one_destination(&self) -> bool {
+        self.one_destination
+    }
+
+    /// Whether there is room for a send to this destination beside those to others.
+    ///
+    /// The engine has so many `workers` for it, if it sets no limit itself.
+    pub(crate) fn room(
+        &mut self,
+        destination: Option<Name>,
+        workers: usize,
+        spread: u64,
+        now: Instant,
+    ) -> Room {
+        if !self.one_destination || broken::is(Variant::HangingDestinationTakesAll) {
+            return Room::Yes;
+        }
+        let most = self.concurrent.unwrap_or(workers);
+        self.destinations.room(destination, most.saturating_sub(self.busy), most, spread, now)
+    }
+
+    /// Something is being sent to this destination, or to several. Gives the moment to name when its outcome is ruled on.
+    pub(crate) fn sending(&mut self, destination: Option<Name>, now: Instant) -> u64 {
         self.busy += 1;
+        if self.one_destination {
+            self.destinations.of_mut(destination, now).sending(now);
+        }
         self.suspect_went_last = false;
         self.breaker.sending(now);
         self.delivered
@@ -216,9 +248,20 @@ impl Receiver {
         self.destinations.of_mut(destination, now).breaker.sending(now);
     }
 
-    /// What was to be sent has ended, one way or another. A probe that nobody has ruled on by now was never sent.
-    pub(crate) fn ended(&mut self, probe: bool, probed: Option<Option<Name>>, now: Instant) {
+    /// What was to be sent has ended, one way or another.
+    pub(crate) fn ended(&mut self) {
         self.busy = self.busy.saturating_sub(1);
+    }
+
+    /// What was sent to this destination at that moment was answered, or given up.
+    pub(crate) fn was_sent(&mut self, destination: Option<Name>, began: Instant, now: Instant) {
+        if self.one_destination {
+            self.destinations.of_mut(destination, now).ended(began, now);
+        }
+    }
+
+    /// A probe that nobody has ruled on by the end of its send was never sent.
+    pub(crate) fn end_probe(&mut self, probe: bool, probed: Option<Option<Name>>, now: Instant) {
         if probe {
             self.breaker.not_sent(now);
         }
@@ -250,19 +293,19 @@ impl Receiver {
     /// Events were delivered, each with its key, to these destinations.
     pub(crate) fn note_delivered(&mut self, events: impl Iterator<Item = (Option<Name>, u64)>, now: Instant) {
         let before = self.delivered;
-        // Those of which the request has been counted. One for each destination is enough where a batch is one.
+        // A batch is one request to each destination, unless that counts events.
         let mut counted: Vec<Option<Name>> = Vec::new();
         for (name, key) in events {
             self.delivered += 1;
             if self.in_process {
-                self.destinations.only_mut().delivered(key, self.delivered);
+                self.destinations.only_mut().delivered(key, self.delivered, now);
                 continue;
             }
             let destination = self.destinations.of_mut(name, now);
-            destination.delivered(key, self.delivered);
-            if !self.one_request || !counted.contains(&name) {
-                counted.extend(self.one_request.then_some(name));
-                destination.throttle.taken(1, now);
+            destination.delivered(key, self.delivered, now);
+            if destination.throttle.counts_events() || !counted.contains(&name) {
+                counted.push(name);
+                destination.throttle.taken(now);
             }
         }
         if self.delivered > before {
@@ -270,6 +313,11 @@ impl Receiver {
             self.fails_whole = self.fails_whole.saturating_sub(1);
             self.ramp = self.ramp.map(|sends| sends + 1).filter(|sends| *sends < RAMP);
         }
+    }
+
+    /// The health checks of a destination.
+    pub(crate) fn checks(&mut self, destination: Option<Name>, now: Instant) -> Checks {
+        self.destinations.of_mut(destination, now).checks.clone()
     }
 
     /// How many events it had taken when this destination took its last one.
@@ -352,6 +400,9 @@ impl Receiver {
             Outcome::Deferred { after } if !self.in_process && !broken::is(Variant::TooFastIgnored) => {
                 self.answered(destination, now);
                 let known = self.destinations.of_mut(destination, now);
+                if attempt.others_delivered {
+                    known.throttle.count_events();
+                }
                 known.throttle.too_fast(attempt.sent_at, *after, now);
                 self.destinations.note_trouble();
                 Ruling::Stands
@@ -419,7 +470,8 @@ mod tests {
 
     fn attempt(destination: Option<&str>, key: u64, since: u64) -> Attempt {
         let destination = destination.map(name);
-        Attempt { destination, key, since, sent_at: Instant::now(), healthy: false }
+        let sent_at = Instant::now();
+        Attempt { destination, key, since, sent_at, others_delivered: false, healthy: false }
     }
 
     fn rule_at(receiver: &mut Receiver, outcome: &Outcome, destination: &str, key: u64) -> Ruling {
@@ -444,7 +496,7 @@ mod tests {
         let mut sink = Receiver::new(SinkTraits::SINK);
         let failed = Outcome::retry("500");
         delivered(&mut sink, None, 2);
-        let since = sink.sending(Instant::now());
+        let since = sink.sending(None, Instant::now());
         assert_eq!(rule(&mut sink, &failed, 1, since), Ruling::Excused(1));
         delivered(&mut sink, None, 1);
         assert_eq!(rule(&mut sink, &failed, 1, since), Ruling::Excused(1), "its own key says nothing");
@@ -461,7 +513,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_was_delivered_elsewhere_says_nothing_of_a_destination() {
         let mut sink = Receiver::new(SinkTraits::SINK);
-        let since = sink.sending(Instant::now());
+        let since = sink.sending(None, Instant::now());
         delivered(&mut sink, Some("/a"), 1);
         let failed = Outcome::retry("500");
         let at = |destination| attempt(Some(destination), 9, since);
@@ -540,11 +592,11 @@ mod tests {
     async fn an_event_that_alone_is_refused_neither_counts_nor_opens_the_breaker() {
         for traits in [SinkTraits::SINK, SinkTraits::HANDLER] {
             let mut receiver = Receiver::new(traits);
-            let (since, refused) = (receiver.sending(Instant::now()), Outcome::unavailable("503"));
+            let (since, refused) = (receiver.sending(None, Instant::now()), Outcome::unavailable("503"));
             delivered(&mut receiver, None, 2);
             assert!(matches!(rule(&mut receiver, &refused, 1, since), Ruling::Excused(_)));
             assert!(receiver.is_up());
-            let since = receiver.sending(Instant::now());
+            let since = receiver.sending(None, Instant::now());
             assert!(matches!(rule(&mut receiver, &refused, 1, since), Ruling::Down { news: true, .. }));
         }
     }

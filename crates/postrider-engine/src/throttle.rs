@@ -35,15 +35,21 @@ const HOLD_OFF_MAX: Duration = Duration::from_secs(86_400);
 /// What was taken is counted over so long before a limit is known.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// So much may be sent ahead of the rate at once.
-const AHEAD: Duration = Duration::from_millis(50);
+/// Requests may be so much ahead of the rate: a timer comes late, and tells no less than a millisecond.
+const AHEAD: Duration = Duration::from_millis(5);
 
-/// The rate of one destination, in requests.
+/// Where events are counted, a batch has as many as may go in this time.
+const AT_ONCE: Duration = Duration::from_millis(50);
+
+/// The rate of one destination, in requests, or in events if it counts these.
 #[derive(Debug)]
 pub(crate) struct Throttle {
-    /// Requests a second; none as long as no limit is known.
+    /// How many a second; none as long as no limit is known.
     rate: Option<f64>,
-    /// Nothing is sent before this moment.
+    counts_events: bool,
+    /// Nothing is sent before this moment, as it has asked.
+    held_off_until: Option<Instant>,
+    /// When the next request has its turn.
     not_before: Option<Instant>,
     /// When the rate fell last, and what was under way by then says nothing new.
     fell_at: Option<Instant>,
@@ -63,6 +69,8 @@ impl Throttle {
     pub(crate) const fn new() -> Self {
         Self {
             rate: None,
+            counts_events: false,
+            held_off_until: None,
             not_before: None,
             fell_at: None,
             falls: 0,
@@ -79,36 +87,53 @@ impl Throttle {
         self.rate.is_some()
     }
 
-    /// When something may be sent, if not now.
+    /// When something may be sent, if not now. What goes faster than a timer can tell goes a few at once.
     pub(crate) fn opens_at(&self, now: Instant) -> Option<Instant> {
-        self.not_before.filter(|at| *at > now)
+        let begins = self.held_off_until;
+        let opens = self.not_before.and_then(|at| at.checked_sub(self.ahead()));
+        begins.max(opens).filter(|at| *at > now)
     }
 
-    /// Whether something may be sent now, or so soon that it may as well go now.
-    pub(crate) fn lets_through_soon(&self, now: Instant) -> bool {
-        self.opens_at(now).is_none_or(|at| at <= now + AHEAD)
+    /// By how much requests may be ahead of the rate.
+    fn ahead(&self) -> Duration {
+        let room = self.rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(1.0 / rate));
+        AHEAD.saturating_sub(room)
     }
 
-    /// Most requests that may go at once.
+    /// Whether it takes some events of a batch and says "too fast" to the others.
+    pub(crate) fn counts_events(&self) -> bool {
+        self.counts_events
+    }
+
+    /// It does.
+    pub(crate) fn count_events(&mut self) {
+        self.counts_events = true;
+    }
+
+    /// Most events that may go at once.
     pub(crate) fn at_once(&self) -> usize {
-        self.rate.map_or(usize::MAX, |rate| ((rate * AHEAD.as_secs_f64()) as usize).max(1))
+        match self.rate.filter(|_| self.counts_events) {
+            Some(rate) => ((rate * AT_ONCE.as_secs_f64()) as usize).max(1),
+            None => usize::MAX,
+        }
     }
 
-    /// So many requests are about to be sent.
-    pub(crate) fn sending(&mut self, requests: usize, now: Instant) {
+    /// A request with so many events is about to be sent.
+    pub(crate) fn sending(&mut self, events: usize, now: Instant) {
         if let Some(rate) = self.rate {
-            let room = Duration::from_secs_f64(requests as f64 / rate);
+            let count = if self.counts_events { events.max(1) } else { 1 };
+            let room = Duration::from_secs_f64(count as f64 / rate);
             self.not_before = Some(self.not_before.map_or(now, |at| at.max(now)) + room);
         }
     }
 
-    /// So many requests were taken.
-    pub(crate) fn taken(&mut self, requests: usize, now: Instant) {
+    /// A request was taken, or an event where these are counted.
+    pub(crate) fn taken(&mut self, now: Instant) {
         let since = *self.taken_since.get_or_insert(now);
         if self.rate.is_none() && now - since >= WINDOW {
             (self.taken, self.taken_since) = (0, Some(now));
         }
-        self.taken += requests as u64;
+        self.taken += 1;
         self.rise(now);
     }
 
@@ -135,7 +160,7 @@ impl Throttle {
             return;
         }
         let asked = now + after.min(HOLD_OFF_MAX);
-        let begins = self.not_before.map_or(asked, |at| at.max(asked));
+        let begins = self.held_off_until.map_or(asked, |at| at.max(asked));
         let lasted = now.saturating_duration_since(self.taken_since.unwrap_or(now));
         let falls = self.falls.min(FALLS.len() - 1);
         let fall = FALLS.get(falls).copied().unwrap_or(FALLEN_MOST);
@@ -151,6 +176,8 @@ impl Throttle {
         };
         *self = Self {
             rate: Some(rate.max(RATE_MIN)),
+            counts_events: self.counts_events,
+            held_off_until: Some(begins),
             not_before: Some(begins),
             fell_at: Some(now),
             falls,
@@ -223,7 +250,7 @@ mod tests {
             now += ms(1);
             if bucket.takes(now) {
                 taken += 1;
-                throttle.taken(1, now);
+                throttle.taken(now);
             } else {
                 refused += 1;
                 throttle.too_fast(sent_at, after, now);
@@ -287,7 +314,7 @@ mod tests {
     fn what_was_under_way_when_the_rate_fell_does_not_lower_it_again() {
         let now = Instant::now();
         let mut throttle = Throttle::new();
-        throttle.taken(100, now);
+        (0..100).for_each(|_| throttle.taken(now));
         (0..50).for_each(|_| throttle.too_fast(now, ms(1000), now + ms(10)));
         assert!((throttle.rate.unwrap() - 100.0).abs() < 0.1, "{throttle:?}");
     }
@@ -296,7 +323,7 @@ mod tests {
     fn what_has_to_wait_has_turns_that_lie_apart_as_the_rate_says() {
         let now = Instant::now();
         let mut throttle = Throttle::new();
-        throttle.taken(10, now);
+        (0..10).for_each(|_| throttle.taken(now));
         throttle.too_fast(now, ms(1000), now);
         let turns: Vec<_> = (0..3).map(|_| throttle.next_turn(ms(30_000), now).as_millis()).collect();
         assert!(turns.windows(2).all(|two| two[1] - two[0] > 90), "{turns:?}");

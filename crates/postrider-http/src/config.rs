@@ -89,9 +89,7 @@ pub struct WebhookConfig {
     pub secrets: Vec<SecretString>,
     /// Whether to send without a signature. It has to be said, so that it is never forgotten.
     pub unsigned: bool,
-    /// Most events in one batch. Default [`limits::BATCH_EVENTS`].
-    pub batch_max: usize,
-    /// Most requests under way at a time for one batch. Default [`limits::CONCURRENT_REQUESTS`].
+    /// Most requests under way at a time. Default [`limits::CONCURRENT_REQUESTS`].
     pub concurrent_max: usize,
 }
 
@@ -103,7 +101,6 @@ impl WebhookConfig {
             format: Format::Raw,
             secrets: Vec::new(),
             unsigned: false,
-            batch_max: limits::BATCH_EVENTS,
             concurrent_max: limits::CONCURRENT_REQUESTS,
         }
     }
@@ -126,13 +123,7 @@ impl WebhookConfig {
         self
     }
 
-    /// Most events in one batch.
-    pub fn batch_max(mut self, events: usize) -> Self {
-        self.batch_max = events;
-        self
-    }
-
-    /// Most requests under way at a time for one batch.
+    /// Most requests under way at a time.
     pub fn concurrent_max(mut self, requests: usize) -> Self {
         self.concurrent_max = requests;
         self
@@ -141,7 +132,6 @@ impl WebhookConfig {
     /// Says what is wrong, if something is.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.endpoint.check()?;
-        at_least_one("batch_max", self.batch_max)?;
         at_least_one("concurrent_max", self.concurrent_max)?;
         crate::webhook::Signer::new(self).map(drop)
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// Most events in one request, unless it is set otherwise.
 pub const BATCH_EVENTS: usize = 100;
-/// Most webhooks under way at a time for one batch, unless it is set otherwise.
-pub const CONCURRENT_REQUESTS: usize = 16;
+/// Most webhooks under way at a time, unless it is set otherwise.
+pub const CONCURRENT_REQUESTS: usize = 160;
 /// How long connecting may take, TLS included, unless it is set otherwise.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a request may take, connecting and the answer included, unless it is set otherwise.

@@ -175,6 +175,11 @@ mod flaws {
     }
 
     #[test]
+    fn a_destination_that_hangs_and_takes_all_sends_is_found() {
+        breaks("in time", Variant::HangingDestinationTakesAll);
+    }
+
+    #[test]
     fn a_receiver_that_is_not_heard_when_it_says_too_fast_is_found() {
         breaks("too fast", Variant::TooFastIgnored);
     }

@@ -24,6 +24,9 @@ const END_OF_TIME: Timestamp = Timestamp::from_micros(253_402_300_799_999_999);
 /// So many events are tried one after the other before the first of them is tried again.
 const TRIED_MAX: usize = 1024;
 
+/// Of so many keys the first event that was passed over is known. Beyond that a key that was passed over waits as a whole.
+const FIRST_MAX: usize = 4096;
+
 /// Where the reading of one lane goes on: before the first fresh event that was passed over, and before the first waiting one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Place {
@@ -71,6 +74,9 @@ type Places = BTreeMap<Lane, Place>;
 pub(super) struct Behind {
     slots: BTreeMap<usize, Places>,
     keys: Option<KeyFilter>,
+    /// The first event of a slot and key that was passed over, and whether there were too many to know them all.
+    first: BTreeMap<(usize, u64), Seq>,
+    first_unknown: bool,
     /// The slots of paused keys with the numbers of their keys: nothing else is ever passed over on their account.
     paused_keys: BTreeSet<(u64, usize)>,
     /// The events of a slot whose receiver is down that were tried in vain: others have their turn first.
@@ -98,12 +104,12 @@ impl Behind {
 
     /// A row is passed over on account of this slot.
     fn pass(&mut self, slot: usize, row: &Glance<'_>, key: Option<u64>) {
-        self.note(slot, row.lane, Place::before(row), key);
+        self.note(slot, row.lane, Place::before(row), key, row.seq);
     }
 
     /// An event of this slot is in memory to see whether its receiver is back. What follows it in its key waits in the table.
     pub(super) fn note_probe(&mut self, slot: usize, lane: Lane, seq: Seq, key: Option<u64>) {
-        self.note(slot, lane, Place::before_seq(seq), key);
+        self.note(slot, lane, Place::before_seq(seq), key, seq);
     }
 
     /// An event was tried, and its receiver is still down. It waits in the table, and is tried again when all others were.
@@ -135,16 +141,27 @@ impl Behind {
         self.tried.get(&slot).is_some_and(|tried| tried.contains(&row.seq))
     }
 
-    fn note(&mut self, slot: usize, lane: Lane, before: Place, key: Option<u64>) {
+    fn note(&mut self, slot: usize, lane: Lane, before: Place, key: Option<u64>, seq: Seq) {
         let place = self.slots.entry(slot).or_default().entry(lane).or_default();
         *place = place.or_before(before);
-        self.remember(slot, key);
+        self.remember(slot, key, seq);
     }
 
-    fn remember(&mut self, slot: usize, key: Option<u64>) {
-        if let Some(key) = key.filter(|_| slot < KEYS_FROM) {
-            self.keys.get_or_insert_with(KeyFilter::new).insert(of_slot(slot, key));
+    fn remember(&mut self, slot: usize, key: Option<u64>, seq: Seq) {
+        let Some(key) = key.filter(|_| slot < KEYS_FROM) else { return };
+        self.keys.get_or_insert_with(KeyFilter::new).insert(of_slot(slot, key));
+        if self.first.len() < FIRST_MAX || self.first.contains_key(&(slot, key)) {
+            let first = self.first.entry((slot, key)).or_insert(seq);
+            *first = seq.min(*first);
+        } else {
+            self.first_unknown = true;
         }
+    }
+
+    /// Whether all that was passed over of this key on account of this slot comes after this event: it waits for nothing of it.
+    fn is_before_first(&self, slot: usize, key: u64, seq: Seq) -> bool {
+        let first = self.first.get(&(slot, key));
+        slot < KEYS_FROM && first.map_or(!self.first_unknown, |first| seq < *first)
     }
 
     /// Whether an event of this key may have been passed over on account of this slot.
@@ -168,7 +185,10 @@ impl Behind {
         let paused = paused.filter_map(|slot| self.slots.get_key_value(slot));
         let mut slots = self.slots.range(..KEYS_FROM).chain(paused);
         let holds = |(slot, places): &(&usize, &Places)| {
-            earlier(places) && counts(**slot) && self.may_hold(**slot, key)
+            earlier(places)
+                && counts(**slot)
+                && self.may_hold(**slot, key)
+                && !self.is_before_first(**slot, key, row.seq)
         };
         slots.find(holds).map(|(slot, _)| *slot)
     }
@@ -225,8 +245,11 @@ impl Behind {
 
     fn tidy(&mut self) {
         self.tried.retain(|slot, _| self.slots.contains_key(slot));
+        if self.first.keys().any(|(slot, _)| !self.slots.contains_key(slot)) {
+            self.first.retain(|(slot, _), _| self.slots.contains_key(slot));
+        }
         if self.slots.is_empty() {
-            self.keys = None;
+            (self.keys, self.first_unknown) = (None, false);
         }
     }
 }
@@ -338,7 +361,7 @@ impl Entry {
             let place = self.refused.entry(row.lane).or_default();
             *place = place.or_before(Place::before(row));
             // One that committed late is still to be met by the lanes' own claims, and what stands before it in its key must not wait for it.
-            behind.remember(holder, key.filter(|_| met || let_go));
+            behind.remember(holder, key.filter(|_| met || let_go), row.seq);
         } else {
             behind.pass(holder, row, key);
         }
@@ -384,6 +407,19 @@ mod tests {
         assert!(!main.admits(&mut behind, 2, &row(3, Some("a")), true), "it would overtake");
         assert!(main.admits(&mut behind, 2, &row(4, Some("b")), true));
         assert!(behind.has(1) && !behind.has(2));
+    }
+
+    #[test]
+    fn an_event_does_not_wait_for_one_of_its_key_that_comes_after_it() {
+        let (mut behind, mut main) = (Behind::default(), entry([9, 0, 9], None));
+        assert!(!main.admits(&mut behind, 1, &row(2, Some("a")), true));
+        assert!(!main.admits(&mut behind, 1, &row(9, Some("b")), true));
+        let due = Glance { due_at: Some(Timestamp::from_micros(1)), ..row(5, Some("b")) };
+        assert!(main.admits(&mut behind, 2, &due, true), "what was passed over of its key comes later");
+        assert!(!main.admits(&mut behind, 2, &row(10, Some("b")), true), "it would overtake");
+        // One that is found later stands before it.
+        assert!(!main.admits(&mut behind, 1, &row(4, Some("b")), true));
+        assert!(!main.admits(&mut behind, 2, &due, true));
     }
 
     #[test]
@@ -459,8 +495,8 @@ mod tests {
     fn two_backlogs_do_not_leave_an_event_to_each_other() {
         let (mut behind, a) = (Behind::default(), hash::of_key("a"));
         // Slot 1 begins first and once held "a" up; now only slot 2 has something of it.
-        behind.note(1, 0, Place::before_seq(5), Some(a));
-        behind.note(2, 0, Place::before_seq(9), Some(a));
+        behind.note(1, 0, Place::before_seq(5), Some(a), 6);
+        behind.note(2, 0, Place::before_seq(9), Some(a), 10);
         let mut second = entry([9, 9, 9], Some(2));
         assert!(
             !second.admits(&mut behind, 2, &row(9, Some("a")), true),
@@ -476,7 +512,7 @@ mod tests {
         let (mut behind, mut main) = (Behind::default(), entry([9, 0, 9], None));
         main.admits(&mut behind, 1, &row(4, Some("a")), true);
         main.admits(&mut behind, 2, &row(5, Some("a")), true);
-        behind.note(2, 0, Place::before_seq(3), Some(hash::of_key("b")));
+        behind.note(2, 0, Place::before_seq(3), Some(hash::of_key("b")), 4);
         let mut second = entry([9, 9, 9], Some(2));
         assert!(!second.admits(&mut behind, 1, &row(4, Some("a")), true), "not on its account");
         assert!(!second.admits(&mut behind, 2, &row(5, Some("a")), true));

@@ -3,9 +3,72 @@
 use postrider_core::store::HoldReason;
 
 use super::*;
-use crate::destination::Gate;
+use crate::destination::{Gate, Room};
+
+/// Most events of one line that are passed over at a time, in search of one whose destination has room.
+const PASSED_MAX: usize = 32;
 
 impl Buffer {
+    /// Takes up to so many events of a line, where a send goes to one destination all of the same one and only if there is room for it. What
+    /// finds none waits where it stands, or in the table if what is under way takes long.
+    pub(super) fn take_with_room(
+        &mut self,
+        source: Source,
+        slot: usize,
+        most: usize,
+        now: Instant,
+    ) -> VecDeque<Item> {
+        if !self.receiver(slot).is_some_and(Receiver::has_one_destination) {
+            return self.queue_of(source).take(slot, most);
+        }
+        let (mut passed, mut crowded) = (VecDeque::new(), None);
+        let found = loop {
+            let mut items = self.queue_of(source).take(slot, most);
+            let Some(first) = items.front() else { break items };
+            let (destination, spread) = (first.destination, first.seq);
+            self.leave_other_destinations(&mut items, destination);
+            let workers = self.workers;
+            let room = self
+                .receiver_mut(slot)
+                .map_or(Room::Yes, |receiver| receiver.room(destination, workers, spread, now));
+            match room {
+                Room::Yes => break items,
+                Room::Wait(after) => items.into_iter().for_each(|item| self.put_off(item, after, now)),
+                Room::Soon(at) => {
+                    passed.append(&mut items);
+                    crowded = crowded.map_or(Some(at), |until: Instant| Some(until.min(at)));
+                    if passed.len() >= PASSED_MAX {
+                        break items;
+                    }
+                }
+            }
+        };
+        while let Some(item) = passed.pop_back() {
+            self.line_up_first(item);
+        }
+        if found.is_empty() {
+            self.paces.get_mut(slot).into_iter().for_each(|pace| pace.crowded(crowded));
+        }
+        found
+    }
+
+    /// Leaves in a batch what goes to this destination; the others stay where they stood.
+    fn leave_other_destinations(&mut self, items: &mut VecDeque<Item>, destination: Option<Name>) {
+        let (kept, mut others): (VecDeque<Item>, VecDeque<Item>) =
+            items.drain(..).partition(|item| item.destination == destination);
+        *items = kept;
+        while let Some(other) = others.pop_back() {
+            self.line_up_first(other);
+        }
+    }
+
+    /// A send has ended: there may be room for what found none.
+    pub(super) fn make_room(&mut self, slot: usize) {
+        let receiver = self.receiver_of.get(slot);
+        let same = self.receiver_of.iter().zip(&mut self.paces).filter(|(other, _)| Some(*other) == receiver);
+        same.for_each(|(_, pace)| pace.crowded(None));
+    }
+
     /// Leaves in a batch what may go together and now. What has to wait for its destination goes back to the table, so that it stands in nobody's
     /// way. Gives the destination that the batch is a probe of, if it is one.
     pub(super) fn pass_gates(

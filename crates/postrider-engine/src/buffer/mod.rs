@@ -168,6 +168,9 @@ pub(crate) struct Hand {
     /// How often something had been paused by then.
     pub(crate) pauses_begun: u64,
     slot: usize,
+    /// Where the first of them goes, and whether the send has ended.
+    destination: Option<Name>,
+    sent: bool,
     /// Sent to see whether the receiver is back, or this destination of it.
     probe: bool,
     probed: Option<Option<Name>>,

@@ -13,22 +13,28 @@ pub(super) struct Pace {
     pub(super) batch_max: usize,
     least: Duration,
     not_before: Option<Instant>,
+    /// What lines up finds no room beside what goes to other destinations, until then or until a send ends.
+    crowded_until: Option<Instant>,
 }
 
 impl Pace {
     pub(super) fn of(settings: Option<&RouteSettings>) -> Self {
         let batch_max = settings.and_then(|settings| settings.batch_max).unwrap_or(usize::MAX);
         let least = settings.and_then(|settings| settings.pace).unwrap_or_default();
-        Self { batch_max, least, not_before: None }
+        Self { batch_max, least, not_before: None, crowded_until: None }
     }
 
     pub(super) fn lets_through(&self, now: Instant) -> bool {
-        self.not_before.is_none_or(|at| at <= now)
+        self.opens_at(now).is_none()
     }
 
     /// When the next batch may be sent, if not now.
     pub(super) fn opens_at(&self, now: Instant) -> Option<Instant> {
-        self.not_before.filter(|at| *at > now)
+        self.not_before.max(self.crowded_until).filter(|at| *at > now)
+    }
+
+    pub(super) fn crowded(&mut self, until: Option<Instant>) {
+        self.crowded_until = until;
     }
 
     /// A batch is about to be sent.

@@ -47,7 +47,7 @@ impl Buffer {
         }
     }
 
-    fn queue_of(&mut self, source: Source) -> &mut Lineup<Item> {
+    pub(super) fn queue_of(&mut self, source: Source) -> &mut Lineup<Item> {
         match source {
             Source::Hot => &mut self.hot,
             Source::Cold => &mut self.cold,
@@ -73,17 +73,14 @@ impl Buffer {
             return Next::Suspect(hand);
         }
         loop {
-            match self.next_of_lines(&alone, now) {
-                // All that was taken has to wait for its destination.
-                Next::Send(hand) if hand.items.is_empty() => {
-                    self.end_hand(&mut { hand }, now);
-                }
-                next => return next,
+            // As long as all that was taken has to wait for its destination.
+            if let Some(next) = self.next_of_lines(&alone, now) {
+                return next;
             }
         }
     }
 
-    fn next_of_lines(&mut self, alone: &Alone, now: Instant) -> Next {
+    fn next_of_lines(&mut self, alone: &Alone, now: Instant) -> Option<Next> {
         let open = |slot: usize| self.is_open(slot, now) && !self.waits_for(alone, slot);
         let hot_first = self.turn < 2;
         let (first, second) = if hot_first { (&self.hot, &self.cold) } else { (&self.cold, &self.hot) };
@@ -97,12 +94,12 @@ impl Buffer {
                 Alone::Nobody => self.others_go_until(now),
                 Alone::Now(..) => None,
             };
-            return Next::Wait(self.next_opening(now).into_iter().chain(alone_until).min());
+            return Some(Next::Wait(self.next_opening(now).into_iter().chain(alone_until).min()));
         };
         let alone = self.hot.waiting() + self.cold.waiting() == 1;
         let most = self.most_of(slot, queued, alone).max(1);
-        let mut items =
-            if from_first == hot_first { self.hot.take(slot, most) } else { self.cold.take(slot, most) };
+        let source = if from_first == hot_first { Source::Hot } else { Source::Cold };
+        let mut items = self.take_with_room(source, slot, most, now);
         self.turn = (self.turn + 1) % 3;
         self.leave_what_is_heavy(&mut items);
         let apart = self.keep_apart(slot, &mut items);
@@ -112,9 +109,12 @@ impl Buffer {
         if key_max > 1 {
             self.take_along(slot, &mut items, most, key_max);
         }
+        if items.is_empty() {
+            return None;
+        }
         let mut hand = self.hand(slot, items, now);
         hand.probed = probed;
-        Next::Send(hand)
+        Some(Next::Send(hand))
     }
 
     /// Leaves for the next batch what would make this one too large.
@@ -131,6 +131,7 @@ impl Buffer {
     /// table comes back one by one, and so do suspects.
     fn take_along(&mut self, slot: usize, items: &mut VecDeque<Item>, most: usize, key_max: usize) {
         let mut bytes = weight_bytes(items);
+        let one_destination = self.receiver(slot).is_some_and(Receiver::has_one_destination);
         for place in 0..items.len() {
             let Some(first) = items.get(place).filter(|first| !first.held && items.len() < most) else {
                 continue;
@@ -140,7 +141,11 @@ impl Buffer {
                 continue;
             };
             let paused = |item: &Item| self.pauses.of(item.marks(&self.receiver_of)).is_some();
-            let may = |item: &Item| item.slot == slot && !item.held && item.seq > suspect_to && !paused(item);
+            let destination = first.destination;
+            let there = |item: &Item| !one_destination || item.destination == destination;
+            let may = |item: &Item| {
+                item.slot == slot && !item.held && item.seq > suspect_to && there(item) && !paused(item)
+            };
             let most = most.min(items.len().saturating_add(key_max - 1));
             while items.len() < most {
                 let fits = |item: &Item| may(item) && bytes + item.weight_bytes <= BATCH_BYTES;
@@ -171,7 +176,7 @@ impl Buffer {
             if receiver.is_batching() {
                 let probes = if receiver.is_up() { usize::MAX } else { self.probes };
                 receiver.batch_now().min(probes).min(self.paces.get(slot).map_or(1, |pace| pace.batch_max))
-            } else if receiver.is_up() && alone {
+            } else if receiver.is_up() && receiver.is_in_process() && alone {
                 (queued / self.workers.max(1)).max(receiver.sent_within(HAND_WORTH)).min(HAND_MAX)
             } else {
                 1

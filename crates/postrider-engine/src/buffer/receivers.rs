@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{
+    health::Checks,
     receiver::{Attempt, Rejections, Ruling},
     rejecting,
 };
@@ -55,19 +56,32 @@ impl Buffer {
         for item in &items {
             self.lanes.get_mut(&item.lease.lane).into_iter().for_each(|lane| lane.busy += 1);
         }
-        if !items.is_empty() {
-            self.paces.get_mut(slot).into_iter().for_each(|pace| pace.sending(now));
-        }
+        self.paces.get_mut(slot).into_iter().for_each(|pace| pace.sending(now));
         self.receiver_mut(slot).into_iter().for_each(|receiver| receiver.spaced(items.len(), now));
         let receiver = self.receiver_mut(slot);
         let in_process = receiver.as_ref().is_some_and(|receiver| receiver.is_in_process());
         let probe = receiver.as_ref().is_some_and(|receiver| !receiver.is_up());
-        let since = receiver.map_or(0, |receiver| receiver.sending(now));
+        let destination = items.front().and_then(|item| item.destination);
+        let since = receiver.map_or(0, |receiver| receiver.sending(destination, now));
         self.handlers_busy += usize::from(in_process);
         let receiver = self.receiver_of.get(slot).and_then(|receiver| receiver.checked_sub(1));
         let (taken_at, taken) = (now, items.len());
         let (until, pauses_begun) = (self.first_deadline, self.pauses_begun.load(Relaxed));
-        Hand { receiver, since, items, until, taken_at, taken, pauses_begun, slot, probe, probed: None }
+        let (sent, probed) = (false, None);
+        Hand {
+            receiver,
+            since,
+            items,
+            until,
+            taken_at,
+            taken,
+            pauses_begun,
+            slot,
+            destination,
+            sent,
+            probe,
+            probed,
+        }
     }
 
     /// The worker is free again. What it still has in its hand was not sent: it lines up again, at the front.
@@ -75,9 +89,22 @@ impl Buffer {
         let in_process = self.receiver(hand.slot).is_some_and(Receiver::is_in_process);
         self.handlers_busy = self.handlers_busy.saturating_sub(usize::from(in_process));
         self.put_back(hand);
+        self.sent(hand, now);
         if let Some(receiver) = self.receiver_mut(hand.slot) {
-            receiver.ended(hand.probe, hand.probed, now);
+            receiver.ended();
+            receiver.end_probe(hand.probe, hand.probed, now);
             receiver.note_pace(hand.taken, now.saturating_duration_since(hand.taken_at));
+        }
+        self.make_room(hand.slot);
+    }
+
+    /// What a worker had in its hand was sent. What is to be found out before it is judged takes no room at its destination.
+    pub(crate) fn sent(&mut self, hand: &mut Hand, now: Instant) {
+        if !std::mem::replace(&mut hand.sent, true)
+            && let Some(receiver) = self.receiver_mut(hand.slot)
+        {
+            receiver.was_sent(hand.destination, hand.taken_at, now);
+            self.make_room(hand.slot);
         }
     }
 
@@ -114,6 +141,12 @@ impl Buffer {
     /// Whether only the health check of the receiver can tell what this failure means.
     pub(crate) fn has_to_ask(&self, hand: &Hand, outcome: &Outcome, attempt: &Attempt) -> bool {
         self.receiver(hand.slot).is_some_and(|receiver| receiver.has_to_be_asked(outcome, attempt))
+    }
+
+    /// The health checks of where an event goes.
+    pub(crate) fn checks(&mut self, hand: &Hand, destination: Option<Name>) -> Checks {
+        let receiver = self.receiver_mut(hand.slot);
+        receiver.map_or_else(Checks::default, |receiver| receiver.checks(destination, Instant::now()))
     }
 
     /// What an outcome other than delivered means, and whether it shows that the receiver is back.

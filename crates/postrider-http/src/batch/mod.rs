@@ -65,7 +65,8 @@ impl Sink for HttpBatchSink {
             Acknowledgement::EachItem => BatchOrder::Independent,
         };
         let send_timeout = Some(send_timeout(self.config.endpoint.request_timeout));
-        SinkTraits { batch_max: self.config.batch_max, order, send_timeout, ..SinkTraits::SINK }
+        let (batch_max, one_destination) = (self.config.batch_max, true);
+        SinkTraits { batch_max, order, send_timeout, one_destination, ..SinkTraits::SINK }
     }
 
     fn destination(&self, event: &Event) -> Option<String> {

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use postrider_core::{BoxFuture, Delivery, Event, Health, Outcome, Sink, SinkTraits};
+use postrider_core::{BoxFuture, Delivery, Event, Health, Outcome, Sink, SinkTraits, format::Destination};
 use postrider_engine::{DeadHeads, Outbox, memory::MemoryStore};
 use postrider_http::{BatchConfig, Endpoint, HttpBatchSink, WebhookConfig, WebhookSink};
 use postrider_testkit::proxy::{Direction, Proxy};
@@ -170,4 +170,61 @@ async fn one_bad_event_in_fifty_is_dead_and_all_others_arrive_in_order() {
     assert_eq!((stats.dead, stats.done), (EVENTS as u64 / 50, (EVENTS - EVENTS / 50) as u64));
     assert_whole_and_in_order(&taken(&server), (0..EVENTS).filter(|number| number % 50 != 7));
     outbox.shutdown().await;
+}
+
+#[tokio::test]
+async fn webhooks_are_under_way_at_the_same_time_and_no_more_than_allowed() {
+    let server = Server::start().await;
+    server.answers(|_| Reply::Stalls);
+    let store = MemoryStore::new(4);
+    let config = WebhookConfig::new(Endpoint::new(server.url())).unsigned().concurrent_max(3);
+    let outbox = outbox(&store, Arc::new(WebhookSink::new(config).unwrap())).await;
+    write(&outbox, &store, 0..10).await;
+    eventually("three requests at once", || server.asked().len() == 3).await;
+    // What comes later changes nothing.
+    write(&outbox, &store, 10..20).await;
+    assert_eq!(server.asked().len(), 3);
+    drop(outbox);
+}
+
+async fn a_path_that_hangs_holds_up_no_other(make: fn(Endpoint) -> Arc<dyn Sink>) {
+    const TENANTS: usize = 20;
+    let hangs = |tenant: usize| tenant.is_multiple_of(4);
+    let server = Server::start().await;
+    server.answers(move |asked| {
+        let tenant: usize = asked.path.trim_start_matches("/t/").parse().unwrap();
+        if hangs(tenant) { Reply::Stalls } else { Reply::status(200) }
+    });
+    let store = MemoryStore::new(4);
+    // Nobody ends a request that hangs.
+    let endpoint = Endpoint::new(server.url()).timeouts(Duration::from_secs(5), Duration::from_secs(3600));
+    let outbox = outbox(&store, make(endpoint.path(Destination::new("/t/{tenant_id}").unwrap()))).await;
+    for round in 0..50 {
+        let mut tx = store.begin();
+        for tenant in 0..TENANTS {
+            let event = Event::json_text("Numbered", (round * TENANTS + tenant).to_string());
+            let event = event.key(format!("{tenant} {round}")).tenant(tenant.to_string());
+            let _left_to_the_poller = outbox.write(&mut tx, event).await.unwrap();
+        }
+        tx.commit().await.unwrap();
+    }
+    let well = (0..TENANTS).filter(|tenant| !hangs(*tenant)).count() * 50;
+    eventually("all that goes elsewhere", || taken(&server).len() == well).await;
+    drop(outbox);
+}
+
+#[tokio::test]
+async fn a_path_of_webhooks_that_hangs_holds_up_no_other() {
+    a_path_that_hangs_holds_up_no_other(|endpoint| {
+        Arc::new(WebhookSink::new(WebhookConfig::new(endpoint).unsigned()).unwrap())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_path_of_batches_that_hangs_holds_up_no_other() {
+    a_path_that_hangs_holds_up_no_other(|endpoint| {
+        Arc::new(HttpBatchSink::new(BatchConfig::new(endpoint)).unwrap())
+    })
+    .await;
 }

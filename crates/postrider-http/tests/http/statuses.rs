@@ -105,17 +105,6 @@ async fn an_answer_that_does_not_come_in_time_leaves_the_outcome_unknown() {
 }
 
 #[tokio::test]
-async fn what_does_not_begin_in_time_is_deferred_and_comes_again() {
-    let server = Server::start().await;
-    server.answers(|_| Reply::Stalls);
-    let endpoint = Endpoint::new(server.url()).timeouts(Duration::from_millis(50), Duration::from_millis(50));
-    let webhook = WebhookSink::new(WebhookConfig::new(endpoint).unsigned().concurrent_max(2)).unwrap();
-    let outcomes = send(&webhook, &events(&["a", "b", "c", "d"])).await;
-    assert_eq!(letters(&outcomes), "??--", "{outcomes:?}");
-    assert_eq!(server.asked().len(), 2);
-}
-
-#[tokio::test]
 async fn an_error_says_what_the_receiver_said_in_one_short_line() {
     let server = Server::start().await;
     let long = format!("no\r\n\u{1b}[31m such\0 customer {}", "x".repeat(100_000));

@@ -73,6 +73,10 @@ fn check_sink(name: &str, sink: &Sink, say: &mut impl FnMut(Problem)) {
             say(Problem::new(format!("`{setting}` of the sink `{name}` is 0")).hint("it must be at least 1"));
         }
     }
+    if sink.webhook.is_some() && sink.batch.is_some() {
+        say(Problem::new(format!("the sink `{name}` is a webhook and has `batch`"))
+            .hint("a webhook sends each event by itself: leave `batch` out, and say `concurrent` for how many at a time"));
+    }
     check_format(name, sink, say);
     match sink.webhook.as_ref().map(|webhook| (webhook.secrets.is_empty(), webhook.unsigned)) {
         Some((true, false)) => say(Problem::new(format!("the sink `{name}` is a webhook without `secrets`"))

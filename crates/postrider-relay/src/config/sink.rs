@@ -14,11 +14,11 @@ pub(crate) struct Sink {
     /// Whether it is in use. Events that go to a sink which is switched off wait in the table.
     #[serde(default = "yes")]
     pub(crate) enabled: bool,
-    /// Most events in one send. Default 100; 500 for Kafka.
+    /// Most events in one send. Default 100; 500 for Kafka. Not for a `webhook`, which sends each by itself.
     #[serde(default)]
     pub(crate) batch: Option<usize>,
-    /// Most sends at a time; for a `webhook` most requests at a time. It holds for each source and each instance by itself. Default
-    /// 10 sends, for a `webhook` of up to 16 requests each.
+    /// Most sends at a time. It holds for each source and each instance by itself. Default 10; 160 for a `webhook`. Where events go to several
+    /// paths, each has its share of them.
     #[serde(default)]
     pub(crate) concurrent: Option<usize>,
     /// Most events in a time, such as `100/s`. It holds for each source and each instance by itself. Default no limit.

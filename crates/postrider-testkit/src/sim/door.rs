@@ -107,9 +107,7 @@ impl Door {
             }
             _ => {}
         }
-        // Where each event is a request of its own, each has its own answer.
         let together = batch.len() > 1
-            && self.receiver.traits().one_request
             && fate.outcomes == batch.len()
             && moods.iter().all(|mood| {
                 mood.is_failure() && Some(mood.answer()) == moods.first().map(|mood| mood.answer())

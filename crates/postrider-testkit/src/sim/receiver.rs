@@ -1,7 +1,7 @@
 //! The receivers and their moods: a handler, a sink that is fed in batches, and one that two types of events share.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -221,8 +221,9 @@ impl Receiver {
                     false => BatchOrder::Independent,
                 },
                 key_max: self.0.scenario.key_max,
-                one_request: self.0.scenario.one_request,
+                one_destination: self.0.scenario.one_destination,
                 send_timeout: Some(self.0.scenario.send_timeout),
+                concurrent: Some(self.0.scenario.concurrent),
                 ..SinkTraits::SINK
             },
         }
@@ -324,16 +325,15 @@ impl Receiver {
         let (now, scenario) = (Instant::now(), &self.0.scenario);
         let Some(limit) = scenario.limit.as_ref().filter(|_| !self.0.healed.load(Relaxed)) else { return };
         let mut buckets = self.0.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut request = None;
+        let mut requests: BTreeMap<Destination, Result<(), Duration>> = BTreeMap::new();
         for (delivery, mood) in batch.iter().zip(moods) {
-            if !limit.holds_at(now - self.0.began, self.destination(delivery)) {
+            let destination = self.destination(delivery);
+            if !limit.holds_at(now - self.0.began, destination) {
                 continue;
             }
-            let taken = match request.filter(|_| scenario.one_request) {
-                Some(taken) => taken,
-                None => buckets.take(limit, now),
-            };
-            request = Some(taken);
+            let known = requests.get(&destination).filter(|_| !scenario.limits_events).copied();
+            let taken = known.unwrap_or_else(|| buckets.take(limit, now));
+            requests.insert(destination, taken);
             if let Err(after) = taken {
                 *mood = Mood::TooFast(after);
             }

@@ -73,10 +73,13 @@ pub(super) struct ReceiverScenario {
     pub(super) batch_max: usize,
     /// Whether it keeps the order of keys within a batch.
     pub(super) keeps_order: bool,
-    /// Most events of one key in a batch, and whether a batch is one request.
+    /// Most events of one key in a batch, whether a batch goes to one destination, and whether its limit is of events or of requests.
     pub(super) key_max: usize,
-    pub(super) one_request: bool,
+    pub(super) one_destination: bool,
+    pub(super) limits_events: bool,
     pub(super) send_timeout: Duration,
+    /// Most sends at a time.
+    pub(super) concurrent: usize,
     /// How many parts it has that can be down by themselves.
     pub(super) destinations: u64,
     pub(super) limit: Option<Limit>,
@@ -271,8 +274,10 @@ impl ReceiverScenario {
             batch_max,
             keeps_order: batch_max > 1 && rng.chance(0.5),
             key_max: if rng.chance(0.5) { 1 + rng.below(4) as usize } else { usize::MAX },
-            one_request: rng.chance(0.5),
+            one_destination: rng.chance(0.5),
+            limits_events: rng.chance(0.5),
             send_timeout,
+            concurrent: 10,
             destinations: if many { 2 + rng.below(3) } else { 1 },
             limit: None,
             slow: Duration::ZERO,
@@ -307,6 +312,12 @@ impl ReceiverScenario {
                 let one = Some(rng.below(self.destinations));
                 let whole = Whole::draw_for_one(rng);
                 self.outages.push(Outage { destination: one, ..Outage::long(rng, whole) });
+            }
+            Trial::HangingDestination => {
+                (self.destinations, self.one_destination) = (3, true);
+                (self.concurrent, self.send_timeout) = (4 + rng.below(8) as usize, Duration::from_secs(60));
+                let whole = Whole::Hang { effect: rng.chance(0.5) };
+                self.outages.push(Outage { destination: Some(0), ..Outage::long(rng, whole) });
             }
             Trial::TooFast => {
                 let lasts_ms = 60_000 + rng.below(60_000);

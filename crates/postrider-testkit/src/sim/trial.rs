@@ -15,6 +15,8 @@ pub(super) enum Trial {
     LongKey,
     /// One destination of a sink is down.
     OneDestination,
+    /// One destination of a sink hangs for longer than anybody wants to wait.
+    HangingDestination,
     /// A sink takes so much and no more.
     TooFast,
     /// A few events fail every batch that they are in.
@@ -28,9 +30,10 @@ pub(super) enum Trial {
 }
 
 impl Trial {
-    const NEW: [Self; 7] = [
+    const NEW: [Self; 8] = [
         Self::LongKey,
         Self::OneDestination,
+        Self::HangingDestination,
         Self::TooFast,
         Self::Spoilers,
         Self::Rejects,

@@ -21,6 +21,10 @@ impl Sink for Failing {
         SinkTraits { batch_max: 10, ..SinkTraits::SINK }
     }
 
+    fn destination(&self, event: &Event) -> Option<String> {
+        Some(event.event_type().to_owned())
+    }
+
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
         Box::pin(std::future::ready(batch.iter().map(|_| Outcome::retry("500")).collect()))
     }

@@ -17,7 +17,8 @@ use crate::parts::{Site, eventually, keyed, ms, number, pass, secs};
 /// Answers a batch.
 type Answer = dyn Fn(&[Delivery]) -> Vec<Outcome> + Send + Sync;
 
-/// An outside system that answers as it is told. Its destinations are the tenants of the events.
+/// An outside system that answers as it is told. Its destinations are the tenants of the events, and those whose names begin with "hangs" never
+/// answer.
 struct Receiver {
     answer: Mutex<Arc<Answer>>,
     takes: Duration,
@@ -99,6 +100,10 @@ impl Sink for Receiver {
                 *self.sent.lock().unwrap().entry(key.to_owned()).or_default() += 1;
             }
             pass(self.takes).await;
+            if batch.iter().any(|delivery| delivery.tenant_id().is_some_and(|name| name.starts_with("hangs")))
+            {
+                std::future::pending::<()>().await;
+            }
             let answer = self.answer.lock().unwrap().clone();
             let outcomes = answer(batch);
             let delivered =
@@ -138,9 +143,7 @@ fn limited(rate: f64) -> impl Fn(&Delivery) -> Outcome + Send + Sync + 'static {
 async fn a_receiver_that_limits_its_rate_gets_what_it_allows_and_nothing_dies() {
     for batch in [1, 100] {
         let site = Site::memory(4);
-        let mut receiver = Receiver::answering(limited(20.0)).batch(batch);
-        receiver.traits.one_request = false;
-        let receiver = receiver.shared();
+        let receiver = Receiver::answering(limited(20.0)).batch(batch).shared();
         let outbox = site.outbox().sink("Tested", receiver.clone()).max_attempts(3).start().await.unwrap();
         let began = Instant::now();
         site.write_all(&outbox, (0..6000).map(|n| keyed(&format!("k{}", n % 500), n))).await;
@@ -164,8 +167,7 @@ async fn a_destination_that_limits_its_rate_slows_no_other_down() {
         Some("slow") => slow(event),
         _ => Outcome::Delivered,
     });
-    let receiver =
-        Receiver { traits: SinkTraits { one_request: false, ..receiver.traits }, ..receiver }.shared();
+    let receiver = receiver.shared();
     let outbox = site.outbox().sink("Tested", receiver.clone()).start().await.unwrap();
     let began = Instant::now();
     site.write_all(&outbox, (0..3000).map(|n| at("slow", &format!("s{n}"), n))).await;
@@ -178,6 +180,33 @@ async fn a_destination_that_limits_its_rate_slows_no_other_down() {
         pass(secs(1)).await;
     }
     assert_eq!(site.store.stats().await.unwrap().dead, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn destinations_that_hang_hold_up_no_other() {
+    for batch in [1, 100] {
+        let site = Site::memory(4);
+        let mut receiver = Receiver::answering(|_| Outcome::Delivered).batch(batch);
+        (receiver.traits.one_destination, receiver.traits.concurrent) = (true, Some(20));
+        let receiver = receiver.shared();
+        let outbox = site.outbox().sink("Tested", receiver.clone()).start().await.unwrap();
+        let tenant = |n: usize| if n.is_multiple_of(4) { format!("hangs{n}") } else { format!("works{n}") };
+        let began = Instant::now();
+        // A quarter of the destinations hang, and each has as much to do as the others.
+        let events = (0..1600).map(|n| at(&tenant(n % 40), &format!("k{n}"), n));
+        site.write_all(&outbox, events).await;
+        eventually("what goes elsewhere came", async || receiver.took() == 1200).await;
+        assert!(began.elapsed() < secs(5), "batches of {batch}: {:?}", began.elapsed());
+        for n in 1600..1660 {
+            let written = Instant::now();
+            site.write(&outbox, at("hangs4", &format!("k{n}"), n)).await;
+            let good = site.write(&outbox, at("works1", &format!("g{n}"), n)).await;
+            site.until_done(&good).await;
+            assert!(written.elapsed() < secs(1), "batches of {batch}: it waited {:?}", written.elapsed());
+            pass(secs(1)).await;
+        }
+        assert_eq!(site.store.stats().await.unwrap().dead, 0);
+    }
 }
 
 #[tokio::test(start_paused = true)]

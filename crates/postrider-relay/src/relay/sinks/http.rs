@@ -56,9 +56,6 @@ fn webhook_config(sink: &Sink, config: &Webhook, routes: &[&Route]) -> Result<We
     if config.unsigned {
         webhook = webhook.unsigned();
     }
-    if let Some(events) = sink.batch {
-        webhook = webhook.batch_max(events);
-    }
     if let Some(requests) = sink.concurrent {
         webhook = webhook.concurrent_max(requests);
     }

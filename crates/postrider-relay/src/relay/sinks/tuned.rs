@@ -18,11 +18,6 @@ pub(super) struct Tuned {
 impl Tuned {
     pub(super) fn new(sink: Arc<dyn Sink>, config: &config::Sink, types: Arc<ByType>) -> Self {
         let traits = sink.traits();
-        let concurrent = match &config.webhook {
-            // What is counted are its requests, of which a send has as many at a time as are allowed.
-            Some(_) => config.concurrent.map(|_| 1),
-            None => config.concurrent,
-        };
         let send_timeout = match (&config.http, &config.webhook) {
             (None, None) => config.timeout.map(|span| span.0),
             // What is limited are its requests. A send may begin a second one, and its own limit has room for that.
@@ -30,7 +25,7 @@ impl Tuned {
         };
         let traits = SinkTraits {
             batch_max: config.batch.unwrap_or(traits.batch_max),
-            concurrent: concurrent.or(traits.concurrent),
+            concurrent: config.concurrent.or(traits.concurrent),
             spacing: config.rate.map_or(traits.spacing, |rate| rate.per / rate.events),
             send_timeout: send_timeout.or(traits.send_timeout),
             ..traits
@@ -119,10 +114,7 @@ mod tests {
     #[tokio::test]
     async fn sends_at_a_time_are_as_many_as_the_configuration_says() {
         assert_eq!(traits("concurrent: 3, http: { url: \"http://h\" }").concurrent, Some(3));
-        // Its requests are what is counted.
-        assert_eq!(
-            traits("concurrent: 3, webhook: { url: \"http://h\", unsigned: true }").concurrent,
-            Some(1)
-        );
+        let webhook = traits("concurrent: 3, webhook: { url: \"http://h\", unsigned: true }");
+        assert_eq!((webhook.concurrent, webhook.batch_max), (Some(3), 1));
     }
 }

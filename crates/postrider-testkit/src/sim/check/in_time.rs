@@ -90,9 +90,11 @@ impl<'a> Involved<'a> {
         match trial {
             Trial::Pause => true,
             Trial::LongKey => event.key == Some(LONG_KEY),
-            Trial::Outage | Trial::OneDestination | Trial::Rejects | Trial::Broken => {
-                receiver.outages.iter().any(|outage| hit(outage.destination))
-            }
+            Trial::Outage
+            | Trial::OneDestination
+            | Trial::HangingDestination
+            | Trial::Rejects
+            | Trial::Broken => receiver.outages.iter().any(|outage| hit(outage.destination)),
             Trial::TooFast => receiver.limit.as_ref().is_some_and(|limit| hit(limit.destination)),
             Trial::Spoilers | Trial::Hangs => self.failed.contains(id),
         }

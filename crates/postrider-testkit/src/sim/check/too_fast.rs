@@ -29,14 +29,15 @@ pub(super) fn obeyed(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<St
 fn requests(entries: &[Entry], scenario: &Scenario, receiver: &ReceiverScenario, to: To) -> (usize, usize) {
     let written = written(entries, scenario);
     let only = receiver.limit.as_ref().and_then(|limit| limit.destination);
-    let mut calls: BTreeMap<bool, BTreeSet<(Call, usize)>> = BTreeMap::new();
+    let mut calls: BTreeMap<bool, BTreeSet<(Call, u64)>> = BTreeMap::new();
     for (place, entry) in entries.iter().enumerate() {
         let Happening::Answered { id, outcome, call, to: at, .. } = &entry.what else { continue };
-        let there = written.get(id).is_some_and(|event| only.is_none_or(|only| only == event.destination));
+        let Some(event) = written.get(id) else { continue };
+        let there = only.is_none_or(|only| only == event.destination);
         let refused = *outcome == "too fast";
         if *at == to && there && (refused || *outcome == "delivered") {
-            let event = if receiver.one_request { 0 } else { place };
-            calls.entry(refused).or_default().insert((*call, event));
+            let one = if receiver.limits_events { place as u64 } else { event.destination };
+            calls.entry(refused).or_default().insert((*call, one));
         }
     }
     let count = |refused| calls.get(&refused).map_or(0, BTreeSet::len);
