@@ -1,7 +1,7 @@
 //! What operators are told of attempts that fail: all of it in the metrics and at debug, and once a minute a warning for each destination where
 //! events have been failing for long.
 
-use std::{collections::HashMap, time::Duration};
+use std::{borrow::Cow, collections::HashMap, time::Duration};
 
 use postrider_core::Outcome;
 use tokio::time::Instant;
@@ -57,11 +57,24 @@ const fn word(outcome: &Outcome) -> &'static str {
     }
 }
 
+/// What the receiver said, for operators.
+fn said(outcome: &Outcome) -> Cow<'_, str> {
+    match outcome {
+        Outcome::Deferred { after } => format!("it asks to come again after {after:?}").into(),
+        outcome => outcome.error().unwrap_or_default().into(),
+    }
+}
+
+/// Whether it will be long until the next attempt, because the receiver says so.
+fn is_long(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Deferred { after } if *after >= WORTH_A_WARNING)
+}
+
 /// An attempt has failed: whether it counts, and what kind of failure it was.
 pub(crate) fn attempt_failed(hand: &InHand<'_>, item: &Item, outcome: &Outcome, counted: bool, kind: Kind) {
     let shared = hand.shared;
     shared.metrics.attempt_failed(shared.routes.names(hand.receiver()), word(outcome), counted);
-    let (sink, error) = (shared.routes.told(hand.receiver()), outcome.error().unwrap_or_default());
+    let (sink, error) = (shared.routes.told(hand.receiver()), said(outcome));
     debug!(event = %item.id(), sink, outcome = word(outcome), counted, %error, "an attempt failed");
     let now = Instant::now();
     let failure = {
@@ -69,7 +82,7 @@ pub(crate) fn attempt_failed(hand: &InHand<'_>, item: &Item, outcome: &Outcome, 
         failing.note(item.id(), kind, now);
         failing.of(item.id(), now)
     };
-    if failure.lasts < WORTH_A_WARNING {
+    if failure.lasts < WORTH_A_WARNING && !is_long(outcome) {
         return;
     }
     if let Some(attempts) = lock(&shared.complaints).note(hand.receiver(), item.destination, now) {
@@ -91,6 +104,14 @@ mod tests {
         assert!((0..5).all(|_| complaints.note(Some(0), a, now).is_none()));
         assert_eq!(complaints.note(Some(0), b, now), Some(1), "another one");
         assert_eq!(complaints.note(Some(0), a, now + WARN_EVERY), Some(6));
+    }
+
+    #[test]
+    fn a_receiver_that_asks_for_a_long_pause_is_warned_of_at_once_and_with_what_it_asks() {
+        let outcome = Outcome::deferred(Duration::from_secs(3600));
+        assert!(is_long(&outcome) && !is_long(&Outcome::deferred(Duration::from_secs(1))));
+        assert_eq!(said(&outcome), "it asks to come again after 3600s");
+        assert_eq!(said(&Outcome::retry("500")), "500");
     }
 
     #[test]

@@ -185,8 +185,9 @@ impl Scenario {
             trial,
             lanes: 1 << rng.below(4),
             returning: 1 << rng.below(5),
-            // A claim that reads fewer rows than are refused for good would try those alone on a receiver that is down.
-            scanned: if poison > 0.0 { 64 } else { 2 << rng.below(6) },
+            // A claim that reads fewer rows than are refused for good would try those alone on a receiver that is down; and one that reads fewer than
+            // a long key has takes many claims to find the others.
+            scanned: if poison > 0.0 || is_long { 64 } else { 2 << rng.below(6) },
             instances: 1 + rng.below(3) as usize,
             clock_jump: if !calm && rng.chance(0.4) { 0.3 } else { 0.0 },
             keys,
