@@ -86,8 +86,7 @@ impl Own {
 }
 
 const LOOK: &str = "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{9,9}', '{NULL,NULL}', '{0,0}', '{}', '{}', 500, 499, 16, 1000, '{0,0}', NULL, '{}', 16, 0, NULL, 19999)";
-const QUICK: &str =
-    "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{0,0}', 500, 500, '{}', 1000, NULL, '{}', 0, '{}', true, 0, NULL)";
+const QUICK: &str = "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{0,0}', 500, 500, '{}', 1000, NULL, '{}', 0, '{}', true, 0, NULL, NULL)";
 
 #[tokio::test]
 async fn claims_follow_an_index_where_the_statistics_are_those_of_an_empty_table() {
@@ -169,7 +168,7 @@ async fn what_was_delivered_is_passed_once_by_a_claim_that_finds_nothing_behind_
     let claim = &own.store.0.claim.of(true);
     let quick = |front: &str| {
         format!(
-            "({lanes}, {one}, {one}, {zero}, {front}, 9223372036854775807, 16, '{{}}', 1000, '1:1:', '{{}}', 9223372036854775807, '{{}}', true, 0, NULL)"
+            "({lanes}, {one}, {one}, {zero}, {front}, 9223372036854775807, 16, '{{}}', 1000, '1:1:', '{{}}', 9223372036854775807, '{{}}', true, 0, NULL, NULL)"
         )
     };
     let look = |front: &str, width: &str| {

@@ -326,10 +326,11 @@ fn scan_ceiling(row: &PgRow, cursors: &[Cursor<'_>]) -> sqlx::Result<Option<Seq>
     Ok(ceiling.filter(is_beyond))
 }
 
-/// Whether what lies behind the forward reads may be more than a claim scans.
-pub(super) fn is_wide(cursors: &[Cursor<'_>]) -> bool {
+/// The last place where the first row behind the forward reads may not lie, or there is more than a claim scans; none if there cannot be.
+pub(super) fn too_far_back(cursors: &[Cursor<'_>]) -> Option<Seq> {
     let behind = cursors.iter().filter(|cursor| cursor.scans_from < cursor.front);
-    behind.map(|cursor| cursor.front).max().is_some_and(|last| last - first_behind(cursors) > SCAN_WIDTH)
+    let last = behind.map(|cursor| cursor.front).max()?.checked_sub(SCAN_WIDTH)?;
+    (first_behind(cursors) < last).then_some(last)
 }
 
 fn kind(row: &PgRow) -> i32 {

@@ -108,8 +108,7 @@ pub(super) async fn look(
     });
     let cursors: Vec<Cursor<'_>> = cursors.collect();
     let behind = (begun.behind.as_ref(), begun.bound.as_deref());
-    if !look::is_wide(&cursors)
-        && let Some(reach) = Reach::of(claim, begun, scale.lanes)
+    if let Some(reach) = Reach::of(claim, begun, scale.lanes)
         && let Some(look) = quick::look(&sql.quick, conn, claim, &cursors, behind, (reach, scale)).await?
     {
         return Ok(look);

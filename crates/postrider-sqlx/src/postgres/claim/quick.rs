@@ -17,7 +17,7 @@ use super::{
         statement::{Shape, integer, natural, optional_time, small},
     },
     history::Placed,
-    look::{Cursor, LaneSeen, Limits, Look, Scale, first_behind, late, unscanned},
+    look::{Cursor, LaneSeen, Limits, Look, Scale, first_behind, late, too_far_back, unscanned},
     sight::Sight,
     trail::{self, Begun, Behind, From},
 };
@@ -122,15 +122,16 @@ pub(super) async fn look(
         .bind(sought)
         .bind(integer(first_behind(cursors)))
         .bind(bound)
+        .bind(too_far_back(cursors).map(integer))
         .fetch(conn);
     let Some(gate) = rows.try_next().await? else { return Ok(None) };
 
     let sight = Sight::of(&gate)?;
     let next_due: Option<Timestamp> = optional_time(&gate, column::OCCURRED_AT)?;
     let all_held = natural::<usize>(gate.try_get(column::WEIGHT)?) == cursors.len();
-    let comes_back: bool = gate.try_get(column::COMING_BACK)?;
+    let unusual: bool = gate.try_get(column::COMING_BACK)?;
     let beyond: bool = gate.try_get(column::READ)?;
-    if !all_held || comes_back || next_due.is_some_and(|due| due <= sight.now) {
+    if !all_held || unusual || next_due.is_some_and(|due| due <= sight.now) {
         return Ok(None);
     }
     let mut look = Look { sight, limits, ceiling, scan_ceiling: ceiling, ..Look::default() };

@@ -5,12 +5,12 @@
 -- $7 most rows of a lane, $8 what is in flight behind $12, $9 the most bytes of an event that is read at once, $10 the snapshot of the last look behind
 -- the forward read, or null, $11 the transactions in which claims have written since, $12 from where all lanes are read by number, $13 what
 -- is in flight beyond it, $14 whether the lanes are read behind it, $15 from where the first lane is that has something behind its forward read,
--- $16 the snapshot of the last scan behind the forward read where this claim makes none,
--- or null: what that could not see is marked (where the first row says whether a key comes back), because an event that comes first may have
--- committed with it, behind the forward read.
+-- $16 the snapshot of the last scan behind the forward read where this claim makes none, or null: what that could not see is marked (where the
+-- first row says whether this is a usual claim), because an event that comes first may have committed with it, behind the forward read, $17 the
+-- place from which a scan reads too much if a row lies there or before it, or null if it cannot.
 --
 -- The first row, of kind 0, has the clock, the snapshot, where the database stands, how many of the lanes are held, when the first waiting
--- event is due, whether a key comes back, and whether a lane has rows over the ceiling; the others are fresh events, in the columns of the careful look. What is the
+-- event is due, whether a key comes back or much lies behind, and whether a lane has rows over the ceiling; the others are fresh events, in the columns of the careful look. What is the
 -- same for all of them or follows from the rest is left empty: each number that is sent costs half of what finding its row does.
 --
 -- Behind $12 each lane is sought for what its own forward read has not met, which is next to nothing: what commits late. While looks behind
@@ -30,11 +30,11 @@ WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now,
            pg_current_snapshot()::text AS snapshot, pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
            pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax, pg_snapshot_xmax(pg_current_snapshot()) AS ended_before
+), scan AS MATERIALIZED (
+    SELECT e.seq AS first FROM {p}event AS e WHERE e.seq > $15::bigint ORDER BY e.seq LIMIT 1
 ), lane AS MATERIALIZED (
     SELECT u.lane, u.front,
-           CASE WHEN u.begins < u.front
-                THEN greatest(u.begins, coalesce((SELECT e.seq - 1 FROM {p}event AS e WHERE e.seq > $15::bigint ORDER BY e.seq LIMIT 1),
-                                                 u.front))
+           CASE WHEN u.begins < u.front THEN greatest(u.begins, coalesce((SELECT scan.first - 1 FROM scan), u.front))
                 WHEN u.begins > 0 THEN u.begins
                 ELSE coalesce((SELECT e.seq - 1 FROM {p}event AS e ORDER BY e.seq LIMIT 1), 9223372036854775807) END AS begins,
            CASE WHEN (SELECT true FROM {p}hold AS h ORDER BY h.lane, h.effective_key LIMIT 1)
@@ -51,14 +51,15 @@ WITH clock AS MATERIALIZED (
                 ORDER BY e.available_at LIMIT 1) AS e
             WHERE (SELECT true FROM {p}event AS e WHERE e.status = 2 AND NOT e.parked
                    ORDER BY e.lane, e.available_at, e.seq LIMIT 1)) AS due_at,
-           EXISTS (SELECT 1
-                   FROM lane CROSS JOIN LATERAL (
-                       SELECT 1 FROM {p}hold AS h
-                       WHERE h.lane = lane.lane AND h.reason = 'returning' ORDER BY h.seq LIMIT 1) AS h
-                   WHERE lane.held) AS coming_back
+           CASE WHEN $17::bigint IS NOT NULL AND coalesce((SELECT scan.first <= $17 FROM scan), false) THEN true
+                ELSE EXISTS (SELECT 1
+                             FROM lane CROSS JOIN LATERAL (
+                                 SELECT 1 FROM {p}hold AS h
+                                 WHERE h.lane = lane.lane AND h.reason = 'returning' ORDER BY h.seq LIMIT 1) AS h
+                             WHERE lane.held) END AS unusual
 )
 SELECT 0 AS kind, NULL::integer AS lane, clock.xmin AS seq, NULL::smallint AS status, NULL::timestamptz AS available_at, clock.now AS created_at,
-       clock.xmax AS head, gate.coming_back, gate.held AS weight, clock.snapshot AS key, {wal_file} AS event_type,
+       clock.xmax AS head, gate.unusual, gate.held AS weight, clock.snapshot AS key, {wal_file} AS event_type,
        {wal_place} AS aggregate_type,
        CASE WHEN $6::bigint < 9223372036854775807
             THEN EXISTS (SELECT 1
@@ -92,4 +93,4 @@ FROM (
        AND ((SELECT gate.all_lanes FROM gate) OR e.lane = ANY ($1)) AND {not_in_flight_beyond}
      ORDER BY e.seq LIMIT greatest($6 - $12, 0))
 ) AS e
-WHERE (SELECT NOT gate.coming_back AND (gate.due_at IS NULL OR gate.due_at > clock.now) FROM gate, clock)
+WHERE (SELECT NOT gate.unusual AND (gate.due_at IS NULL OR gate.due_at > clock.now) FROM gate, clock)
