@@ -90,6 +90,9 @@ pub(super) struct ReceiverScenario {
     pub(super) health: HealthHabit,
 }
 
+/// A claim that reads so many rows reads all that matter.
+pub(super) const MANY_ROWS: usize = 64;
+
 #[derive(Debug, Clone)]
 pub(super) struct Scenario {
     /// The only thing that goes wrong, and where; none if anything may.
@@ -187,7 +190,7 @@ impl Scenario {
             returning: 1 << rng.below(5),
             // A claim that reads fewer rows than are refused for good would try those alone on a receiver that is down; and one that reads fewer than
             // a long key has takes many claims to find the others.
-            scanned: if poison > 0.0 || is_long { 64 } else { 2 << rng.below(6) },
+            scanned: if poison > 0.0 || is_long { MANY_ROWS } else { 2 << rng.below(6) },
             instances: 1 + rng.below(3) as usize,
             clock_jump: if !calm && rng.chance(0.4) { 0.3 } else { 0.0 },
             keys,

@@ -17,7 +17,7 @@ use super::{
 /// Longest that a transaction takes, in microseconds.
 const TRANSACTION_US_MAX: u64 = 20_000;
 /// The same for one that commits late.
-const LATE_US_MAX: u64 = 5_000_000;
+pub(super) const LATE_US_MAX: u64 = 5_000_000;
 
 /// The key that one writer writes very many events of.
 pub(super) const LONG_KEY: &str = "key-long";

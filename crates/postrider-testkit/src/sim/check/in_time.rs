@@ -7,9 +7,9 @@ use postrider_core::EventId;
 use super::{Written, written};
 use crate::sim::{
     history::{Entry, Happening},
-    scenario::{HealthHabit, Scenario},
+    scenario::{HealthHabit, MANY_ROWS, Scenario},
     trial::Trial,
-    writers::LONG_KEY,
+    writers::{LATE_US_MAX, LONG_KEY},
 };
 
 /// Longest that an event waits which has nothing to do with what goes wrong. A lane that changes hands waits for what is under way: a send of up to
@@ -25,7 +25,7 @@ pub(super) fn delivered(entries: &[Entry], scenario: &Scenario, broken: &mut Vec
     let ends = ends(entries);
     let end = |id: &EventId| ends.get(id).copied().unwrap_or(u64::MAX);
     let hangs = scenario.receiver(to).is_some_and(|receiver| receiver.health == HealthHabit::Hangs);
-    let most = WAIT_US_MAX + if hangs { HEALTH_US } else { 0 };
+    let most = WAIT_US_MAX + if hangs { HEALTH_US } else { 0 } + open_us(scenario);
     let involved = Involved::new(entries, scenario);
     let written = written(entries, scenario);
     let mut keys: BTreeMap<&str, Vec<(&EventId, &Written<'_>)>> = BTreeMap::new();
@@ -48,6 +48,12 @@ pub(super) fn delivered(entries: &[Entry], scenario: &Scenario, broken: &mut Vec
             broken.push(format!("in time: {id} to {its:?} waited {ms} ms, {trial:?} at {to:?}"));
         }
     }
+}
+
+/// A walk over what was passed over begins anew for as long as a transaction is open. If a claim reads few rows, it does not get far by then.
+fn open_us(scenario: &Scenario) -> u64 {
+    let is_stuck = scenario.scanned < MANY_ROWS && scenario.commits_late > 0.0;
+    if is_stuck { 2 * LATE_US_MAX } else { 0 }
 }
 
 /// When each event was first delivered.
@@ -115,7 +121,7 @@ mod tests {
         let other = To::ALL.into_iter().find(|to| *to != down).unwrap();
         let id = EventId::ulid();
         let entry = |at, what| Entry { at, what };
-        let late = WAIT_US_MAX + HEALTH_US + 1;
+        let late = WAIT_US_MAX + HEALTH_US + 2 * LATE_US_MAX + 1;
         let run = |to| {
             let (outcome, by) = ("delivered", "engine".into());
             let entries = [
