@@ -82,12 +82,18 @@ pub(crate) fn attempt_failed(hand: &InHand<'_>, item: &Item, outcome: &Outcome, 
         failing.note(item.id(), kind, now);
         failing.of(item.id(), now)
     };
-    if failure.lasts < WORTH_A_WARNING && !is_long(outcome) {
+    let in_process = hand.receiver().is_none_or(|id| shared.routes.traits(id).in_process);
+    let asks_for_long = is_long(outcome) && !in_process;
+    if failure.lasts < WORTH_A_WARNING && !asks_for_long {
         return;
     }
     if let Some(attempts) = lock(&shared.complaints).note(hand.receiver(), item.destination, now) {
         let (lasts, destination) = (failure.lasts, hand.destination(item));
-        warn!(event = %item.id(), sink, destination, attempts, ?lasts, %error, "events keep failing here");
+        if asks_for_long {
+            warn!(event = %item.id(), sink, destination, attempts, %error, "a receiver asks for a long pause");
+        } else {
+            warn!(event = %item.id(), sink, destination, attempts, ?lasts, %error, "events keep failing here");
+        }
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 shared.outcomes.notify_one();
             }
             // A single wake-up may stand for several events: pass it on before getting busy.
-            if !matches!(next, Next::Wait(_)) && buffer.has_work(now) {
+            if !matches!(next, Next::Wait(_)) && (buffer.has_work(now) || buffer.is_crowded_out_of_sends()) {
                 shared.work.notify_one();
             }
             next

@@ -3,11 +3,7 @@
 //! A sink may have many: topics, streams, exchanges, URLs. One of them may be down, slow or broken while the others work, so all that is known
 //! belongs to the destination. Their number is bounded, and what does not fit shares one.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    num::NonZeroU64,
-    time::Duration,
-};
+use std::{collections::HashMap, num::NonZeroU64, time::Duration};
 
 use postrider_core::rng::Rng;
 use tokio::time::Instant;
@@ -43,13 +39,6 @@ const WAIT_MAX: Duration = Duration::from_secs(20);
 const TURN: Duration = Duration::from_millis(2);
 const TURNS_MAX: Duration = Duration::from_secs(600);
 
-/// A destination has this part of the sends that could begin, and leaves this part of all to those that have answered before.
-const SHARE: usize = 4;
-const WINDOW_MAX: usize = 1 << 20;
-
-/// A request that has taken so long is slow: what goes to the same destination and finds no room does not wait for it in memory.
-const SLOW: Duration = Duration::from_secs(1);
-
 /// The name of a destination, as a number.
 pub(crate) type Name = NonZeroU64;
 
@@ -68,26 +57,11 @@ pub(crate) enum Gate {
     Wait(Duration),
 }
 
-/// Whether there is room for one more send to a destination beside those to others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Room {
-    Yes,
-    /// There will be soon: it is asked again when a send has ended, or at this moment.
-    Soon(Instant),
-    /// What is under way takes long: it waits for so long, and elsewhere.
-    Wait(Duration),
-}
-
 #[derive(Debug)]
 pub(crate) struct Destination {
     pub(crate) breaker: Breaker,
     pub(crate) throttle: Throttle,
-    pub(crate) checks: Checks,
-    /// When the sends began that are under way, where a send goes to one destination; most of them at a time, which rises with each that is
-    /// answered; and when an event was delivered last.
-    under_way: VecDeque<Instant>,
-    window: usize,
-    delivered_at: Option<Instant>,
+    checks: Checks,
     /// Since when it is down, and whether others than the probes wait for it.
     down_since: Option<Instant>,
     others_wait: bool,
@@ -116,9 +90,6 @@ impl Destination {
             breaker: Breaker::new(),
             throttle: Throttle::new(),
             checks: Checks::default(),
-            under_way: VecDeque::new(),
-            window: 1,
-            delivered_at: None,
             down_since: None,
             others_wait: false,
             turns_until: None,
@@ -136,10 +107,6 @@ impl Destination {
 
     /// Whether it had something to do lately.
     fn is_used(&self, now: Instant) -> bool {
-        !self.under_way.is_empty() || self.is_used_lately(now)
-    }
-
-    fn is_used_lately(&self, now: Instant) -> bool {
         self.used_at.is_some_and(|at| now.saturating_duration_since(at) < FORGOTTEN_AFTER)
     }
 
@@ -149,9 +116,7 @@ impl Destination {
     }
 
     /// An event of this key was delivered, as the so-manieth of its receiver.
-    pub(crate) fn delivered(&mut self, key: u64, count: u64, now: Instant) {
-        self.window = (self.window + 1).min(WINDOW_MAX);
-        self.delivered_at = Some(now);
+    pub(crate) fn delivered(&mut self, key: u64, count: u64) {
         if key != self.last_key {
             (self.others_at, self.last_key) = (self.last_at, key);
         }
@@ -266,37 +231,6 @@ impl Destination {
         let later = spread_out(wait, spread) - wait;
         (turn.saturating_duration_since(now) + later).min(TURNS_MAX)
     }
-
-    /// Whether there is room for one more send, where `free` of `most` could begin. One that has answered nothing yet has one send under way, and
-    /// leaves a quarter to others; one that has answers has a quarter of what is left. So others find room however many hang, as long as those
-    /// are fewer than sends.
-    fn room(&mut self, free: usize, most: usize, spread: u64, now: Instant) -> Room {
-        let count = self.under_way.len();
-        let has_room = match count {
-            0 => self.window > 1 || free > most / SHARE,
-            count => count < self.window && count.saturating_mul(SHARE) < free,
-        };
-        if has_room {
-            return Room::Yes;
-        }
-        match self.under_way.front().map(|oldest| *oldest + SLOW) {
-            Some(slow_at) if slow_at > now => Room::Soon(slow_at),
-            _ => Room::Wait(self.turn(spread, now)),
-        }
-    }
-
-    pub(crate) fn sending(&mut self, now: Instant) {
-        self.under_way.push_back(now);
-    }
-
-    /// A send that began then has ended.
-    pub(crate) fn ended(&mut self, began: Instant, now: Instant) {
-        if now - began >= SLOW && self.delivered_at.is_none_or(|at| at < began) {
-            self.window = 1;
-        }
-        let place = self.under_way.iter().position(|at| *at == began);
-        place.into_iter().for_each(|place| _ = self.under_way.remove(place));
-    }
 }
 
 /// Up to half as long again, so that not all come back at once.
@@ -322,6 +256,14 @@ impl Destinations {
     /// Whether there is only one.
     pub(crate) fn is_one(&self) -> bool {
         self.named.is_empty()
+    }
+
+    /// The health checks of one; those of one that is not known by its name are its own affair.
+    pub(crate) fn checks(&self, name: Option<Name>) -> Checks {
+        match name {
+            Some(name) => self.named.get(&name).map(|known| known.checks.clone()).unwrap_or_default(),
+            None => self.only.checks.clone(),
+        }
     }
 
     pub(crate) fn only(&self) -> &Destination {
@@ -372,21 +314,6 @@ impl Destinations {
         self.of_mut(name, now).gate(spread, now)
     }
 
-    /// Whether there is room for one more send to this one, where so many could begin.
-    pub(crate) fn room(
-        &mut self,
-        name: Option<Name>,
-        free: usize,
-        most: usize,
-        spread: u64,
-        now: Instant,
-    ) -> Room {
-        if self.is_one() && name.is_none() {
-            return Room::Yes;
-        }
-        self.of_mut(name, now).room(free, most, spread, now)
-    }
-
     /// Whether the only one is down, or all that had something to do lately.
     pub(crate) fn are_all_down(&self, now: Instant) -> bool {
         let is_down = |known: &Destination| !known.breaker.is_closed();
@@ -394,10 +321,8 @@ impl Destinations {
             return true;
         }
         // One alone says nothing of others that have not been met yet, such as after a start.
-        let used: Vec<&Destination> = self.named.values().filter(|known| known.is_used_lately(now)).collect();
-        used.len() > 1
-            && used.into_iter().all(is_down)
-            && (!self.only.is_used_lately(now) || is_down(&self.only))
+        let used: Vec<&Destination> = self.named.values().filter(|known| known.is_used(now)).collect();
+        used.len() > 1 && used.into_iter().all(is_down) && (!self.only.is_used(now) || is_down(&self.only))
     }
 
     /// The receiver is down as a whole, and stands for them.

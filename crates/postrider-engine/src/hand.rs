@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::{
     buffer::{Hand, Item, Verdicts},
+    destination::Name,
     engine::Shared,
     judge, lock,
     receiver::Attempt,
@@ -43,8 +44,8 @@ pub(crate) struct InHand<'a> {
     /// The receiver's health check did not pass for one of the events since the last was taken. A batch asks for no other then, since a
     /// check that hangs takes its time.
     pub(crate) unwell: bool,
-    /// Whether one of them was delivered since then.
-    some_delivered: bool,
+    /// Where something was delivered since then.
+    delivered_to: Vec<Option<Name>>,
     /// When the first of them failed since then.
     pub(crate) failed_at: Option<Instant>,
     ended: bool,
@@ -58,7 +59,7 @@ impl<'a> InHand<'a> {
             hand,
             counted: false,
             unwell: false,
-            some_delivered: false,
+            delivered_to: Vec::new(),
             failed_at: None,
             ended: false,
         }
@@ -90,13 +91,14 @@ impl<'a> InHand<'a> {
     /// What its receiver has to know of an attempt to rule on its outcome.
     pub(crate) fn attempt(&self, item: &Item) -> Attempt {
         let (destination, key, since) = (item.destination, item.key_number, self.hand.since);
-        let (sent_at, others_delivered) = (self.hand.taken_at(), self.some_delivered);
+        let (sent_at, others_delivered) = (self.hand.taken_at(), self.delivered_to.contains(&destination));
         Attempt { destination, key, since, sent_at, others_delivered, healthy: false }
     }
 
     /// The next event to send, as long as it may be sent.
     pub(crate) fn next(&mut self) -> Option<Item> {
-        (self.unwell, self.some_delivered, self.failed_at) = (false, false, None);
+        (self.unwell, self.failed_at) = (false, None);
+        self.delivered_to.clear();
         // Handlers that block may have used up the lease on those before.
         if self.permit().holds(self.shared) { self.hand.items.pop_front() } else { None }
     }
@@ -129,7 +131,9 @@ impl<'a> InHand<'a> {
 
     /// The event was delivered, which is to be settled.
     pub(crate) fn delivered(&mut self, item: Item) {
-        self.some_delivered = true;
+        if self.hand.taken() > 1 && !self.delivered_to.contains(&item.destination) {
+            self.delivered_to.push(item.destination);
+        }
         let event_id = item.id().clone();
         let Item { cargo, lease, seq, key, held, key_number, destination, along, .. } = item;
         self.verdicts.push(
@@ -187,7 +191,9 @@ impl<'a> InHand<'a> {
     /// Hands outcomes on to be settled, so that what follows is judged in their light.
     pub(crate) fn flush(&mut self) {
         self.hand_on(false);
-        lock(&self.shared.buffer).sent(&mut self.hand, Instant::now());
+        if lock(&self.shared.buffer).sent(&mut self.hand, Instant::now()) {
+            self.shared.work.notify_one();
+        }
     }
 
     /// Everything was sent. Says whether it is time to settle.

@@ -48,6 +48,7 @@ mod said;
 mod send;
 mod settings;
 mod settle;
+mod share;
 mod shield;
 mod suspect;
 mod throttle;

@@ -13,8 +13,9 @@ use tokio::time::Instant;
 use crate::{
     breaker::Breaker,
     broken::{self, Variant},
-    destination::{Destinations, Gate, Name, Room},
+    destination::{Destinations, Gate, Name},
     health::Checks,
+    share::{Room, Shares},
 };
 
 /// After an outage it takes so many sends in a row until all that is allowed goes at once again.
@@ -53,7 +54,7 @@ pub(crate) struct Attempt {
     /// How many events the receiver had delivered when it began.
     pub(crate) since: u64,
     pub(crate) sent_at: Instant,
-    /// Others of its batch were delivered.
+    /// Others of its batch were delivered to the same destination.
     pub(crate) others_delivered: bool,
     /// The health check has passed since.
     pub(crate) healthy: bool,
@@ -64,8 +65,11 @@ pub(crate) struct Receiver {
     breaker: Breaker,
     destinations: Destinations,
     in_process: bool,
-    /// Whether a send goes to one destination.
+    /// Whether a send goes to one destination, and what each has under way then.
     one_destination: bool,
+    shares: Shares,
+    /// Whether each event of a batch has an outcome of its own.
+    independent: bool,
     /// Most events in one batch.
     batch_max: usize,
     /// Most events of one key in one batch.
@@ -96,6 +100,8 @@ impl Receiver {
             breaker: Breaker::new(),
             destinations: Destinations::new(),
             in_process: traits.in_process,
+            shares: Shares::default(),
+            independent: traits.order == BatchOrder::Independent,
             one_destination: !traits.in_process && (traits.one_destination || traits.batch_max <= 1),
             batch_max: traits.batch_max.max(1),
             key_max: match traits.order {
@@ -229,14 +235,22 @@ impl Receiver {
             return Room::Yes;
         }
         let most = self.concurrent.unwrap_or(workers);
-        self.destinations.room(destination, most.saturating_sub(self.busy), most, spread, now)
+        if self.destinations.is_one() && destination.is_none() {
+            return Room::Yes;
+        }
+        self.shares.room(destination, (self.busy, most), spread, now)
+    }
+
+    /// The same where nobody else wants room.
+    pub(crate) fn has_room_alone(&self, destination: Option<Name>, workers: usize) -> bool {
+        self.shares.has_room_alone(destination, self.busy, self.concurrent.unwrap_or(workers))
     }
 
     /// Something is being sent to this destination, or to several. Gives the moment to name when its outcome is ruled on.
     pub(crate) fn sending(&mut self, destination: Option<Name>, now: Instant) -> u64 {
         self.busy += 1;
         if self.one_destination {
-            self.destinations.of_mut(destination, now).sending(now);
+            self.shares.sending(destination, now);
         }
         self.suspect_went_last = false;
         self.breaker.sending(now);
@@ -248,15 +262,18 @@ impl Receiver {
         self.destinations.of_mut(destination, now).breaker.sending(now);
     }
 
-    /// What was to be sent has ended, one way or another.
-    pub(crate) fn ended(&mut self) {
+    /// What was to be sent to this destination has ended, one way or another.
+    pub(crate) fn ended(&mut self, destination: Option<Name>) {
         self.busy = self.busy.saturating_sub(1);
+        if self.one_destination {
+            self.shares.ended(destination);
+        }
     }
 
     /// What was sent to this destination at that moment was answered, or given up.
     pub(crate) fn was_sent(&mut self, destination: Option<Name>, began: Instant, now: Instant) {
         if self.one_destination {
-            self.destinations.of_mut(destination, now).ended(began, now);
+            self.shares.sent(destination, began, now);
         }
     }
 
@@ -287,7 +304,7 @@ impl Receiver {
     /// Forgets everything but what it is.
     pub(crate) fn reset(&mut self) {
         (self.breaker, self.busy, self.not_before) = (Breaker::new(), 0, None);
-        self.destinations = Destinations::new();
+        (self.destinations, self.shares) = (Destinations::new(), Shares::default());
     }
 
     /// Events were delivered, each with its key, to these destinations.
@@ -298,14 +315,17 @@ impl Receiver {
         for (name, key) in events {
             self.delivered += 1;
             if self.in_process {
-                self.destinations.only_mut().delivered(key, self.delivered, now);
+                self.destinations.only_mut().delivered(key, self.delivered);
                 continue;
             }
             let destination = self.destinations.of_mut(name, now);
-            destination.delivered(key, self.delivered, now);
+            destination.delivered(key, self.delivered);
             if destination.throttle.counts_events() || !counted.contains(&name) {
                 counted.push(name);
                 destination.throttle.taken(now);
+            }
+            if self.one_destination {
+                self.shares.delivered(name, now);
             }
         }
         if self.delivered > before {
@@ -316,8 +336,8 @@ impl Receiver {
     }
 
     /// The health checks of a destination.
-    pub(crate) fn checks(&mut self, destination: Option<Name>, now: Instant) -> Checks {
-        self.destinations.of_mut(destination, now).checks.clone()
+    pub(crate) fn checks(&self, destination: Option<Name>) -> Checks {
+        self.destinations.checks(destination)
     }
 
     /// How many events it had taken when this destination took its last one.
@@ -400,7 +420,8 @@ impl Receiver {
             Outcome::Deferred { after } if !self.in_process && !broken::is(Variant::TooFastIgnored) => {
                 self.answered(destination, now);
                 let known = self.destinations.of_mut(destination, now);
-                if attempt.others_delivered {
+                // Where one event can fail the others, a batch may be several requests.
+                if attempt.others_delivered && self.independent {
                     known.throttle.count_events();
                 }
                 known.throttle.too_fast(attempt.sent_at, *after, now);

@@ -58,7 +58,7 @@ pub(crate) struct Throttle {
     /// When the rate last rose, and by how much it rises within a second since it fell.
     rose_at: Option<Instant>,
     step: f64,
-    /// Requests that were taken since this moment.
+    /// How many were taken since this moment.
     taken: u64,
     taken_since: Option<Instant>,
     /// What has to wait elsewhere is told to come again at moments that lie apart as the rate says.
@@ -97,7 +97,8 @@ impl Throttle {
     /// By how much requests may be ahead of the rate.
     fn ahead(&self) -> Duration {
         let room = self.rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(1.0 / rate));
-        AHEAD.saturating_sub(room)
+        let ahead = if self.counts_events { AT_ONCE } else { AHEAD };
+        ahead.saturating_sub(room)
     }
 
     /// Whether it takes some events of a batch and says "too fast" to the others.

@@ -218,6 +218,7 @@ impl Behind {
         }
         if places.is_empty() {
             self.slots.remove(&slot);
+            self.first.retain(|(of, _), _| *of != slot);
         }
         self.tidy();
     }
@@ -239,15 +240,16 @@ impl Behind {
             return;
         }
         self.slots.values_mut().for_each(|places| places.retain(|lane, _| ours(*lane)));
+        let count = self.slots.len();
         self.slots.retain(|_, places| !places.is_empty());
+        if self.slots.len() < count {
+            self.first.retain(|(slot, _), _| self.slots.contains_key(slot));
+        }
         self.tidy();
     }
 
     fn tidy(&mut self) {
         self.tried.retain(|slot, _| self.slots.contains_key(slot));
-        if self.first.keys().any(|(slot, _)| !self.slots.contains_key(slot)) {
-            self.first.retain(|(slot, _), _| self.slots.contains_key(slot));
-        }
         if self.slots.is_empty() {
             (self.keys, self.first_unknown) = (None, false);
         }

@@ -3,7 +3,7 @@
 use postrider_core::store::HoldReason;
 
 use super::*;
-use crate::destination::{Gate, Room};
+use crate::{destination::Gate, share::Room};
 
 /// Most events of one line that are passed over at a time, in search of one whose destination has room.
 const PASSED_MAX: usize = 32;
@@ -43,13 +43,27 @@ impl Buffer {
                 }
             }
         };
+        let found = if found.is_empty() { self.take_alone(slot, &mut passed) } else { found };
         while let Some(item) = passed.pop_back() {
             self.line_up_first(item);
         }
         if found.is_empty() {
             self.paces.get_mut(slot).into_iter().for_each(|pace| pace.crowded(crowded));
+            self.crowded |= crowded.is_some();
         }
         found
+    }
+
+    /// Those of the first destination among what was passed over, if it has room as long as nobody else wants it.
+    fn take_alone(&mut self, slot: usize, passed: &mut VecDeque<Item>) -> VecDeque<Item> {
+        let Some(destination) = passed.front().map(|item| item.destination) else { return VecDeque::new() };
+        let workers = self.workers;
+        if !self.receiver(slot).is_some_and(|receiver| receiver.has_room_alone(destination, workers)) {
+            return VecDeque::new();
+        }
+        let most = self.receiver(slot).map_or(1, Receiver::batch_now);
+        let count = passed.iter().take(most).take_while(|item| item.destination == destination).count();
+        passed.drain(..count).collect()
     }
 
     /// Leaves in a batch what goes to this destination; the others stay where they stood.
@@ -62,11 +76,21 @@ impl Buffer {
         }
     }
 
-    /// A send has ended: there may be room for what found none.
-    pub(super) fn make_room(&mut self, slot: usize) {
+    /// Whether something lines up that finds no room, so that somebody has to look again in time.
+    pub(crate) fn is_crowded_out_of_sends(&self) -> bool {
+        self.crowded
+    }
+
+    /// A send has ended: there may be room for what found none. True if there was any.
+    pub(super) fn make_room(&mut self, slot: usize) -> bool {
+        if !std::mem::take(&mut self.crowded) {
+            return false;
+        }
         let receiver = self.receiver_of.get(slot);
         let same = self.receiver_of.iter().zip(&mut self.paces).filter(|(other, _)| Some(*other) == receiver);
         same.for_each(|(_, pace)| pace.crowded(None));
+        self.crowded = self.paces.iter().any(Pace::is_crowded);
+        true
     }
 
     /// Leaves in a batch what may go together and now. What has to wait for its destination goes back to the table, so that it stands in nobody's

@@ -177,6 +177,11 @@ pub(crate) struct Hand {
 }
 
 impl Hand {
+    /// How many were taken and not put back.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken
+    }
+
     /// When they were taken.
     pub(crate) fn taken_at(&self) -> Instant {
         self.taken_at
@@ -334,6 +339,8 @@ pub(crate) struct Buffer {
     /// What outcomes had room in that are settled now.
     outcomes_room: Verdicts,
     outcomes_since: Option<Instant>,
+    /// Whether something lines up that finds no room beside what goes to other destinations.
+    crowded: bool,
     /// Whether something was put off that the settles have not been told of.
     put_off: bool,
     /// Outcomes that a settle under way writes.
@@ -424,6 +431,7 @@ impl Buffer {
             outcomes: Verdicts::default(),
             outcomes_room: Verdicts::default(),
             outcomes_since: None,
+            crowded: false,
             put_off: false,
             settling: 0,
             aside: Aside::default(),

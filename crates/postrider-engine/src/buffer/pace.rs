@@ -33,6 +33,10 @@ impl Pace {
         self.not_before.max(self.crowded_until).filter(|at| *at > now)
     }
 
+    pub(super) fn is_crowded(&self) -> bool {
+        self.crowded_until.is_some()
+    }
+
     pub(super) fn crowded(&mut self, until: Option<Instant>) {
         self.crowded_until = until;
     }

@@ -89,23 +89,23 @@ impl Buffer {
         let in_process = self.receiver(hand.slot).is_some_and(Receiver::is_in_process);
         self.handlers_busy = self.handlers_busy.saturating_sub(usize::from(in_process));
         self.put_back(hand);
-        self.sent(hand, now);
+        _ = self.sent(hand, now);
         if let Some(receiver) = self.receiver_mut(hand.slot) {
-            receiver.ended();
+            receiver.ended(hand.destination);
             receiver.end_probe(hand.probe, hand.probed, now);
             receiver.note_pace(hand.taken, now.saturating_duration_since(hand.taken_at));
         }
-        self.make_room(hand.slot);
+        _ = self.make_room(hand.slot);
     }
 
-    /// What a worker had in its hand was sent. What is to be found out before it is judged takes no room at its destination.
-    pub(crate) fn sent(&mut self, hand: &mut Hand, now: Instant) {
-        if !std::mem::replace(&mut hand.sent, true)
-            && let Some(receiver) = self.receiver_mut(hand.slot)
-        {
-            receiver.was_sent(hand.destination, hand.taken_at, now);
-            self.make_room(hand.slot);
+    /// What a worker had in its hand was sent: while it is judged, others may go there. True if somebody may have waited for that.
+    pub(crate) fn sent(&mut self, hand: &mut Hand, now: Instant) -> bool {
+        if std::mem::replace(&mut hand.sent, true) {
+            return false;
         }
+        let receiver = self.receiver_mut(hand.slot);
+        receiver.into_iter().for_each(|receiver| receiver.was_sent(hand.destination, hand.taken_at, now));
+        self.make_room(hand.slot)
     }
 
     /// What a worker has in its hand and cannot send at once goes back, for others to send.
@@ -144,9 +144,9 @@ impl Buffer {
     }
 
     /// The health checks of where an event goes.
-    pub(crate) fn checks(&mut self, hand: &Hand, destination: Option<Name>) -> Checks {
-        let receiver = self.receiver_mut(hand.slot);
-        receiver.map_or_else(Checks::default, |receiver| receiver.checks(destination, Instant::now()))
+    pub(crate) fn checks(&self, hand: &Hand, destination: Option<Name>) -> Checks {
+        let receiver = self.receiver(hand.slot);
+        receiver.map_or_else(Checks::default, |receiver| receiver.checks(destination))
     }
 
     /// What an outcome other than delivered means, and whether it shows that the receiver is back.

@@ -94,6 +94,8 @@ impl Verdict {
 pub(crate) struct Case<'a> {
     pub(crate) book: &'a Book,
     pub(crate) incidents: &'a [Incident],
+    /// When lanes had an owner that could not deliver.
+    pub(crate) orphaned: &'a [Incident],
     pub(crate) troubles: &'a [Trouble],
     pub(crate) seats: usize,
 }

@@ -10,7 +10,7 @@
 //! - `stage`: what is shared; `database`, `relays`, `receivers`, `board`, `feed`: what stands on it
 //! - `writers`, `operator`: those who use the outbox
 //! - `faults`: what goes wrong, and `incidents`: what went wrong when
-//! - `ledger`, `roster`, `logs`: what is known at the end; `judge`: what it comes to; `report`: how that is said
+//! - `ledger`, `roster`, `owners`, `logs`: what is known at the end; `judge`: what it comes to; `report`: how that is said
 //! - `history`: everything that happened, in a file
 
 mod board;
@@ -23,6 +23,7 @@ mod judge;
 mod ledger;
 mod logs;
 mod operator;
+mod owners;
 mod receivers;
 mod relays;
 mod report;
@@ -114,6 +115,7 @@ async fn run(arguments: &Arguments) -> Result<bool, Failure> {
     let all_read = CancellationToken::new();
     let consumer = tokio::spawn(feed::consume(Arc::clone(&shared), redis, all_read.clone()));
     let operated = CancellationToken::new();
+    let watcher = tokio::spawn(owners::watch(Arc::clone(&stage), operated.clone()));
     let operator = tokio::spawn(operator::look_after(Arc::clone(&stage), operated.clone()));
     let written = CancellationToken::new();
     let writers = writers::start(&stage, seed, &written);
@@ -129,6 +131,7 @@ async fn run(arguments: &Arguments) -> Result<bool, Failure> {
     drain(&stage, voice).await?;
     operated.cancel();
     operator.await?;
+    watcher.await?;
     end(&stage).await?;
     all_read.cancel();
     consumer.await??;
@@ -147,7 +150,9 @@ fn judged(shared: &Shared, minutes: f64, seed: u64, voice: Voice) -> Result<bool
     problems.extend(logs::panics(folder, &roster)?);
     let (incidents, troubles) = (shared.incidents.all(), logs::troubles(folder, &roster, shared.clock)?);
     let book = shared.ledger.lock();
-    let case = Case { book: &book, incidents: &incidents, troubles: &troubles, seats: SEATS };
+    let orphaned = owners::orphaned(&incidents, &shared.owners.all());
+    let case =
+        Case { book: &book, incidents: &incidents, orphaned: &orphaned, troubles: &troubles, seats: SEATS };
     let verdict = judge::judge(&case);
     let report =
         Report { seed, minutes, folder, shared, book: &book, verdict: &verdict, problems: &problems };

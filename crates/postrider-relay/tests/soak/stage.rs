@@ -15,6 +15,7 @@ use crate::{
     history::History,
     incidents::Incidents,
     ledger::{Arrival, Ledger, Number, TxOutcome},
+    owners::Owners,
     receivers::Receiver,
     relays::Relays,
     roster::Roster,
@@ -34,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) incidents: Incidents,
     pub(crate) board: Board,
     pub(crate) roster: Roster,
+    pub(crate) owners: Owners,
     problems: Mutex<Vec<String>>,
 }
 
@@ -48,6 +50,7 @@ impl Shared {
             history,
             board: Board::new(),
             roster: Roster::default(),
+            owners: Owners::default(),
             problems: Mutex::default(),
         }
     }

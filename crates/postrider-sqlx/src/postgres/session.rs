@@ -4,7 +4,7 @@
 
 use std::{ops, time::Duration};
 
-use sqlx::{AssertSqlSafe, Postgres};
+use sqlx::{AssertSqlSafe, Connection, Postgres};
 
 use super::connect::{Plans, Settings};
 use crate::connections::{Conn, limits::Limits};
@@ -129,7 +129,12 @@ impl Session {
     /// Ends it without effect, and gives the connection back. A server tells of an error before it lets go of what it had locked: this waits until
     /// it has.
     pub(super) async fn roll_back(mut self) -> sqlx::Result<()> {
-        sqlx::raw_sql("ROLLBACK").execute(&mut *self.conn).await?;
+        if self.whole {
+            sqlx::raw_sql("ROLLBACK").execute(&mut *self.conn).await?;
+        } else {
+            // Its statement was a transaction of its own, which has ended when the next one is answered.
+            self.conn.ping().await?;
+        }
         self.conn.give_back();
         Ok(())
     }

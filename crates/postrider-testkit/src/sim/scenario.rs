@@ -273,13 +273,14 @@ impl ReceiverScenario {
             };
         }
         let many = to != To::Handler && rng.chance(0.3);
+        let keeps_order = batch_max > 1 && rng.chance(0.5);
         Self {
             to,
             batch_max,
-            keeps_order: batch_max > 1 && rng.chance(0.5),
+            keeps_order,
             key_max: if rng.chance(0.5) { 1 + rng.below(4) as usize } else { usize::MAX },
             one_destination: rng.chance(0.5),
-            limits_events: rng.chance(0.5),
+            limits_events: !keeps_order && rng.chance(0.5),
             send_timeout,
             concurrent: 10,
             destinations: if many { 2 + rng.below(3) } else { 1 },

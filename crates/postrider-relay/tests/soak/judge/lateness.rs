@@ -23,7 +23,7 @@ struct Key {
 }
 
 pub(super) fn judge(case: &Case<'_>, verdict: &mut Verdict) {
-    let spans = Spans::of(case.incidents, case.seats);
+    let spans = Spans::of(case.incidents, case.orphaned, case.seats);
     let mut keys: HashMap<u32, Key> = HashMap::new();
     let committed = numbered(case.book).filter(|(_, event)| event.outcome == TxOutcome::Committed);
     for (number, event) in committed {

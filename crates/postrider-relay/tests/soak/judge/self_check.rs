@@ -4,6 +4,7 @@ use super::{Case, Promise, judge};
 use crate::{
     incidents::{Incident, Scope},
     ledger::{Arrival, Book, Dead, Event, Ledger, Rejection, Release, TxOutcome},
+    owners::{Change, orphaned},
     time::SECOND,
     world::{ATTEMPTS, Destination, Kind},
 };
@@ -111,6 +112,18 @@ pub(crate) fn sees_every_kind_of_wrong() -> Result<(), String> {
             vec![Promise::Late],
         ),
         (
+            "it came late, and the owner of its lane was killed",
+            book(late),
+            vec![incident("relay killed", Scope::Relay { seat: 0, relay: 0 }, 20, 25)],
+            vec![],
+        ),
+        (
+            "it came late, and another relay was stopped",
+            book(late),
+            vec![incident("relay stopped past its lease", Scope::Relay { seat: 1, relay: 1 }, 4, 20)],
+            vec![Promise::Late],
+        ),
+        (
             "it came late, and the next one of its key behind it",
             book(|l| {
                 l.arrived(0, arrival(90, 0));
@@ -151,8 +164,11 @@ pub(crate) fn sees_every_kind_of_wrong() -> Result<(), String> {
             vec![Promise::NotDead],
         ),
     ];
+    // The lane of all these events was the first relay's at first, and another one's later.
+    let owners = [(0, 0), (35, 1)].map(|(at, owner)| Change { at: at * SECOND, lane: 0, owner: Some(owner) });
     for (what, book, incidents, expected) in cases {
-        let case = Case { book: &book, incidents: &incidents, troubles: &[], seats: 3 };
+        let orphaned = orphaned(&incidents, &owners);
+        let case = Case { book: &book, incidents: &incidents, orphaned: &orphaned, troubles: &[], seats: 3 };
         let found = judge(&case);
         let promises: Vec<Promise> = found.wrong.iter().map(|wrong| wrong.promise).collect();
         if promises != expected {

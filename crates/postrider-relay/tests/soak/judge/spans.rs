@@ -25,9 +25,9 @@ pub(super) struct Spans {
 
 impl Spans {
     /// With `seats` relays: when all of them are hurt, that concerns everybody.
-    pub(super) fn of(incidents: &[Incident], seats: usize) -> Self {
+    pub(super) fn of(incidents: &[Incident], orphaned: &[Incident], seats: usize) -> Self {
         let mut spans = Self { all: nobody_delivers(incidents, seats), ..Self::default() };
-        for incident in incidents {
+        for incident in incidents.iter().chain(orphaned) {
             let span = (incident.from, incident.to);
             for scope in &incident.scopes {
                 match *scope {

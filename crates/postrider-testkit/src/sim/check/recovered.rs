@@ -10,7 +10,8 @@ use crate::sim::{
     scenario::{Moods, Scenario},
 };
 
-/// Longest that an event waits at a destination that works: a breaker is open for up to 30 s, what was put off waits for up to 30 s more.
+/// Longest that an event waits at a destination that works: a breaker is open for up to 30 s, what was put off waits for up to 30 s more; and a send
+/// that hangs is given up after its time-out.
 const WAIT_US_MAX: u64 = 70_000_000;
 
 /// After the last fault an event is delivered within a bound, from when its turn in its key has come and no lane has changed hands any more.
@@ -22,6 +23,8 @@ pub(super) fn soon(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<Stri
     if slowed || scenario.mishaps.leave_unsettled() {
         return;
     }
+    let timeout = scenario.receivers.iter().map(|receiver| receiver.send_timeout).max().unwrap_or_default();
+    let most = WAIT_US_MAX + timeout.as_micros() as u64;
     let written = written(entries, scenario);
     let mut ends: BTreeMap<&EventId, u64> = BTreeMap::new();
     let mut turns: BTreeMap<&str, u64> = BTreeMap::new();
@@ -41,7 +44,7 @@ pub(super) fn soon(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<Stri
                 let Some(event) = written.get(id).filter(|_| !ends.contains_key(id)) else { continue };
                 let turn = event.key.and_then(|key| turns.get(key)).copied().unwrap_or(0);
                 let waited = entry.at.saturating_sub(since.max(turn).max(event.at));
-                if healed && waited > WAIT_US_MAX {
+                if healed && waited > most {
                     broken.push(format!("recovered: {id} to {:?} waited {} ms", event.to, waited / 1000));
                 }
                 id

@@ -10,7 +10,7 @@ use crate::sim::{
     trial::Trial,
 };
 
-/// So many requests may be refused for each engine until it knows the limit, and one of so many later.
+/// So many requests may be refused for each engine and destination until the limit is known, and one of so many later.
 const FIRST: usize = 20;
 const ONE_OF: usize = 4;
 
@@ -19,7 +19,10 @@ pub(super) fn obeyed(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<St
     let Some((Trial::TooFast, to)) = scenario.trial else { return };
     let Some(receiver) = scenario.receiver(to) else { return };
     let (taken, refused) = requests(entries, scenario, receiver, to);
-    let most = FIRST * scenario.instances + taken / ONE_OF;
+    // Destinations that share a limit find out each for itself.
+    let only = receiver.limit.as_ref().is_some_and(|limit| limit.destination.is_some());
+    let destinations = if only { 1 } else { receiver.destinations as usize };
+    let most = FIRST * scenario.instances * destinations + taken / ONE_OF;
     if refused > most {
         broken.push(format!("too fast: {to:?} refused {refused} requests, and took {taken}"));
     }
