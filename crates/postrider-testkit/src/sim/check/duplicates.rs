@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use postrider_core::{EventId, store::Lane};
 
-use crate::sim::history::{Entry, Happening, Name};
+use crate::sim::history::{Call, Entry, Happening, Name};
 
 /// An event that was answered as delivered comes again only if its lane changed hands since the one who delivered it took
 /// it, or an operator asked for it. An answer that nobody heard, or that said something else, is no delivery.
 pub(super) fn explained(entries: &[Entry], broken: &mut Vec<String>) {
-    let mut called: BTreeMap<(&EventId, &Name), usize> = BTreeMap::new();
+    let mut called: BTreeMap<(&EventId, Call), usize> = BTreeMap::new();
     let mut delivered: BTreeMap<&EventId, (&Name, usize)> = BTreeMap::new();
     let mut taken: BTreeMap<(&Name, Lane), usize> = BTreeMap::new();
     let mut last_jump = None;
@@ -25,7 +25,7 @@ pub(super) fn explained(entries: &[Entry], broken: &mut Vec<String>) {
                 delivered.clear();
                 last_jump = Some(moment);
             }
-            Happening::Called { id, lane, by, .. } => {
+            Happening::Called { id, lane, by, call, .. } => {
                 let taken_by = |name| taken.get(&(name, *lane)).copied().unwrap_or(0);
                 let again = delivered.get(id).is_some_and(|(before, called)| {
                     // Who calls now must have taken the lane after who delivered it did; or, the same, after it called.
@@ -42,10 +42,10 @@ pub(super) fn explained(entries: &[Entry], broken: &mut Vec<String>) {
                         "explained: {id} came again after it was delivered, under the same lease"
                     ));
                 }
-                called.insert((id, by), moment);
+                called.insert((id, *call), moment);
             }
-            Happening::Answered { id, outcome: "delivered", by, .. } => {
-                let called = called.get(&(id, by)).copied().unwrap_or(0);
+            Happening::Answered { id, outcome: "delivered", by, call, .. } => {
+                let called = called.get(&(id, *call)).copied().unwrap_or(0);
                 delivered.insert(id, (by, called));
             }
             _ => {}
