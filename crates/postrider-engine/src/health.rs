@@ -35,24 +35,36 @@ mod tests {
         time::Duration,
     };
 
+    use tokio::{sync::Notify, task::yield_now, time::advance};
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn all_that_fail_before_a_check_begins_share_it_and_one_that_fails_later_does_not() {
-        let (checks, asked) = (Checks::default(), AtomicUsize::new(0));
+        let (checks, asked, answer) = (Checks::default(), AtomicUsize::new(0), Notify::new());
         let ask = async || {
             asked.fetch_add(1, Relaxed);
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            answer.notified().await;
             true
         };
-        let failed = async |after: u64| {
-            tokio::time::sleep(Duration::from_millis(after)).await;
-            checks.since(Instant::now(), ask()).await
+        let failed = async |at: Instant| checks.since(at, ask()).await;
+        let answered = async |after: Duration| {
+            yield_now().await;
+            advance(after).await;
+            answer.notify_one();
         };
-        assert_eq!(tokio::join!(failed(0), failed(0), failed(0)), (true, true, true));
-        assert_eq!(asked.load(Relaxed), 1);
+        let now = Instant::now();
+        let all = tokio::join!(failed(now), failed(now), failed(now), answered(Duration::ZERO));
+        assert_eq!((all.0, all.1, all.2, asked.load(Relaxed)), (true, true, true, 1));
         // The first asks; the others fail meanwhile, and share the next one.
-        tokio::join!(failed(0), failed(3), failed(5), failed(7));
+        advance(Duration::from_millis(1)).await;
+        let now = Instant::now();
+        let later = |ms| now + Duration::from_millis(ms);
+        let both = async {
+            answered(Duration::from_millis(7)).await;
+            answered(Duration::ZERO).await;
+        };
+        tokio::join!(failed(now), failed(later(3)), failed(later(5)), failed(later(7)), both);
         assert_eq!(asked.load(Relaxed), 3);
     }
 }
