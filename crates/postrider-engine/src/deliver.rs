@@ -36,7 +36,9 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 shared.outcomes.notify_one();
             }
             // A single wake-up may stand for several events: pass it on before getting busy.
-            if !matches!(next, Next::Wait(_)) && (buffer.has_work(now) || buffer.is_crowded_out_of_sends()) {
+            // Where something waits for a moment to come, another worker has to wait for that.
+            let waits = buffer.is_crowded_out_of_sends() || buffer.has_suspects();
+            if !matches!(next, Next::Wait(_)) && (buffer.has_work(now) || waits) {
                 shared.work.notify_one();
             }
             next
