@@ -43,7 +43,7 @@ impl Buffer {
                 }
             }
         };
-        let found = if found.is_empty() { self.take_alone(slot, &mut passed) } else { found };
+        let found = if found.is_empty() { self.take_alone(slot, &mut passed, most) } else { found };
         while let Some(item) = passed.pop_back() {
             self.line_up_first(item);
         }
@@ -54,14 +54,13 @@ impl Buffer {
         found
     }
 
-    /// Those of the first destination among what was passed over, if it has room as long as nobody else wants it.
-    fn take_alone(&mut self, slot: usize, passed: &mut VecDeque<Item>) -> VecDeque<Item> {
+    /// Up to so many of the first destination among what was passed over, if it has room as long as nobody else wants it.
+    fn take_alone(&mut self, slot: usize, passed: &mut VecDeque<Item>, most: usize) -> VecDeque<Item> {
         let Some(destination) = passed.front().map(|item| item.destination) else { return VecDeque::new() };
         let workers = self.workers;
         if !self.receiver(slot).is_some_and(|receiver| receiver.has_room_alone(destination, workers)) {
             return VecDeque::new();
         }
-        let most = self.receiver(slot).map_or(1, Receiver::batch_now);
         let count = passed.iter().take(most).take_while(|item| item.destination == destination).count();
         passed.drain(..count).collect()
     }
