@@ -20,7 +20,7 @@ use tracing::{Instrument, debug, error, info, warn};
 
 use crate::{
     DeadHeads, Settings, Unsettled, announce,
-    buffer::{Buffer, HandOver},
+    buffer::{Bound, Buffer, HandOver},
     catch::catch,
     claim,
     complaints::Complaints,
@@ -260,11 +260,14 @@ impl Engine {
         let mut reservation = Reservation { engine: self.clone(), seqs: Vec::new(), dropped: 0, wake: false };
         let now = Instant::now();
         let by_id: BTreeMap<&EventId, &Event> = events.iter().map(|event| (event.id(), event)).collect();
-        let wanted: Vec<(&Placed, &Event)> =
-            placed.iter().filter_map(|place| by_id.get(&place.id).map(|event| (place, *event))).collect();
+        let bound = |event: &Event| Bound::of(event, &self.shared.routes);
+        let wanted: Vec<(&Placed, &Event, Bound)> = placed
+            .iter()
+            .filter_map(|place| by_id.get(&place.id).map(|event| (place, *event, bound(event))))
+            .collect();
         let mut buffer = lock(&self.shared.buffer);
-        for (count, (place, event)) in wanted.iter().enumerate() {
-            match buffer.reserve(event, place, &self.shared.settings, &self.shared.routes, now) {
+        for (count, (place, event, bound)) in wanted.iter().enumerate() {
+            match buffer.reserve(event, place, bound, &self.shared.settings, now) {
                 HandOver::Reserved => reservation.seqs.push((place.seq, place.id.clone())),
                 HandOver::Full => {
                     // Until the next look at the lanes: others may have time for what comes now.

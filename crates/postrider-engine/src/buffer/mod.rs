@@ -70,6 +70,7 @@ use drawn::Drawn;
 pub(crate) use drawn::Peeked;
 pub(crate) use except::Plan;
 use followers::Followers;
+pub(crate) use hot::Bound;
 use pace::Pace;
 use pauses::Pauses;
 use tracker::Tracker;
