@@ -406,7 +406,7 @@ impl Buffer {
             cold: Lineup::new(slots),
             turn: 0,
             keys: HashMap::default(),
-            crowds: Crowds::new(settings.key_queue),
+            crowds: Crowds::new(settings),
             tracked: Tracker::default(),
             drawn: Drawn::default(),
             reserved: BTreeMap::new(),

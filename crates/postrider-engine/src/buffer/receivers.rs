@@ -41,7 +41,7 @@ impl Buffer {
         let mut counts = self.slot_counts.iter().enumerate();
         self.is_drained(now)
             && counts.all(|(slot, count)| *count == 0 || is_down(slot))
-            && lock(&self.behind).slots_after(0).all(|slot| self.pauses.holds(slot) || is_down(slot))
+            && lock(&self.behind).slots().all(|slot| self.pauses.holds(slot) || is_down(slot))
     }
 
     /// When the first receiver that lets nothing through does, or the first route that has to keep its pace may go on.
