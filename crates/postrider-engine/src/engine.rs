@@ -233,11 +233,11 @@ impl Engine {
 
     /// How it is, as its own verbs tell: nobody is asked.
     pub fn health(&self) -> EngineHealth {
-        let (waiting, refused) = {
+        let (waiting, refused, stopped) = {
             let buffer = lock(&self.shared.buffer);
-            (buffer.outcomes_since(), buffer.unsettled())
+            (buffer.outcomes_since(), buffer.unsettled(), buffer.stopped_types())
         };
-        self.shared.vitals.health(self.shared.settings.lease, waiting, &refused)
+        self.shared.vitals.health(self.shared.settings.lease, waiting, &refused, &stopped)
     }
 
     /// Outcomes that the database refuses to write, in whatever form: a trigger or a constraint stands in the way. They are tried again once

@@ -173,6 +173,9 @@ impl Buffer {
     }
 
     fn room_of(&self, slot: usize, settings: &Settings) -> usize {
+        if self.aside.stops(slot) {
+            return 0;
+        }
         let up = self.receiver(slot).is_some_and(Receiver::is_up);
         let count =
             if up { self.slot_counts.get(slot).copied().unwrap_or(0) } else { self.count_of_receiver(slot) };
@@ -189,6 +192,7 @@ impl Buffer {
     /// Whether claims have to ask what is wanted.
     pub(super) fn has_exceptions(&self) -> bool {
         self.sharing
+            || self.aside.stops_any()
             || !self.receivers.iter().all(Receiver::is_up)
             || !self.pauses.is_empty()
             || !lock(&self.behind).is_empty()

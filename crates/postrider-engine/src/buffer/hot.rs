@@ -30,7 +30,7 @@ impl Buffer {
         let receiver = self.receiver_of.get(slot).copied().unwrap_or_default();
         let marks = Marks { event_type: Some(event.event_type()), key: event.key(), receiver };
         let paused = self.pauses.stop() || self.pauses.of(marks).is_some();
-        if paused || !self.receiver(slot).is_some_and(Receiver::is_up) {
+        if paused || self.aside.stops(slot) || !self.receiver(slot).is_some_and(Receiver::is_up) {
             return HandOver::LeftToClaim;
         }
         let lease = match self.lanes.get(&placed.lane) {

@@ -63,7 +63,7 @@ use crate::{
 };
 use aside::Aside;
 pub use aside::Unsettled;
-pub(crate) use aside::Why;
+pub(crate) use aside::{PutAside, Why};
 use behind::Behind;
 use crowds::Crowds;
 use drawn::Drawn;
