@@ -172,11 +172,11 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
         let from_bottom = started - pace.last_full_look >= shared.settings.full_look_every * seldom;
         let plan = buffer.begin_claim(&shared.settings, &shared.routes, started, from_bottom);
         let Some(plan) = plan else {
-            // Whoever takes a lane or makes room wakes the poller. Memory that is full of what cannot be sent has room for nothing else.
+            // Whoever takes a lane or makes room wakes the poller.
             let pause = shared.settings.poll_max;
             return Ok(Brought {
                 taken: 0,
-                more: !buffer.is_empty() && !buffer.is_unavailable(started),
+                more: !buffer.is_empty() && !buffer.is_full_of_unavailable(started),
                 backlog: false,
                 pause,
                 not_before: None,

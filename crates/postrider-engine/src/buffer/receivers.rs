@@ -50,6 +50,11 @@ impl Buffer {
             && lock(&self.behind).slots().all(waits)
     }
 
+    /// Whether memory has no room, for what cannot be sent now, and there is no other route that a claim could look for beyond it.
+    pub(crate) fn is_full_of_unavailable(&self, now: Instant) -> bool {
+        self.slot_counts.len() <= 2 && self.is_unavailable(now)
+    }
+
     /// When the first receiver that lets nothing through does, or the first route that has to keep its pace may go on.
     pub(super) fn next_opening(&self, now: Instant) -> Option<Instant> {
         let receivers = self.receivers.iter().filter_map(|receiver| receiver.opens_at(now));

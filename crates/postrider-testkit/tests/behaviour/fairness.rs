@@ -130,8 +130,8 @@ async fn a_drain_does_not_wait_for_a_receiver_that_asks_for_an_hour() {
         drains_beside_one_that_asks_for_an_hour(0..500, beside).await;
         // More than memory has room for.
         drains_beside_one_that_asks_for_an_hour(0..3000, beside).await;
-        // A few long keys.
-        drains_beside_one_that_asks_for_an_hour((0..300).map(|n| n % 3), beside).await;
+        // Long keys, more of them than it is sent at a time.
+        drains_beside_one_that_asks_for_an_hour((0..2000).map(|n| n % 20), beside).await;
     }
 }
 
