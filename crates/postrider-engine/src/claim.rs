@@ -176,7 +176,7 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
             let pause = shared.settings.poll_max;
             return Ok(Brought {
                 taken: 0,
-                more: !buffer.is_empty(),
+                more: !buffer.is_empty() && !buffer.is_full_of_unavailable(started),
                 backlog: false,
                 pause,
                 not_before: None,

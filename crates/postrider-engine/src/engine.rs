@@ -23,7 +23,7 @@ use tracing::{Instrument, debug, error, info, warn};
 
 use crate::{
     DeadHeads, Settings, Unsettled, announce,
-    buffer::{Buffer, HandOver},
+    buffer::{Bound, Buffer, HandOver},
     catch::catch,
     claim,
     complaints::Complaints,
@@ -242,11 +242,11 @@ impl Engine {
 
     /// How it is, as its own verbs tell: nobody is asked.
     pub fn health(&self) -> EngineHealth {
-        let (waiting, refused) = {
+        let (waiting, refused, stopped) = {
             let buffer = lock(&self.shared.buffer);
-            (buffer.outcomes_since(), buffer.unsettled())
+            (buffer.outcomes_since(), buffer.unsettled(), buffer.stopped_types())
         };
-        self.shared.vitals.health(self.shared.settings.lease, waiting, &refused)
+        self.shared.vitals.health(self.shared.settings.lease, waiting, &refused, &stopped)
     }
 
     /// Outcomes that the database refuses to write, in whatever form: a trigger or a constraint stands in the way. They are tried again once
@@ -269,11 +269,14 @@ impl Engine {
         let mut reservation = Reservation { engine: self.clone(), seqs: Vec::new(), dropped: 0, wake: false };
         let now = Instant::now();
         let by_id: BTreeMap<&EventId, &Event> = events.iter().map(|event| (event.id(), event)).collect();
-        let wanted: Vec<(&Placed, &Event)> =
-            placed.iter().filter_map(|place| by_id.get(&place.id).map(|event| (place, *event))).collect();
+        let bound = |event: &Event| Bound::of(event, &self.shared.routes);
+        let wanted: Vec<(&Placed, &Event, Bound)> = placed
+            .iter()
+            .filter_map(|place| by_id.get(&place.id).map(|event| (place, *event, bound(event))))
+            .collect();
         let mut buffer = lock(&self.shared.buffer);
-        for (count, (place, event)) in wanted.iter().enumerate() {
-            match buffer.reserve(event, place, &self.shared.settings, &self.shared.routes, now) {
+        for (count, (place, event, bound)) in wanted.iter().enumerate() {
+            match buffer.reserve(event, place, bound, &self.shared.settings, now) {
                 HandOver::Reserved => reservation.seqs.push((place.seq, place.id.clone())),
                 HandOver::Full => {
                     // Until the next look at the lanes: others may have time for what comes now.

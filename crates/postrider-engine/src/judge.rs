@@ -221,10 +221,12 @@ fn change(shared: &Shared, item: &Item, outcome: Outcome, ruling: Ruling) -> Cha
             if unexplained || is_refused_alone(shared, item) {
                 return too_long(shared, item, &outcome);
             }
-            let after = match outcome {
-                Outcome::Retry { after: Some(after), .. } => after,
-                _ => delay(shared, item, attempts.max(in_a_row).max(failure.times), &error),
+            let asked = match outcome {
+                Outcome::Retry { after, .. } => after.unwrap_or_default(),
+                _ => Duration::ZERO,
             };
+            // Nothing is counted, so a receiver that asks for no pause would be sent the event again without end.
+            let after = asked.max(delay(shared, item, attempts.max(in_a_row).max(failure.times), &error));
             not_counted(after, Some(error))
         }
         (Ruling::Counts, outcome) => fail(shared, item, outcome),

@@ -23,11 +23,12 @@ impl<T> Lineup<T> {
         }
     }
 
-    /// Puts an item before all others of its route.
+    /// Puts an item before all others of its route. A route whose queue was empty has had its turn, and takes the last place: it would come
+    /// before the others for as long as it puts something back.
     pub(crate) fn push_front(&mut self, route: usize, item: T) {
         if let Some(queue) = self.queues.get_mut(route) {
             if queue.is_empty() {
-                self.turns.push_front(route);
+                self.turns.push_back(route);
             }
             queue.push_front(item);
         }
@@ -125,5 +126,19 @@ mod tests {
         lineup.push_front(0, 1);
         assert_eq!(lineup.take_all(0), [1, 2]);
         assert!(!lineup.has(|_| true));
+    }
+
+    #[test]
+    fn a_route_that_was_taken_whole_and_put_back_waits_for_its_next_turn() {
+        let mut lineup = Lineup::new(2);
+        (0..3).for_each(|n| lineup.push(0, n));
+        (10..13).for_each(|n| lineup.push(1, n));
+        let mut first = Vec::new();
+        for _ in 0..4 {
+            let (route, taken) = pop(&mut lineup, |_| true, 9).unwrap();
+            taken.iter().skip(1).rev().for_each(|n| lineup.push_front(route, *n));
+            first.push(taken[0]);
+        }
+        assert_eq!(first, [0, 10, 1, 11]);
     }
 }

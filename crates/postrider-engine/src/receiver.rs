@@ -168,6 +168,11 @@ impl Receiver {
         self.breaker.opens_at(now).max(rate).max(too_fast)
     }
 
+    /// Whether nothing can be sent for a long time, because its only destination has asked for it.
+    pub(crate) fn is_held_off(&self, now: Instant) -> bool {
+        self.destinations.is_one() && self.destinations.only().throttle.is_held_off(now)
+    }
+
     /// A batch has failed as a whole.
     pub(crate) fn failed_whole(&mut self) {
         self.fails_whole = WHOLE_REMEMBERED;

@@ -19,7 +19,7 @@ use tracing::{error, warn};
 
 use crate::{
     broken::{self, Variant},
-    buffer::{Verdict, Verdicts, Why},
+    buffer::{PutAside, Verdict, Verdicts, Why},
     engine::Shared,
     lock, sleep_until,
     time_limit::answer,
@@ -205,10 +205,12 @@ pub(crate) fn is_refused(error: &Error) -> bool {
 
 fn put_aside_locked(shared: &Shared, verdict: Verdict) {
     let event_id = verdict.settlement.event_id.clone();
-    let news = lock(&shared.buffer).put_aside(verdict, Why::Locked, "", Instant::now());
+    let event_type = type_of(&verdict);
+    let put_aside = lock(&shared.buffer).put_aside(verdict, Why::Locked, "", Instant::now());
     // Those that had to wait until it is settled need not any more.
     shared.work.notify_one();
-    if news {
+    tell_of_stop(shared, put_aside, &event_type);
+    if put_aside.is_new {
         warn!(%event_id, "the row of an event is locked by somebody else: what became of it is written when the lock is gone");
     }
 }
@@ -217,18 +219,34 @@ fn put_aside_locked(shared: &Shared, verdict: Verdict) {
 fn refuse(shared: &Shared, verdict: Verdict, error: &Error) {
     let error = error_chain(error);
     let (event_id, key) = (verdict.settlement.event_id.clone(), verdict.settlement.key.clone());
-    let event_type = verdict.event.as_ref().map(|event| event.event_type().to_owned()).unwrap_or_default();
-    let (news, count) = {
+    let event_type = type_of(&verdict);
+    let (put_aside, count) = {
         let mut buffer = lock(&shared.buffer);
-        let news = buffer.put_aside(verdict, Why::Refused, &error, Instant::now());
-        (news, buffer.unsettled_count())
+        let put_aside = buffer.put_aside(verdict, Why::Refused, &error, Instant::now());
+        (put_aside, buffer.unsettled_count())
     };
     shared.work.notify_one();
     shared.metrics.unsettled(count as u64);
-    if news && count <= TOLD_MAX {
+    tell_of_stop(shared, put_aside, &event_type);
+    if put_aside.is_new && count <= TOLD_MAX {
         let key = key.as_deref().unwrap_or_default();
         error!(%event_id, event_type, key, error,
             "the database refuses to write what became of an event: it is tried again, and its key waits");
+    }
+}
+
+fn type_of(verdict: &Verdict) -> String {
+    verdict.event.as_ref().map(|event| event.event_type().to_owned()).unwrap_or_default()
+}
+
+/// So many outcomes of a route cannot be written that nothing more of it is sent. The next claim skips what was in memory.
+fn tell_of_stop(shared: &Shared, put_aside: PutAside, event_type: &str) {
+    if put_aside.stops_route {
+        error!(
+            event_type,
+            "too many outcomes of a route cannot be written: its events are no longer sent until most of them are"
+        );
+        shared.wake.notify_one();
     }
 }
 

@@ -145,7 +145,7 @@ impl Shares {
         let wait = (now.saturating_duration_since(oldest) / 2).clamp(WAIT_MIN, WAIT_MAX);
         let known = self.known(name);
         let turn = known.turns_until.map_or(now + wait, |until| until.max(now + wait));
-        known.turns_until = Some(turn + TURN);
+        known.turns_until = Some((turn + TURN).min(now + TURNS_MAX));
         let later = wait.mul_f64((spread % 64) as f64 / 128.0);
         (turn.saturating_duration_since(now) + later).min(TURNS_MAX)
     }
@@ -163,8 +163,14 @@ impl Shares {
             sends.judged += 1;
         }
         let known = self.known(name);
-        if now.saturating_duration_since(began) >= SLOW && known.delivered_at.is_none_or(|at| at < began) {
+        let is_slow = now.saturating_duration_since(began) >= SLOW;
+        let has_delivered = known.delivered_at.is_some_and(|at| at >= began);
+        if is_slow && !has_delivered {
             known.window = 1;
+        }
+        if !is_slow && has_delivered {
+            // It is quick again: what comes now does not queue behind the turns that were given while it hung.
+            known.turns_until = None;
         }
     }
 
@@ -258,5 +264,34 @@ mod tests {
         shares.delivered(place(0), later);
         shares.sending(place(0), now);
         assert_eq!(shares.room(place(0), (2, MOST), 0, later), Room::Wait(SLOW * 5 + TURN * 3));
+    }
+
+    #[test]
+    fn a_destination_that_has_recovered_makes_nobody_wait_for_those_that_waited_before() {
+        let (mut shares, began) = (Shares::default(), Instant::now());
+        shares.sending(place(0), began);
+        let later = began + SLOW * 10;
+        for _ in 0..400_000 {
+            assert!(matches!(shares.room(place(0), (1, MOST), 0, later), Room::Wait(_)));
+        }
+        assert_eq!(shares.room(place(0), (1, MOST), 0, later), Room::Wait(TURNS_MAX));
+        // What came beyond the longest wait moves nobody's turn any further.
+        let in_a_minute = later + Duration::from_secs(60);
+        assert_eq!(
+            shares.room(place(0), (1, MOST), 0, in_a_minute),
+            Room::Wait(TURNS_MAX - Duration::from_secs(60))
+        );
+        // The send that hung is given up, and the next one is answered at once.
+        shares.sent(place(0), began, in_a_minute);
+        shares.ended(place(0));
+        shares.sending(place(0), in_a_minute);
+        let answered = in_a_minute + Duration::from_millis(20);
+        shares.delivered(place(0), answered);
+        shares.sent(place(0), in_a_minute, answered);
+        shares.ended(place(0));
+        // Later it is slow once.
+        (0..2).for_each(|_| shares.sending(place(0), answered));
+        let slow = answered + SLOW * 2;
+        assert_eq!(shares.room(place(0), (2, MOST), 0, slow), Room::Wait(WAIT_MIN));
     }
 }

@@ -45,6 +45,9 @@ const TURNS_MAX: Duration = Duration::from_secs(600);
 /// Where events are counted, a batch has as many as may go in this time.
 const AT_ONCE: Duration = Duration::from_millis(50);
 
+/// A destination that asks for more time than this cannot be waited for by what is to end soon.
+const LONG: Duration = Duration::from_secs(5);
+
 /// The rate of one destination, in requests, or in events if it counts these.
 #[derive(Debug)]
 pub(crate) struct Throttle {
@@ -96,6 +99,11 @@ impl Throttle {
         let begins = self.held_off_until;
         let opens = self.not_before.and_then(|at| at.checked_sub(self.ahead()));
         begins.max(opens).filter(|at| *at > now)
+    }
+
+    /// Whether it has asked for a long time, most of which is still to come.
+    pub(crate) fn is_held_off(&self, now: Instant) -> bool {
+        self.held_off_until.is_some_and(|until| until > now + LONG)
     }
 
     /// By how much requests may be ahead of the rate.

@@ -2,7 +2,7 @@
 //!
 //! A database that answers a ping may refuse every settle. So nobody is asked: what the engine does anyway tells.
 
-use std::{sync::Mutex, time::Duration};
+use std::{collections::BTreeSet, sync::Mutex, time::Duration};
 
 use postrider_core::{Error, sink::error_chain};
 use tokio::time::Instant;
@@ -85,12 +85,14 @@ impl Vitals {
         state.settle.succeed();
     }
 
-    /// How the engine is; `waiting` is since when outcomes wait that nobody has taken yet, `refused` are those that the database refuses.
+    /// How the engine is; `waiting` is since when outcomes wait that nobody has taken yet, `refused` are those that the database refuses, and
+    /// `stopped` the types that are no longer sent for that reason.
     pub(crate) fn health(
         &self,
         lease: Duration,
         waiting: Option<Instant>,
         refused: &[Unsettled],
+        stopped: &BTreeSet<String>,
     ) -> EngineHealth {
         let (state, now) = (lock(&self.0), Instant::now());
         let age = |at: Instant| now.saturating_duration_since(at);
@@ -112,6 +114,13 @@ impl Vitals {
             let events = refused.len();
             reasons.push(format!(
                 "the database refuses to write what became of {events} events, {event_id} among them: {error}"
+            ));
+        }
+        if !stopped.is_empty() {
+            let types: Vec<&str> = stopped.iter().map(String::as_str).collect();
+            reasons.push(format!(
+                "events of these types are no longer sent, since the database refuses to write what becomes of them: {}",
+                types.join(", ")
             ));
         }
         EngineHealth {

@@ -1,6 +1,9 @@
 //! Outcomes that could not be written: a row is locked by somebody else, or the database refuses it. They are tried again, the first soon and
 //! the others slowly, while all else goes on. Their events stay tracked, their keys busy, and their lanes cannot be given back.
 //!
+//! A route that has so many of them that the others would soon find no room is *stopped*: nothing more of it is claimed or sent until most of
+//! its outcomes are written. A trigger that refuses one type must not stop the others.
+//!
 //! What follows in a key that is *stuck* so is not kept in memory, which a long backlog of it would fill: it is dropped when a claim brings it,
 //! and the lane is read from the beginning once the key goes on.
 
@@ -17,8 +20,11 @@ const REFUSED_MAX: Duration = Duration::from_secs(60);
 /// So many refused outcomes are tried again at once, and others have their turn before the next ones.
 const REFUSED_AT_ONCE: usize = 8;
 
-/// Most outcomes that wait here. A database that refuses as many refuses everything.
+/// Most outcomes that wait here, but for those of routes that are stopped: these become no more.
 const ASIDE_MAX: usize = 4096;
+
+/// No route is stopped for fewer of them, however little room there is.
+const STOPS_MIN: usize = 64;
 
 /// A key is stuck after so many tries at a locked row; most locks are gone by then.
 const LOCKED_TRIES: u32 = 3;
@@ -44,10 +50,24 @@ pub(crate) enum Why {
     Refused,
 }
 
+/// What is new about an outcome that was put aside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PutAside {
+    /// It was not put aside for this reason before.
+    pub(crate) is_new: bool,
+    /// It has stopped its route.
+    pub(crate) stops_route: bool,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Aside {
     waiting: Vec<(Instant, Why, Verdict)>,
     refused: BTreeMap<Seq, Unsettled>,
+    /// The slots of the events, as far as they are known, and how many each slot has.
+    slots: BTreeMap<Seq, usize>,
+    counts: BTreeMap<usize, usize>,
+    /// The slots of the routes that are stopped.
+    stopped: BTreeSet<usize>,
     /// Keys whose followers are not kept in memory.
     stuck: HashSet<KeyOfLane, QuickState>,
 }
@@ -70,7 +90,8 @@ impl Aside {
 
     /// Whether there are as many as may be: nothing more is claimed then.
     pub(super) fn is_full(&self) -> bool {
-        self.waiting.len() >= ASIDE_MAX
+        let stopped: usize = self.stopped.iter().filter_map(|slot| self.counts.get(slot)).sum();
+        self.waiting.len().saturating_sub(stopped) >= ASIDE_MAX
     }
 
     pub(super) fn len(&self) -> usize {
@@ -95,6 +116,47 @@ impl Aside {
         if !self.refused.is_empty() {
             self.refused.remove(&seq);
         }
+        if !self.slots.is_empty() {
+            self.count_out(seq);
+        }
+    }
+
+    /// So many outcomes stop a route: half as many as there is room for, so that the next one finds two thirds of it.
+    fn stops_at(&self) -> usize {
+        (ASIDE_MAX.saturating_sub(self.slots.len()) / 2).max(STOPS_MIN)
+    }
+
+    /// Counts an outcome for its slot. True if that stops its route.
+    fn count_in(&mut self, seq: Seq, slot: usize) -> bool {
+        if self.slots.insert(seq, slot).is_some() {
+            return false;
+        }
+        let stops_at = self.stops_at();
+        let count = self.counts.entry(slot).or_default();
+        *count += 1;
+        *count >= stops_at && self.stopped.insert(slot)
+    }
+
+    /// The route goes on when it has half as many as stopped it.
+    fn count_out(&mut self, seq: Seq) {
+        let Some(slot) = self.slots.remove(&seq) else { return };
+        let left = self.counts.remove(&slot).unwrap_or_default().saturating_sub(1);
+        if left > 0 {
+            self.counts.insert(slot, left);
+        }
+        if left <= self.stops_at() / 2 {
+            self.stopped.remove(&slot);
+        }
+    }
+
+    /// Whether the route of this slot is stopped.
+    pub(super) fn stops(&self, slot: usize) -> bool {
+        !self.stopped.is_empty() && self.stopped.contains(&slot)
+    }
+
+    /// Whether any route is.
+    pub(super) fn stops_any(&self) -> bool {
+        !self.stopped.is_empty()
     }
 
     pub(super) fn clear(&mut self) {
@@ -108,10 +170,16 @@ impl Buffer {
         self.aside.take_due(now)
     }
 
-    /// An outcome could not be written. Says whether that is news.
-    pub(crate) fn put_aside(&mut self, mut verdict: Verdict, why: Why, error: &str, now: Instant) -> bool {
+    /// An outcome could not be written. Says what is new about that.
+    pub(crate) fn put_aside(
+        &mut self,
+        mut verdict: Verdict,
+        why: Why,
+        error: &str,
+        now: Instant,
+    ) -> PutAside {
         if self.is_forgotten(verdict.lease) {
-            return false;
+            return PutAside::default();
         }
         let Settlement { lane, seq, event_id, key, .. } = &verdict.settlement;
         // It does not go alone any more: others need not wait for a lock to go.
@@ -122,7 +190,7 @@ impl Buffer {
             Why::Locked => (LOCKED_MIN, LOCKED_MAX),
             Why::Refused => (REFUSED_MIN, REFUSED_MAX),
         };
-        let news = match why {
+        let is_new = match why {
             Why::Locked => verdict.tries == 0,
             Why::Refused => {
                 let event_type = verdict.event.as_ref().map(|event| event.event_type().to_owned());
@@ -139,6 +207,8 @@ impl Buffer {
         if why == Why::Refused || verdict.tries >= LOCKED_TRIES {
             self.stick(&verdict);
         }
+        let slot = self.tracked.slot(verdict.settlement.seq);
+        let stopped = slot.filter(|slot| self.aside.count_in(verdict.settlement.seq, *slot));
         match why {
             Why::Locked => self.give_up_slot(verdict.settlement.seq),
             Why::Refused => {
@@ -150,7 +220,31 @@ impl Buffer {
         let pause = min.saturating_mul(1 << verdict.tries.min(16)).min(max);
         verdict.tries = verdict.tries.saturating_add(1);
         self.aside.waiting.push((now + pause, why, verdict));
-        news
+        stopped.into_iter().for_each(|slot| self.leave_to_table(slot));
+        PutAside { is_new, stops_route: stopped.is_some() }
+    }
+
+    /// Leaves to the table what lines up for this slot.
+    fn leave_to_table(&mut self, slot: usize) {
+        let mut queued = self.hot.take_all(slot);
+        queued.extend(self.cold.take_all(slot));
+        for lane in self.lanes.values_mut() {
+            let (left, kept): (VecDeque<Item>, _) =
+                lane.suspects.drain(..).partition(|item| item.slot == slot);
+            lane.suspects = kept;
+            queued.extend(left);
+        }
+        queued.into_iter().for_each(|item| self.release(item));
+    }
+
+    /// The types of refused outcomes whose routes are stopped.
+    pub(crate) fn stopped_types(&self) -> BTreeSet<String> {
+        if !self.aside.stops_any() {
+            return BTreeSet::new();
+        }
+        let is_stopped = |seq: &Seq| self.aside.slots.get(seq).is_some_and(|slot| self.aside.stops(*slot));
+        let refused = self.aside.refused.iter().filter(|(seq, _)| is_stopped(seq));
+        refused.filter_map(|(_, unsettled)| unsettled.event_type.clone()).collect()
     }
 
     /// What waits behind a key that is stuck is left to the table.
@@ -189,5 +283,37 @@ impl Buffer {
 
     pub(crate) fn unsettled_count(&self) -> usize {
         self.aside.refused.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Puts outcomes of a slot aside until its route is stopped. Says how many that took.
+    fn stop(aside: &mut Aside, slot: usize) -> Seq {
+        let first = slot as Seq * 10_000;
+        (1..10_000).find(|n| aside.count_in(first + n, slot)).unwrap()
+    }
+
+    #[test]
+    fn each_route_that_is_stopped_leaves_room_for_the_next() {
+        let mut aside = Aside::default();
+        let took: Vec<Seq> = (1..=12).map(|slot| stop(&mut aside, slot)).collect();
+        assert_eq!(took[..3], [1365, 910, 607]);
+        assert_eq!(took[11], STOPS_MIN as Seq, "{took:?}");
+        assert!((1..=12).all(|slot| aside.stops(slot)) && !aside.stops(13));
+    }
+
+    #[test]
+    fn a_route_goes_on_when_half_of_its_outcomes_are_written() {
+        let mut aside = Aside::default();
+        let took = stop(&mut aside, 1);
+        let written = (1..=took).find(|n| {
+            aside.forget(10_000 + n);
+            !aside.stops(1)
+        });
+        assert!(written.is_some_and(|written| (300..700).contains(&written)), "{written:?}");
+        assert!(!aside.count_in(10_001, 1), "it may have some again before it is stopped");
     }
 }

@@ -92,10 +92,9 @@ impl Behind {
         self.slots.contains_key(&slot)
     }
 
-    /// The slots that are behind, those after `slot` first.
-    pub(super) fn slots_after(&self, slot: usize) -> impl Iterator<Item = usize> {
-        let (before, after): (Vec<usize>, Vec<usize>) = self.slots.keys().partition(|other| **other <= slot);
-        after.into_iter().chain(before)
+    /// The slots that are behind, in order.
+    pub(super) fn slots(&self) -> impl DoubleEndedIterator<Item = usize> {
+        self.slots.keys().copied()
     }
 
     pub(super) fn places(&self, slot: usize) -> impl Iterator<Item = (Lane, Place)> {

@@ -166,13 +166,14 @@ impl Buffer {
                 self.look_again(lane, item.seq);
                 continue;
             }
-            if self.is_crowded_out(&item, plan.backlog) {
+            let key = item.key_of_lane();
+            if self.is_crowded_out(&item, key.as_ref(), plan.backlog) {
                 // It may be one that had waited for its time: the next claim knows, and passes it over as such.
                 self.look_again(lane, item.seq);
                 continue;
             }
             count += 1;
-            self.enter(item);
+            self.enter(item, key);
         }
         // Nobody is left who was not tried.
         if let Some(slot) = plan.backlog.filter(|_| count == 0) {
@@ -236,6 +237,7 @@ impl Buffer {
         // It may have passed something over in a lane that was lost meanwhile: a backlog that nobody can read would stand before all others.
         let ours = |lane: Lane| self.lanes.get(&lane).is_some_and(|owned| owned.draining.is_none());
         lock(&self.behind).keep_lanes(ours);
+        self.crowds.claim_ended();
         self.passed += u64::from(std::mem::take(&mut self.passing));
         self.held_meanwhile.clear();
         self.tracked.remove_settled();
@@ -293,7 +295,8 @@ impl Buffer {
 
     /// Whether something was passed over that is not paused.
     pub(crate) fn is_behind(&self) -> bool {
-        lock(&self.behind).slots_after(0).any(|slot| !self.pauses.holds(slot))
+        // From the end, where those are that no pause holds.
+        lock(&self.behind).slots().rev().any(|slot| !self.pauses.holds(slot))
     }
 
     /// A waiting event is due at this moment. True if none was known to be due earlier.

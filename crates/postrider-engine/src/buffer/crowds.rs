@@ -1,49 +1,108 @@
 //! Keys with more events than may wait in memory.
 //!
-//! The rest of such a key stays in the table, like that of a key that is paused: claims pass it over once, and read it from there when half of
+//! The rest of such a key stays in the table, like that of a key that is paused: claims skip it once, and read it from there when half of
 //! what is in memory has gone. One long key takes no room from the others.
+//!
+//! Each such key is a *crowd* with a backlog of its own. There may be a million long keys, so a route has a limited number of crowds. The keys
+//! beyond that share one backlog of the route, its *overflow*. It is read when half of the crowds are gone, and its keys become crowds then.
 
-use super::{behind::Behind, *};
+use super::{behind::Behind, pauses::KEYS_FROM, *};
 
 /// Slots of crowded keys have numbers from here on, beyond those of paused ones.
 const CROWDS_FROM: usize = usize::MAX / 4 * 3;
+
+/// The overflow of a route has a number from here on, beyond those of pauses and before those of paused keys.
+const OVERFLOW_FROM: usize = usize::MAX / 8 * 3;
+
+/// Most crowds of one route; fewer where little fits into memory.
+const CROWDS_MAX: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Crowds {
     slots: HashMap<KeyOfLane, usize, QuickState>,
     keys: BTreeMap<usize, Crowd>,
-    /// Slots are used once: what was passed over on account of one must not be taken for another's.
+    /// How many each route has.
+    counts: BTreeMap<usize, usize>,
+    /// Those that may have room; whoever reads one looks.
+    ready: BTreeSet<usize>,
+    /// The keys that were left to an overflow while a claim came in, by their numbers, and which one that was.
+    overflowed: HashMap<u64, usize, QuickState>,
+    /// Slots are used once: what was skipped on account of one must not be taken for another's.
     next: usize,
     /// Most events that wait behind one key.
     most: usize,
+    /// Most crowds of one route.
+    most_crowds: usize,
 }
 
-/// A key, and most events that wait behind its first one.
+/// A key, the slot of its route, and most events that wait behind its first one.
 #[derive(Debug)]
 struct Crowd {
     key: KeyOfLane,
+    route: usize,
     most: usize,
 }
 
 impl Crowds {
-    pub(super) fn new(most: usize) -> Self {
-        Self { slots: HashMap::default(), keys: BTreeMap::new(), next: CROWDS_FROM, most }
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            slots: HashMap::default(),
+            keys: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            overflowed: HashMap::default(),
+            next: CROWDS_FROM,
+            most: settings.key_queue,
+            most_crowds: (settings.cold_queue / 4).clamp(1, CROWDS_MAX),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    fn slot(&mut self, key: &KeyOfLane, most: usize, behind: &mut Behind) -> usize {
-        if let Some(slot) = self.slots.get(key) {
-            return *slot;
+    /// Whether no key is known to have more than may wait.
+    fn is_quiet(&self) -> bool {
+        self.keys.is_empty() && self.overflowed.is_empty()
+    }
+
+    fn count(&self, route: usize) -> usize {
+        self.counts.get(&route).copied().unwrap_or(0)
+    }
+
+    /// Adds a crowd, unless its route has as many as it may.
+    fn add(&mut self, crowd: Crowd, behind: &mut Behind) -> Option<usize> {
+        if self.count(crowd.route) >= self.most_crowds {
+            return None;
         }
         let slot = self.next;
         self.next += 1;
-        self.slots.insert(key.clone(), slot);
-        self.keys.insert(slot, Crowd { key: key.clone(), most });
-        behind.know_key(slot, key.number);
-        slot
+        *self.counts.entry(crowd.route).or_default() += 1;
+        behind.know_key(slot, crowd.key.number);
+        self.slots.insert(crowd.key.clone(), slot);
+        self.keys.insert(slot, crowd);
+        Some(slot)
+    }
+
+    fn remove(&mut self, slot: usize, behind: &mut Behind) {
+        self.ready.remove(&slot);
+        let Some(crowd) = self.keys.remove(&slot) else { return };
+        let left = self.counts.remove(&crowd.route).unwrap_or_default().saturating_sub(1);
+        if left > 0 {
+            self.counts.insert(crowd.route, left);
+        }
+        self.slots.remove(&crowd.key);
+        behind.forget_key(slot, crowd.key.number);
+    }
+
+    /// Whether this is the overflow of a route that has too many crowds to take keys of it in.
+    fn is_overflow_shut(&self, slot: usize) -> bool {
+        (OVERFLOW_FROM..KEYS_FROM).contains(&slot) && self.count(slot - OVERFLOW_FROM) > self.most_crowds / 2
+    }
+
+    /// A claim has come in.
+    pub(super) fn claim_ended(&mut self) {
+        self.overflowed.clear();
     }
 }
 
@@ -79,27 +138,47 @@ impl Crowded {
 }
 
 impl Buffer {
-    /// Passes an event over whose key has as many in memory as it may. False if there is room for it.
-    pub(super) fn is_crowded_out(&mut self, item: &Item, walked: Option<usize>) -> bool {
-        if item.held || broken::is(Variant::FollowersUnbounded) {
+    /// Skips an event whose key has as many in memory as it may. False if there is room for it.
+    pub(super) fn is_crowded_out(
+        &mut self,
+        item: &Item,
+        key: Option<&KeyOfLane>,
+        walked: Option<usize>,
+    ) -> bool {
+        let Some(key) = key.filter(|_| !item.held && !broken::is(Variant::FollowersUnbounded)) else {
+            return false;
+        };
+        let followers = self.followers(key);
+        if followers == 0 && self.crowds.is_quiet() {
             return false;
         }
-        let Some(key) = item.key_of_lane() else { return false };
-        let slot = self.crowds.slots.get(&key).copied();
-        if slot.is_some() && slot == walked {
+        let crowd = self.crowds.slots.get(key).copied();
+        if crowd.is_some() && crowd == walked {
             // The claim knew how many there is room for.
             return false;
         }
         let most = self.most_behind(item.slot);
-        let full = self.followers(&key) >= most;
-        let mut behind = lock(&self.behind);
-        // What lies before this one in its key may have been passed over just now.
-        if full || slot.is_some_and(|slot| behind.begins_before(slot, key.lane, Some(item.seq))) {
-            let slot = self.crowds.slot(&key, most, &mut behind);
-            behind.note_probe(slot, key.lane, item.seq, Some(key.number));
-            return true;
+        let full = followers >= most;
+        if !full && self.crowds.is_quiet() {
+            return false;
         }
-        false
+        // What lies before this one in its key may have been skipped just now.
+        let overflowed = self.crowds.overflowed.get(&key.number).copied();
+        let mut behind = lock(&self.behind);
+        let is_behind = |slot: usize| behind.begins_before(slot, key.lane, Some(item.seq));
+        if !full && overflowed.is_none() && !crowd.is_some_and(is_behind) {
+            return false;
+        }
+        let route = item.slot;
+        let slot = overflowed
+            .or(crowd)
+            .or_else(|| self.crowds.add(Crowd { key: key.clone(), route, most }, &mut behind))
+            .unwrap_or(OVERFLOW_FROM + route);
+        if slot < CROWDS_FROM {
+            self.crowds.overflowed.insert(key.number, slot);
+        }
+        behind.note_probe(slot, key.lane, item.seq, Some(key.number));
+        true
     }
 
     /// Most events that wait behind one of this slot: no less than its receiver takes of one key at a time.
@@ -129,6 +208,31 @@ impl Buffer {
         }
     }
 
+    /// Whether what was skipped on account of this slot waits until fewer events wait behind their keys in memory.
+    pub(super) fn waits_for_its_keys(&self, slot: usize) -> bool {
+        self.is_crowded(slot) || self.crowds.is_overflow_shut(slot)
+    }
+
+    /// Fewer events wait behind a key: there may be room for the rest of it.
+    pub(super) fn thinned_out(&mut self, key: &KeyOfLane) {
+        if self.crowds.is_empty() {
+            return;
+        }
+        if let Some(slot) = self.crowds.slots.get(key).copied().filter(|slot| !self.is_crowded(*slot)) {
+            self.crowds.ready.insert(slot);
+        }
+    }
+
+    /// The slots whose backlogs may be read, those after `slot` first. Of the crowds only those that have room: nobody has to look through the
+    /// others with each settle.
+    pub(super) fn slots_to_read(&self, slot: usize) -> Vec<usize> {
+        let behind = lock(&self.behind);
+        let others = || behind.slots().take_while(|slot| *slot < CROWDS_FROM);
+        let ready = || self.crowds.ready.iter().copied().filter(|slot| behind.has(*slot));
+        let after = others().chain(ready()).filter(|other| *other > slot);
+        after.chain(others().chain(ready()).filter(|other| *other <= slot)).collect()
+    }
+
     /// A key of which nothing is left in the table is crowded no more. Between claims, like pauses.
     pub(super) fn forget_crowds(&mut self) {
         if self.crowds.is_empty() {
@@ -136,11 +240,118 @@ impl Buffer {
         }
         let mut behind = lock(&self.behind);
         let gone: Vec<usize> = self.crowds.keys.keys().copied().filter(|slot| !behind.has(*slot)).collect();
-        for slot in gone {
-            if let Some(crowd) = self.crowds.keys.remove(&slot) {
-                self.crowds.slots.remove(&crowd.key);
-                behind.forget_key(slot, crowd.key.number);
+        gone.into_iter().for_each(|slot| self.crowds.remove(slot, &mut behind));
+        drop(behind);
+        let ready = self.crowds.keys.keys().copied().filter(|slot| !self.is_crowded(*slot));
+        self.crowds.ready = ready.collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Routes;
+
+    const LANE: Lane = 0;
+
+    fn item(key: &str, seq: Seq, slot: usize) -> Item {
+        let event = Event::json_text("A", "1").key(key).build().unwrap();
+        Item {
+            key: event.shared_key().cloned(),
+            key_number: hash::of_key(key),
+            weight_bytes: event.weight_bytes(),
+            cargo: Ok(event),
+            lease: Lease { lane: LANE, token: Token { epoch: 1, nonce: 1 } },
+            seq,
+            attempts: 0,
+            held: false,
+            source: Source::Cold,
+            destination: None,
+            along: false,
+            apart: Apart::Not,
+            slot,
+        }
+    }
+
+    fn buffer() -> Buffer {
+        let routes = Routes::new().on("A", async |_| ()).on("B", async |_| ()).build().unwrap();
+        Buffer::new(&routes, &Settings::default())
+    }
+
+    /// As a claim brings it. False if it stays in the table.
+    fn bring(buffer: &mut Buffer, key: &str, seq: Seq, slot: usize) -> bool {
+        let item = item(key, seq, slot);
+        let key = item.key_of_lane();
+        let stays = buffer.is_crowded_out(&item, key.as_ref(), None);
+        if !stays {
+            buffer.enter(item, key);
+        }
+        !stays
+    }
+
+    #[test]
+    fn however_many_long_keys_there_are_their_number_in_memory_is_bounded() {
+        let (mut buffer, mut seq) = (buffer(), 0);
+        for key in 0..5000 {
+            for place in 0..40 {
+                seq += 1;
+                assert_eq!(bring(&mut buffer, &format!("k{key}"), seq, 1), place < 33);
+            }
+            buffer.crowds.claim_ended();
+        }
+        assert_eq!((buffer.crowds.keys.len(), buffer.crowds.slots.len()), (250, 250));
+        assert_eq!(lock(&buffer.behind).slots().count(), 251, "one of them has all others");
+        // Those of another route have crowds of their own.
+        (0..40).for_each(|place| _ = bring(&mut buffer, "other", seq + 1 + place, 2));
+        assert_eq!(buffer.crowds.keys.len(), 251);
+    }
+
+    #[test]
+    fn an_overflow_is_read_when_half_of_the_crowds_are_gone() {
+        let (mut buffer, settings, mut seq) = (buffer(), Settings::default(), 0);
+        for key in 0..251 {
+            for _ in 0..40 {
+                seq += 1;
+                bring(&mut buffer, &format!("k{key}"), seq, 1);
             }
         }
+        buffer.crowds.claim_ended();
+        assert_eq!(buffer.next_backlog(&settings), None, "every key has as much as it may");
+        let slots: Vec<usize> = buffer.crowds.keys.keys().copied().take(125).collect();
+        for slot in slots {
+            lock(&buffer.behind).walked(slot, LANE, None, None);
+        }
+        buffer.forget_crowds();
+        assert_eq!(buffer.next_backlog(&settings), Some(OVERFLOW_FROM + 1));
+    }
+
+    #[test]
+    fn a_crowd_is_read_as_soon_as_half_of_its_events_have_gone_and_no_other_is_looked_at() {
+        let (mut buffer, settings) = (buffer(), Settings::default());
+        for seq in 1..=40 {
+            bring(&mut buffer, "a", seq, 1);
+            bring(&mut buffer, "b", 100 + seq, 1);
+        }
+        let key = item("b", 0, 1).key_of_lane().unwrap();
+        for _ in 0..15 {
+            _ = buffer.keys.get_mut(&key).unwrap().pop_front();
+            buffer.thinned_out(&key);
+        }
+        assert!(buffer.slots_to_read(0).is_empty());
+        _ = buffer.keys.get_mut(&key).unwrap().pop_front();
+        buffer.thinned_out(&key);
+        assert_eq!(buffer.next_backlog(&settings), buffer.crowds.slots.get(&key).copied());
+        assert_eq!(buffer.slots_to_read(0).len(), 1);
+    }
+
+    #[test]
+    fn what_follows_in_a_key_that_was_left_to_an_overflow_does_not_overtake_it() {
+        let mut buffer = buffer();
+        buffer.crowds.most_crowds = 0;
+        (1..=40).for_each(|seq| _ = bring(&mut buffer, "a", seq, 1));
+        let key = item("a", 0, 1).key_of_lane().unwrap();
+        _ = buffer.keys.get_mut(&key).unwrap().take();
+        assert!(!bring(&mut buffer, "a", 41, 2), "34 stands before it");
+        assert_eq!(lock(&buffer.behind).slots().collect::<Vec<_>>(), [OVERFLOW_FROM + 1]);
     }
 }

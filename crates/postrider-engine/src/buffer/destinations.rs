@@ -62,8 +62,11 @@ impl Buffer {
                 }
             }
         };
-        let found =
-            if found.is_empty() && one && !full { self.take_alone(slot, &mut passed, now) } else { found };
+        let found = if found.is_empty() && one && !full {
+            self.take_alone(slot, &mut passed, (most, now))
+        } else {
+            found
+        };
         while let Some(item) = passed.pop_back() {
             self.line_up_first(item);
         }
@@ -74,8 +77,13 @@ impl Buffer {
         found
     }
 
-    /// Those of the first destination among what was passed over, if it has room as long as nobody else wants it.
-    fn take_alone(&mut self, slot: usize, passed: &mut VecDeque<Item>, now: Instant) -> VecDeque<Item> {
+    /// Up to so many of the first destination among what was passed over, if it has room as long as nobody else wants it.
+    fn take_alone(
+        &mut self,
+        slot: usize,
+        passed: &mut VecDeque<Item>,
+        (most, now): (usize, Instant),
+    ) -> VecDeque<Item> {
         let Some(destination) = passed.front().map(|item| item.destination) else { return VecDeque::new() };
         let workers = self.workers;
         let has_room = |receiver: &Receiver| {
@@ -84,7 +92,6 @@ impl Buffer {
         if !self.receiver(slot).is_some_and(has_room) {
             return VecDeque::new();
         }
-        let most = self.receiver(slot).map_or(1, Receiver::batch_now);
         let count = passed.iter().take(most).take_while(|item| item.destination == destination).count();
         passed.drain(..count).collect()
     }

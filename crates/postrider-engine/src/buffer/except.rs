@@ -174,6 +174,9 @@ impl Buffer {
     }
 
     fn room_of(&self, slot: usize, settings: &Settings) -> usize {
+        if self.aside.stops(slot) {
+            return 0;
+        }
         let up = self.receiver(slot).is_some_and(Receiver::is_up);
         let count =
             if up { self.slot_counts.get(slot).copied().unwrap_or(0) } else { self.count_of_receiver(slot) };
@@ -190,6 +193,7 @@ impl Buffer {
     /// Whether claims have to ask what is wanted.
     pub(super) fn has_exceptions(&self) -> bool {
         self.sharing
+            || self.aside.stops_any()
             || !self.receivers.iter().all(Receiver::is_up)
             || !self.pauses.is_empty()
             || !lock(&self.behind).is_empty()
@@ -201,10 +205,9 @@ impl Buffer {
             return None;
         }
         // The limits ask who is behind, so the lock must be free by then.
-        let slots: Vec<usize> = lock(&self.behind).slots_after(self.walked_slot).collect();
-        slots.into_iter().find(|slot| {
+        self.slots_to_read(self.walked_slot).into_iter().find(|slot| {
             if *slot >= self.slot_counts.len() {
-                return !self.pauses.holds(*slot) && !self.is_crowded(*slot);
+                return !self.pauses.holds(*slot) && !self.waits_for_its_keys(*slot);
             }
             let limit = self.limit_of(*slot, settings).min(settings.cold_queue);
             self.room_of(*slot, settings) >= limit.div_ceil(2)
@@ -219,7 +222,7 @@ impl Buffer {
     /// Memory has drained: no need for shares any more, once nobody is behind for want of room.
     pub(super) fn end_sharing(&mut self) {
         let behind = lock(&self.behind);
-        self.sharing &= behind.slots_after(0).any(|slot| self.receiver(slot).is_some_and(Receiver::is_up));
+        self.sharing &= behind.slots().any(|slot| self.receiver(slot).is_some_and(Receiver::is_up));
     }
 
     /// A claim of these lanes, and what it is to leave.

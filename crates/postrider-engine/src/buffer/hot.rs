@@ -2,6 +2,19 @@
 
 use super::{pauses::Marks, *};
 
+/// Where an event would go. Its sink decides that, which is user code: it is asked before the buffer is locked.
+pub(crate) struct Bound {
+    slot: usize,
+    destination: Option<Name>,
+}
+
+impl Bound {
+    pub(crate) fn of(event: &Event, routes: &RouteTable) -> Self {
+        let slot = slot_of(event, routes);
+        Self { slot, destination: destination_of(event, slot, routes) }
+    }
+}
+
 impl Buffer {
     /// Reserves a place in the hot queue for an event that is about to commit. Claims pass it over from now on: otherwise
     /// one could deliver and settle it between the commit and the hand-over, which would then deliver it again.
@@ -9,15 +22,15 @@ impl Buffer {
         &mut self,
         event: &Event,
         placed: &Placed,
+        bound: &Bound,
         settings: &Settings,
-        routes: &RouteTable,
         now: Instant,
     ) -> HandOver {
-        let slot = slot_of(event, routes);
+        let slot = bound.slot;
         let receiver = self.receiver_of.get(slot).copied().unwrap_or_default();
         let marks = Marks { event_type: Some(event.event_type()), key: event.key(), receiver };
         let paused = self.pauses.stop() || self.pauses.of(marks).is_some();
-        if paused || !self.receiver(slot).is_some_and(Receiver::is_up) {
+        if paused || self.aside.stops(slot) || !self.receiver(slot).is_some_and(Receiver::is_up) {
             return HandOver::LeftToClaim;
         }
         let lease = match self.lanes.get(&placed.lane) {
@@ -46,7 +59,7 @@ impl Buffer {
             key: None,
             key_number: hash::of_seq(placed.seq),
             slot,
-            destination: destination_of(event, slot, routes),
+            destination: bound.destination,
             along: false,
             failed: false,
             apart: Apart::Not,

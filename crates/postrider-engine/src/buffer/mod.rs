@@ -63,13 +63,14 @@ use crate::{
 };
 use aside::Aside;
 pub use aside::Unsettled;
-pub(crate) use aside::Why;
+pub(crate) use aside::{PutAside, Why};
 use behind::Behind;
 use crowds::Crowds;
 use drawn::Drawn;
 pub(crate) use drawn::Peeked;
 pub(crate) use except::Plan;
 use followers::Followers;
+pub(crate) use hot::Bound;
 use pace::Pace;
 use pauses::Pauses;
 use tracker::Tracker;
@@ -425,7 +426,7 @@ impl Buffer {
             cold: Lineup::new(slots),
             turn: 0,
             keys: HashMap::default(),
-            crowds: Crowds::new(settings.key_queue),
+            crowds: Crowds::new(settings),
             tracked: Tracker::default(),
             drawn: Drawn::default(),
             reserved: BTreeMap::new(),

@@ -111,7 +111,12 @@ impl Buffer {
             return;
         }
         match followers.get_mut().pop_front() {
-            Some(next) => self.line_up(next),
+            Some(next) => {
+                if !self.crowds.is_empty() {
+                    next.key_of_lane().iter().for_each(|key| self.thinned_out(key));
+                }
+                self.line_up(next);
+            }
             None => {
                 followers.remove();
                 self.returning |= held;
@@ -130,6 +135,7 @@ impl Buffer {
             // Others of the key are under way: what comes meanwhile waits for them.
             self.keys.insert(key.clone(), busy);
         }
+        self.thinned_out(&key);
         if self.claiming {
             // The claim under way may not have seen the hold, and may bring followers along.
             self.held_meanwhile.insert(key);

@@ -236,11 +236,12 @@ impl Buffer {
         shed.into_iter().for_each(|item| self.release(item));
     }
 
-    /// Whether an event in memory is paused.
+    /// Whether an event in memory is paused, or its route is stopped.
     pub(super) fn is_held_back(&self, item: &Item) -> bool {
-        !self.pauses.is_empty()
+        let is_paused = !self.pauses.is_empty()
             && self.pauses.of(item.marks(&self.receiver_of)).is_some()
-            && !broken::is(Variant::PausedInMemorySent)
+            && !broken::is(Variant::PausedInMemorySent);
+        is_paused || self.aside.stops(item.slot)
     }
 }
 

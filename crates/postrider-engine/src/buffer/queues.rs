@@ -15,9 +15,10 @@ const BATCH_BYTES: usize = 8 * 1024 * 1024;
 const HAND_WORTH: Duration = Duration::from_micros(50);
 
 impl Buffer {
-    pub(super) fn enter(&mut self, item: Item) {
+    /// An event comes in, with its key if it has one.
+    pub(super) fn enter(&mut self, item: Item, key: Option<KeyOfLane>) {
         self.track(&item);
-        if let Some(key) = item.key_of_lane() {
+        if let Some(key) = key {
             match self.keys.entry(key) {
                 Entry::Occupied(_) if broken::is(Variant::TwoOfAKey) => {}
                 Entry::Occupied(mut busy) => return busy.get_mut().push_back(item),
@@ -137,9 +138,8 @@ impl Buffer {
                 continue;
             };
             let suspect_to = self.lanes.get(&first.lease.lane).map_or(Seq::MAX, |lane| lane.suspect_to);
-            let Some(followers) = first.key_of_lane().and_then(|key| self.keys.get_mut(&key)) else {
-                continue;
-            };
+            let Some(key) = first.key_of_lane() else { continue };
+            let Some(followers) = self.keys.get_mut(&key) else { continue };
             let paused = |item: &Item| self.pauses.of(item.marks(&self.receiver_of)).is_some();
             let destination = first.destination;
             let there = |item: &Item| !one_destination || item.destination == destination;
@@ -153,6 +153,7 @@ impl Buffer {
                 bytes += next.weight_bytes;
                 items.push_back(next);
             }
+            self.thinned_out(&key);
         }
     }
 

@@ -35,13 +35,24 @@ impl Buffer {
         })
     }
 
-    /// Nothing can be sent or settled now, and what is in memory or was passed over is for receivers that are down, or paused.
+    /// Nothing can be sent or settled now, and what is in memory or was skipped is paused, or for receivers that are down or have asked for a
+    /// long time, or of routes that the database refuses to settle.
     pub(crate) fn is_unavailable(&self, now: Instant) -> bool {
-        let is_down = |slot: usize| self.receiver(slot).is_some_and(|receiver| !receiver.is_up());
+        let is_down = |slot: usize| {
+            let down = |receiver: &Receiver| !receiver.is_up() || receiver.is_held_off(now);
+            self.aside.stops(slot) || self.receiver(slot).is_some_and(down)
+        };
+        // What waits for room behind its key waits for what is in memory.
+        let waits = |slot: usize| self.pauses.holds(slot) || is_down(slot) || self.waits_for_its_keys(slot);
         let mut counts = self.slot_counts.iter().enumerate();
         self.is_drained(now)
             && counts.all(|(slot, count)| *count == 0 || is_down(slot))
-            && lock(&self.behind).slots_after(0).all(|slot| self.pauses.holds(slot) || is_down(slot))
+            && lock(&self.behind).slots().all(waits)
+    }
+
+    /// Whether memory has no room, for what cannot be sent now, and there is no other route that a claim could look for beyond it.
+    pub(crate) fn is_full_of_unavailable(&self, now: Instant) -> bool {
+        self.slot_counts.len() <= 2 && self.is_unavailable(now)
     }
 
     /// When the first receiver that lets nothing through does, or the first route that has to keep its pace may go on.

@@ -102,6 +102,12 @@ impl Tracker {
         }
     }
 
+    /// The slot that an event counts for, if it does.
+    pub(super) fn slot(&self, seq: Seq) -> Option<usize> {
+        let entry = self.place(seq).ok().and_then(|place| self.entries.get(place))?;
+        Some(entry.slot).filter(|slot| entry.present && *slot != NO_SLOT)
+    }
+
     fn get_mut(&mut self, seq: Seq) -> Option<&mut Tracked> {
         let place = self.place(seq).ok()?;
         self.entries.get_mut(place).filter(|entry| entry.present)

@@ -7,7 +7,7 @@
 //! * `writing`: into the caller's transaction, or one that the outbox owns
 //! * `hints`: where events without a key lie
 //! * `poller`, `peeking`, `queues`: from the table into memory, and what waits there
-//! * `routing`, `interceptors`, `outcomes`, `outages`, `health`, `ordering`, `batches`: delivery
+//! * `routing`, `interceptors`, `outcomes`, `outages`, `health`, `ordering`, `batches`, `fairness`: delivery
 //! * `settling`: what stands in the way of a settle
 //! * `leases`, `draining`, `shutdown`: the right to deliver, who waits for those who have it, and its end
 //! * `metrics`, `databases`: what is measured; several outboxes in one program
@@ -26,6 +26,7 @@ mod braking;
 mod databases;
 mod destinations;
 mod draining;
+mod fairness;
 mod health;
 mod hints;
 mod interceptors;

@@ -33,6 +33,7 @@ in_memory![
     an_error_text_that_the_database_refuses_is_written_plainly,
     a_long_backlog_of_a_key_that_is_stuck_fills_no_queue_and_comes_in_order,
     many_refused_outcomes_stop_nothing_else,
+    a_type_whose_outcomes_are_all_refused_stops_no_other,
     a_locked_row_keeps_its_own_lane_at_shutdown_and_no_other,
 ];
 
@@ -319,6 +320,45 @@ async fn many_refused_outcomes_stop_nothing_else() {
         site.until_done(id).await;
     }
     assert_eq!((outbox.unsettled().len(), refused.count()), (0, 200));
+}
+
+/// More outcomes of one type are refused than there is room for.
+async fn a_type_whose_outcomes_are_all_refused_stops_no_other() {
+    const REFUSED: usize = 10_000;
+    let (site, recorder, refused) = (Site::memory(4), Recorder::default(), Recorder::default());
+    let store = site.memory_store();
+    store.refuse_settles(|settlement| settlement.key.is_none());
+    let outbox = site
+        .outbox()
+        .on("Refused", refused.delivers())
+        .on("Tested", recorder.delivers())
+        .start()
+        .await
+        .unwrap();
+    let ids = site.write_all(&outbox, (0..REFUSED).map(|_| plain("Refused"))).await;
+    for round in 0..20 {
+        let others = site.write_all(&outbox, (0..30).map(|n| keyed(&format!("k{n}"), round))).await;
+        for id in &others {
+            site.until_done(id).await;
+        }
+        site.write_all_hot(&outbox, (0..30).map(|_| plain("Refused")).collect()).await;
+        pass(secs(30)).await;
+    }
+    let sent = refused.count();
+    assert!(sent < 4096, "{sent} were sent whose outcomes nobody can write");
+    let reasons = outbox.health().reasons.join("; ");
+    assert!(reasons.contains("Refused") && reasons.contains("no longer"), "{reasons}");
+    store.accept_settles();
+    let deadline = Instant::now() + secs(1800);
+    while site.store.stats().await.unwrap().pending > 0 {
+        assert!(Instant::now() < deadline, "{:?}", site.store.stats().await);
+        pass(secs(1)).await;
+    }
+    for id in &ids {
+        assert!(site.is_done(id).await);
+    }
+    assert_eq!((outbox.unsettled().len(), refused.count()), (0, REFUSED + 600), "each was sent once");
+    assert!(outbox.health().is_ready());
 }
 
 async fn a_locked_row_keeps_its_own_lane_at_shutdown_and_no_other() {
