@@ -18,6 +18,9 @@ use crate::{
     share::{Room, Shares},
 };
 
+/// A notice of another instance that the receiver rejects everything is taken back after so long, if it takes events here.
+const OTHERS_NOTICE_STANDS_FOR: Duration = Duration::from_secs(300);
+
 /// After an outage it takes so many sends in a row until all that is allowed goes at once again.
 const RAMP: u32 = 8;
 
@@ -86,6 +89,8 @@ pub(crate) struct Receiver {
     not_before: Option<Instant>,
     /// Whether operators were told by this instance that it rejects everything.
     told_rejecting: bool,
+    /// Since when another instance says so, as this one has seen it, and how many events this one had delivered then.
+    others_notice: Option<(Instant, u64)>,
     /// Whether what was sent last was a suspect.
     pub(crate) suspect_went_last: bool,
     /// Counts what was delivered.
@@ -115,6 +120,7 @@ impl Receiver {
             spacing: traits.spacing,
             not_before: None,
             told_rejecting: false,
+            others_notice: None,
             suspect_went_last: false,
             delivered: 0,
             pace: (0, Duration::ZERO),
@@ -472,15 +478,31 @@ impl Receiver {
     }
 
     /// What to tell operators, after a look at whether they are told already.
-    pub(crate) fn look_at_rejections(&mut self, listed: bool) -> Option<Rejections> {
-        match (self.rejects_everything(), listed) {
+    pub(crate) fn look_at_rejections(&mut self, listed: bool, now: Instant) -> Option<Rejections> {
+        let rejects = self.rejects_everything();
+        if rejects || !listed {
+            self.others_notice = None;
+        }
+        match (rejects, listed) {
             (true, false) => Some(Rejections::Tell),
-            (false, true) if self.told_rejecting => {
-                self.told_rejecting = false;
+            // Whoever said so, it is true here too, and this one knows when it is over.
+            (true, true) => {
+                self.told_rejecting = true;
+                None
+            }
+            (false, true) if self.told_rejecting || self.is_notice_outdated(now) => {
+                (self.told_rejecting, self.others_notice) = (false, None);
                 Some(Rejections::End)
             }
             _ => None,
         }
+    }
+
+    /// Whether another instance's notice has stood for long although the receiver takes events here. That instance may be gone; one that is
+    /// not tells again.
+    fn is_notice_outdated(&mut self, now: Instant) -> bool {
+        let (since, delivered) = *self.others_notice.get_or_insert((now, self.delivered));
+        self.delivered > delivered && now.saturating_duration_since(since) >= OTHERS_NOTICE_STANDS_FOR
     }
 }
 
@@ -644,9 +666,9 @@ mod tests {
         assert!(!sink.is_up() && sink.rejects_everything());
         delivered(&mut sink, None, 1);
         assert!(sink.is_up() && !sink.rejects_everything());
-        assert_eq!(sink.look_at_rejections(true), None, "another instance has said so");
+        assert_eq!(sink.look_at_rejections(true, Instant::now()), None, "another instance has said so");
         sink.told_rejecting();
-        assert_eq!(sink.look_at_rejections(true), Some(Rejections::End));
+        assert_eq!(sink.look_at_rejections(true, Instant::now()), Some(Rejections::End));
         assert_eq!(rule(&mut sink, &rejected, 1, 0), Ruling::Stands);
         // One key that is rejected time and again is that key's affair.
         assert!((0..1000).all(|_| rule(&mut sink, &rejected, 1, 0) == Ruling::Stands));
@@ -657,7 +679,7 @@ mod tests {
         let mut sink = Receiver::new(SinkTraits::SINK);
         let dead = (0..1000).filter(|key| sink.lets_die(None, *key, Instant::now())).count();
         assert!(dead < EXHAUSTED_KEYS, "{dead}");
-        assert_eq!(sink.look_at_rejections(false), Some(Rejections::Tell));
+        assert_eq!(sink.look_at_rejections(false, Instant::now()), Some(Rejections::Tell));
         delivered(&mut sink, None, 1);
         assert!(sink.lets_die(None, 1, Instant::now()));
     }
@@ -667,9 +689,9 @@ mod tests {
         let mut sink = Receiver::new(SinkTraits::SINK);
         let rejected = Outcome::rejected("400");
         (0..100).for_each(|key| _ = rule(&mut sink, &rejected, key, 0));
-        assert_eq!(sink.look_at_rejections(false), Some(Rejections::Tell));
+        assert_eq!(sink.look_at_rejections(false, Instant::now()), Some(Rejections::Tell));
         sink.told_rejecting();
-        assert_eq!(sink.look_at_rejections(true), None);
+        assert_eq!(sink.look_at_rejections(true, Instant::now()), None);
         sink.let_reject(true);
         assert!(sink.is_up());
         assert!((0..100).all(|key| rule(&mut sink, &rejected, key, 0) == Ruling::Stands));

@@ -175,12 +175,12 @@ impl Buffer {
         off: &[String],
         routes: &RouteTable,
     ) -> rejecting::Changes {
-        let mut changes = rejecting::Changes::default();
+        let (mut changes, now) = (rejecting::Changes::default(), Instant::now());
         for (id, receiver) in self.receivers.iter_mut().skip(1).enumerate() {
             // One that has no name can be told of to nobody.
             let Some(name) = routes.names(Some(id)).first() else { continue };
             receiver.let_reject(off.contains(name));
-            match receiver.look_at_rejections(told.contains(name)) {
+            match receiver.look_at_rejections(told.contains(name), now) {
                 Some(Rejections::Tell) => changes.tell.push(name.clone()),
                 Some(Rejections::End) => changes.end.push(name.clone()),
                 None => {}

@@ -365,6 +365,30 @@ async fn operators_are_told_of_a_sink_that_rejects_everything_and_can_let_its_ev
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_notice_of_an_instance_that_is_gone_goes_away_when_the_sink_takes_something() {
+    for mended_before_the_restart in [false, true] {
+        let site = Site::memory(4);
+        let receiver = Receiver::answering(|_| Outcome::rejected("400")).shared();
+        let told = async || site.store.pauses().await.unwrap().len();
+        let start =
+            async || site.outbox().sink("Tested", named("shop", receiver.clone())).start().await.unwrap();
+        let first = start().await;
+        site.write_all(&first, (0..50).map(|n| keyed(&format!("k{n}"), n))).await;
+        eventually("operators are told", async || told().await == 1).await;
+        first.shutdown().await;
+        if mended_before_the_restart {
+            receiver.mend();
+        }
+        let _second = start().await;
+        pass(secs(200)).await;
+        assert_eq!(told().await, 1, "it has taken nothing, or that is not long ago");
+        receiver.mend();
+        pass(secs(200)).await;
+        assert_eq!(told().await, 0, "mended before the restart: {mended_before_the_restart}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_instance_whose_events_are_taken_does_not_lift_the_brake_of_another() {
     let site = Site::memory(8);
     let receiver = || {
