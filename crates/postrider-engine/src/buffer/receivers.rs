@@ -37,10 +37,21 @@ impl Buffer {
 
     /// Nothing can be sent or settled now, and what is in memory or was passed over is for receivers that are down, or paused.
     pub(crate) fn is_unavailable(&self, now: Instant) -> bool {
+        self.is_drained(now) && self.is_rest_unavailable()
+    }
+
+    /// Nothing can be sent now, and all outcomes that are left were put aside, because they could not be written. Beside them there is
+    /// nothing but what is unavailable or paused.
+    pub(crate) fn is_all_aside(&self, now: Instant) -> bool {
+        let settles_others = !self.outcomes.is_empty() || self.settling > 0;
+        let is_idle = self.sending == 0 && !settles_others && !self.has_work(now);
+        self.aside.len() > 0 && is_idle && self.is_rest_unavailable()
+    }
+
+    fn is_rest_unavailable(&self) -> bool {
         let is_down = |slot: usize| self.receiver(slot).is_some_and(|receiver| !receiver.is_up());
         let mut counts = self.slot_counts.iter().enumerate();
-        self.is_drained(now)
-            && counts.all(|(slot, count)| *count == 0 || is_down(slot))
+        counts.all(|(slot, count)| *count == 0 || is_down(slot))
             && lock(&self.behind).slots_after(0).all(|slot| self.pauses.holds(slot) || is_down(slot))
     }
 
