@@ -13,13 +13,14 @@ pub enum Drained {
     Everything,
     /// Something is left for receivers that are unavailable.
     AllButUnavailable,
-    /// The outcomes of some events could not be written for two leases: another session has `locked` their rows, or the database has
-    /// `refused` them.
+    /// The outcomes of some events could not be written for two leases.
     AllButUnsettled {
-        /// Outcomes whose rows are locked.
+        /// Outcomes whose rows another session has locked.
         locked: usize,
         /// Outcomes that the database refuses to write.
         refused: usize,
+        /// Outcomes whose settle fails as a whole, be it that the database does not answer in time.
+        failing: usize,
     },
     /// Something is left in lanes that could not be taken for two leases, because another session has locked their rows.
     AllButLockedLanes {
@@ -105,9 +106,11 @@ impl Engine {
     fn hindered(&self, since: Instant) -> Option<Drained> {
         let now = Instant::now();
         let buffer = lock(&self.shared.buffer);
-        if buffer.is_all_aside(now) && self.shared.vitals.wrote_at() <= since {
+        let fails = self.shared.vitals.settle_failing_since().is_some_and(|failing| failing <= since);
+        let writes_none = self.shared.vitals.wrote_at() <= since && buffer.sending() == 0;
+        if writes_none && (fails || buffer.is_all_aside(now)) {
             let (locked, refused) = buffer.aside_counts();
-            return Some(Drained::AllButUnsettled { locked, refused });
+            return Some(Drained::AllButUnsettled { locked, refused, failing: buffer.unwritten() });
         }
         let is_idle = buffer.is_empty() || buffer.is_unavailable(now);
         let locked = self.shared.vitals.locked_lanes().filter(|locked| is_idle && locked.since <= since)?;

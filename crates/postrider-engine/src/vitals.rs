@@ -108,6 +108,11 @@ impl Vitals {
         lock(&self.0).settle.fail(error_chain(error));
     }
 
+    /// Since when no settle succeeds, if none does.
+    pub(crate) fn settle_failing_since(&self) -> Option<Instant> {
+        lock(&self.0).settle.failing.as_ref().map(|(since, _)| *since)
+    }
+
     /// Outcomes were written.
     pub(crate) fn wrote(&self) {
         lock(&self.0).wrote = Instant::now();

@@ -43,8 +43,7 @@ impl Buffer {
     /// Nothing can be sent now, and all outcomes that are left were put aside, because they could not be written. Beside them there is
     /// nothing but what is unavailable or paused.
     pub(crate) fn is_all_aside(&self, now: Instant) -> bool {
-        let settles_others = !self.outcomes.is_empty() || self.settling > 0;
-        let is_idle = self.sending == 0 && !settles_others && !self.has_work(now);
+        let is_idle = self.sending == 0 && self.unwritten() == 0 && !self.has_work(now);
         self.aside.len() > 0 && is_idle && self.is_rest_unavailable()
     }
 

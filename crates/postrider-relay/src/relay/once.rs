@@ -110,12 +110,13 @@ async fn deliver(
             warn!(source = %plan.name, "something is left for receivers that are unavailable or switched off");
             Ended::NotAll
         }
-        Ok(Drained::AllButUnsettled { locked, refused }) => {
+        Ok(Drained::AllButUnsettled { locked, refused, failing }) => {
             warn!(
                 source = %plan.name,
                 locked,
                 refused,
-                "the outcomes of some events could not be written: another session has locked their rows, or the database refuses them"
+                failing,
+                "the outcomes of some events could not be written: another session has locked their rows, or the database refuses them or does not answer"
             );
             Ended::NotAll
         }

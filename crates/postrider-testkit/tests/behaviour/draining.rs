@@ -112,10 +112,10 @@ async fn a_drain_ends_where_only_outcomes_that_cannot_be_written_are_left() {
     // What follows them waits in the table.
     site.write_all(&outbox, [keyed("locked", 1), keyed("refused", 1)]).await;
     let good = site.write(&outbox, keyed("good", 0)).await;
-    assert_eq!(drained(&outbox).await, Drained::AllButUnsettled { locked: 1, refused: 1 });
+    assert_eq!(drained(&outbox).await, Drained::AllButUnsettled { locked: 1, refused: 1, failing: 0 });
     assert!(site.is_done(&good).await);
     store.accept_settles();
-    assert_eq!(drained(&outbox).await, Drained::AllButUnsettled { locked: 1, refused: 0 });
+    assert_eq!(drained(&outbox).await, Drained::AllButUnsettled { locked: 1, refused: 0, failing: 0 });
     store.unlock_row(&locked);
     assert_eq!(drained(&outbox).await, Drained::Everything);
     assert_eq!((seen.numbers_of("locked"), seen.numbers_of("refused")), (vec![0, 1], vec![0, 1]));
@@ -138,8 +138,24 @@ async fn a_drain_waits_for_what_is_being_sent_beside_an_outcome_that_cannot_be_w
     pass(secs(200)).await;
     assert!(!draining.is_finished(), "something is still being sent");
     gate.let_through();
-    assert_eq!(draining.await.unwrap(), Drained::AllButUnsettled { locked: 1, refused: 0 });
+    assert_eq!(draining.await.unwrap(), Drained::AllButUnsettled { locked: 1, refused: 0, failing: 0 });
     assert!(site.is_done(&sent).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_where_no_settle_gets_through() {
+    let (site, seen) = (Site::memory(4), Recorder::default());
+    let doors = Doors::before(site.store.clone());
+    let builder = site.outbox().shared_store(doors.clone()).otherwise(seen.delivers());
+    let outbox = builder.start().await.unwrap();
+    doors.settle.fail(true);
+    let ids = site.write_all(&outbox, [keyed("a", 0), keyed("b", 0)]).await;
+    assert_eq!(drained(&outbox).await, Drained::AllButUnsettled { locked: 0, refused: 0, failing: 2 });
+    doors.settle.fail(false);
+    assert_eq!(drained(&outbox).await, Drained::Everything);
+    for id in &ids {
+        assert!(site.is_done(id).await);
+    }
 }
 
 #[tokio::test(start_paused = true)]
