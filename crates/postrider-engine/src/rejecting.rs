@@ -38,7 +38,7 @@ pub(crate) async fn look(shared: &Shared, pauses: &[Pause]) {
     let named = |of: fn(&Subject) -> Option<&str>| -> Vec<String> {
         pauses.iter().filter_map(|pause| of(&pause.subject).map(str::to_owned)).collect()
     };
-    let told = named(|subject| if let Subject::Rejected(name) = subject { Some(name) } else { None });
+    let mut told = named(|subject| if let Subject::Rejected(name) = subject { Some(name) } else { None });
     let mut off = named(|subject| if let Subject::Brake(name) = subject { Some(name) } else { None });
     let over = lock(&shared.brakes).over(&off, Instant::now());
     off.retain(|sink| !over.contains(sink));
@@ -54,6 +54,7 @@ pub(crate) async fn look(shared: &Shared, pauses: &[Pause]) {
                     sink,
                     "a sink rejects everything: what goes to it waits, and nothing more dies until it takes something"
                 );
+                told.push(sink);
             }
             Err(error) => {
                 warn!(error = error_chain(&error), sink, "cannot tell that a sink rejects everything");
@@ -62,8 +63,10 @@ pub(crate) async fn look(shared: &Shared, pauses: &[Pause]) {
     }
     for sink in changes.end {
         info!(sink, "a sink no longer rejects everything");
+        told.retain(|told| *told != sink);
         end(shared, Subject::Rejected(sink)).await;
     }
+    shared.metrics.rejecting(&told);
 }
 
 async fn end(shared: &Shared, subject: Subject) {

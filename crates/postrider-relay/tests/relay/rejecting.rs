@@ -88,10 +88,17 @@ impl Stage {
         let (_, metrics) = get(&format!("{}/metrics", self.operations), None).await;
         let down = "\npostrider_breaker_open{source=\"shop\",sink=\"orders\"} 1\n";
         assert!(metrics.contains(down), "{metrics}");
+        self.until_metric_is(1).await;
         let (ready, health) = get(&format!("{}/health/ready", self.operations), None).await;
         assert_eq!(ready, 200, "a restart would bring no sink back: {health}");
         let health: Value = serde_json::from_str(&health).unwrap();
         assert_eq!(health["sinks_down"]["shop"], json!(["orders"]), "{health}");
+    }
+
+    async fn until_metric_is(&self, value: u8) {
+        let line = format!("\npostrider_rejecting{{source=\"shop\",sink=\"orders\"}} {value}\n");
+        let is_so = async || get(&format!("{}/metrics", self.operations), None).await.1.contains(&line);
+        eventually("the metric shows it", is_so).await;
     }
 
     /// An event that waits says that its sink is the reason.
@@ -119,6 +126,7 @@ impl Stage {
         let all = usize::try_from(EVENTS - dead).unwrap();
         eventually("what waited is delivered", async || self.receiver.payloads().len() == all).await;
         eventually("the notice is gone", async || self.pauses().is_empty()).await;
+        self.until_metric_is(0).await;
         let status = self.status();
         assert_eq!((&status["pending"], &status["dead"]), (&json!(0), &json!(dead)), "{status}");
     }
