@@ -32,10 +32,14 @@ pub trait Metrics: Send + Sync + 'static {
         let _ = (sinks, event_type);
     }
     /// An attempt to deliver an event to these sinks did not succeed. `outcome` is a word of a fixed set, such as `retry`, `rejected`,
-    /// `deferred`, `unknown` or `unavailable`; `counted` says whether it counts towards the event's attempts. Every attempt is told, those
+    /// `deferred`, `unknown`, `unavailable` or `batch_failed`; `counted` says whether it counts towards the event's attempts. Every attempt is told, those
     /// too that [`failed`](Metrics::failed) and [`deferred`](Metrics::deferred) count without saying where they failed.
     fn attempt_failed(&self, sinks: &[String], outcome: &'static str, counted: bool) {
         let _ = (sinks, outcome, counted);
+    }
+    /// These sinks, and no others, reject everything that some instance sends them. Told about once a second, where the store keeps pauses.
+    fn rejecting(&self, sinks: &[String]) {
+        let _ = sinks;
     }
     /// Events in memory, by the queue that they came through.
     fn queue_depths(&self, hot: u64, cold: u64) {

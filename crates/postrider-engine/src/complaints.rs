@@ -53,6 +53,7 @@ const fn word(outcome: &Outcome) -> &'static str {
         Outcome::Rejected { .. } => "rejected",
         Outcome::Deferred { .. } => "deferred",
         Outcome::Unavailable { .. } => "unavailable",
+        Outcome::BatchFailed { .. } => "batch_failed",
         _ => "unknown",
     }
 }
@@ -70,12 +71,24 @@ fn is_long(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Deferred { after } if *after >= WORTH_A_WARNING)
 }
 
-/// An attempt has failed: whether it counts, and what kind of failure it was.
-pub(crate) fn attempt_failed(hand: &InHand<'_>, item: &Item, outcome: &Outcome, counted: bool, kind: Kind) {
+/// Counts an attempt that failed, and logs it.
+fn note(hand: &InHand<'_>, item: &Item, outcome: &Outcome, counted: bool) {
     let shared = hand.shared;
     shared.metrics.attempt_failed(shared.routes.names(hand.receiver()), word(outcome), counted);
     let (sink, error) = (shared.routes.told(hand.receiver()), said(outcome));
     debug!(event = %item.id(), sink, outcome = word(outcome), counted, %error, "an attempt failed");
+}
+
+/// The batch of an event has failed as a whole. It says nothing about the event, which is sent again by itself.
+pub(crate) fn batch_failed(hand: &InHand<'_>, item: &Item, outcome: &Outcome) {
+    note(hand, item, outcome, false);
+}
+
+/// An attempt has failed: whether it counts, and what kind of failure it was.
+pub(crate) fn attempt_failed(hand: &InHand<'_>, item: &Item, outcome: &Outcome, counted: bool, kind: Kind) {
+    note(hand, item, outcome, counted);
+    let shared = hand.shared;
+    let (sink, error) = (shared.routes.told(hand.receiver()), said(outcome));
     let now = Instant::now();
     let failure = {
         let mut failing = lock(&shared.failing);

@@ -16,6 +16,7 @@ use crate::{
     broken::{self, Variant},
     buffer::{Item, Next},
     catch::catch,
+    complaints::batch_failed,
     engine::Shared,
     hand::{InHand, Permit},
     judge::judge,
@@ -274,7 +275,10 @@ async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
         } else if let Some(item) = order.keeps(item) {
             order.stops(&item);
             match outcome {
-                Outcome::BatchFailed { .. } if batch.len() > 1 && !hand.counted => apart.push(item),
+                outcome @ Outcome::BatchFailed { .. } if batch.len() > 1 && !hand.counted => {
+                    batch_failed(hand, &item, &outcome);
+                    apart.push(item);
+                }
                 outcome => failed.push((item, outcome)),
             }
         }

@@ -13,6 +13,22 @@ pub enum Drained {
     Everything,
     /// Something is left for receivers that are unavailable.
     AllButUnavailable,
+    /// The outcomes of some events could not be written for two leases.
+    AllButUnsettled {
+        /// Outcomes whose rows another session has locked.
+        locked: usize,
+        /// Outcomes that the database refuses to write.
+        refused: usize,
+        /// Outcomes whose settle fails as a whole, be it that the database does not answer in time.
+        failing: usize,
+    },
+    /// Something is left in lanes that could not be taken for two leases, because another session has locked their rows.
+    AllButLockedLanes {
+        /// Lanes that are locked.
+        locked: usize,
+        /// Lanes that this instance holds.
+        owned: usize,
+    },
 }
 
 impl Engine {
@@ -23,26 +39,36 @@ impl Engine {
     /// cannot tell. While a receiver is unavailable, what is in memory for it is waited for: give it a time limit, or see
     /// [`drain_available`](Self::drain_available).
     pub async fn drain(&self) -> Result<()> {
-        self.drain_to(Buffer::is_empty).await
+        self.drain_to(Buffer::is_empty, |_, _| None).await.map(|_| ())
     }
 
     /// As [`drain`](Self::drain), but ends also when all that is left is for receivers that are unavailable, or waits behind that in
-    /// its key. A receiver is unavailable once it was tried and its breaker is open.
+    /// its key. A receiver is unavailable once it was tried and its breaker is open. And it ends when the database has been in the way for two
+    /// leases: rows or lanes are locked by another session, or outcomes are refused.
     pub async fn drain_available(&self) -> Result<Drained> {
-        self.drain_to(|buffer| buffer.is_empty() || buffer.is_unavailable(Instant::now())).await?;
+        let end = |buffer: &Buffer| buffer.is_empty() || buffer.is_unavailable(Instant::now());
+        if let Some(hindered) = self.drain_to(end, Self::hindered).await? {
+            return Ok(hindered);
+        }
         let empty = lock(&self.shared.buffer).is_empty();
         Ok(if empty { Drained::Everything } else { Drained::AllButUnavailable })
     }
 
-    async fn drain_to(&self, end: impl Fn(&Buffer) -> bool) -> Result<()> {
-        let mut others_until = None;
+    /// Waits until memory has come to this `end` and there is nothing more to claim. Ends before that if something hinders it for good, and
+    /// says what.
+    async fn drain_to(
+        &self,
+        end: impl Fn(&Buffer) -> bool,
+        hindered: impl Fn(&Self, Instant) -> Option<Drained>,
+    ) -> Result<Option<Drained>> {
+        let (began, limit, mut others_until) = (Instant::now(), self.shared.settings.lease * 2, None);
         while !self.shared.stop_claiming.is_cancelled() {
             let progress = self.shared.progress.notified();
             if self.is_at_rest() {
-                return Ok(());
+                return Ok(None);
             }
             if lock(&self.shared.buffer).lanes_owned() == 0 && self.left_to_others().await? {
-                return Ok(());
+                return Ok(None);
             }
             // A claim that ran beside a settle says nothing of what that made due: memory must have been at its end before it too, once it is
             // our turn. The poller may have had its own before, and left something that is being settled.
@@ -52,10 +78,20 @@ impl Engine {
             };
             if idle && !brought.more && !brought.backlog && self.is_idle(&end) {
                 // A lane whose owner left without giving it back is ours after its lease; those who live deliver what is theirs meanwhile.
-                let until = *others_until.get_or_insert(Instant::now() + self.shared.settings.lease * 2);
-                if self.has_all_lanes() || Instant::now() >= until || self.left_to_others().await? {
-                    return Ok(());
+                let until = *others_until.get_or_insert_with(|| Instant::now() + limit);
+                if self.has_all_lanes() || self.left_to_others().await? {
+                    return Ok(None);
                 }
+                if Instant::now() >= until {
+                    return Ok(hindered(self, Instant::now()));
+                }
+            } else if !brought.more
+                && !brought.backlog
+                && let Some(long_ago) =
+                    Instant::now().checked_sub(limit).filter(|long_ago| *long_ago >= began)
+                && let Some(hindered) = hindered(self, long_ago)
+            {
+                return Ok(Some(hindered));
             }
             if !idle && self.is_idle(&end) {
                 continue;
@@ -63,7 +99,22 @@ impl Engine {
             // A breaker that opens, or a lane that is lost, is no progress that somebody tells of.
             let _ = tokio::time::timeout(self.shared.settings.poll_min, progress).await;
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// What the database has kept from being delivered or written since then, if that is all that is left here.
+    fn hindered(&self, since: Instant) -> Option<Drained> {
+        let now = Instant::now();
+        let buffer = lock(&self.shared.buffer);
+        let fails = self.shared.vitals.settle_failing_since().is_some_and(|failing| failing <= since);
+        let writes_none = self.shared.vitals.wrote_at() <= since && buffer.sending() == 0;
+        if writes_none && (fails || buffer.is_all_aside(now)) {
+            let (locked, refused) = buffer.aside_counts();
+            return Some(Drained::AllButUnsettled { locked, refused, failing: buffer.unwritten() });
+        }
+        let is_idle = buffer.is_empty() || buffer.is_unavailable(now);
+        let locked = self.shared.vitals.locked_lanes().filter(|locked| is_idle && locked.since <= since)?;
+        Some(Drained::AllButLockedLanes { locked: locked.lanes, owned: buffer.lanes_owned() })
     }
 
     /// For an instance that stands by: whether those who hold the lanes have delivered all that is due. A retry whose time has come is

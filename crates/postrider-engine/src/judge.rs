@@ -56,7 +56,10 @@ pub(crate) async fn judge(hand: &mut InHand<'_>, item: Item, end: End) {
                 if ruling == Ruling::Counts { spare(hand, &item, change) } else { change }
             }
         },
-        End::Intercepted(outcome) => fail(hand.shared, &item, outcome),
+        End::Intercepted(outcome) => {
+            attempt_failed(hand, &item, &outcome, true, Kind::Explained);
+            fail(hand.shared, &item, outcome)
+        }
         // Nobody will ever handle it, so its key does not wait for it.
         End::Unroutable => {
             let error = item.cargo.as_ref().map_or_else(|row| row.reason.clone(), unroutable);

@@ -139,7 +139,12 @@ impl Keeper {
                     self.shared.work.notify_one();
                     self.shared.wake.notify_one();
                 }
-                self.shared.vitals.renewed();
+                match renewed.held.is_empty() {
+                    false => self.shared.vitals.renewed(),
+                    true if locked > 0 => self.shared.vitals.locked_out(locked),
+                    // All of them are others' now: what it can have is seen when it asks for lanes.
+                    true => {}
+                }
                 Some(locked == 0)
             }
             Err(error) => {
@@ -175,18 +180,14 @@ impl Keeper {
         };
         self.shared.members.store(members, Relaxed);
         let share = (store.features().lanes as usize).div_ceil(members);
-        let owned = {
-            let mut buffer = lock(&self.shared.buffer);
-            buffer.drain_beyond(share, Instant::now(), settings.drain_timeout);
-            buffer.lanes_owned()
-        };
-        if owned == 0 {
-            // One that stands by has nothing to renew.
-            self.shared.vitals.renewed();
-        }
+        lock(&self.shared.buffer).drain_beyond(share, Instant::now(), settings.drain_timeout);
         self.give_back_drained().await;
         let owned = lock(&self.shared.buffer).lanes_owned();
-        if owned >= share { Some(Balanced::CONTENT) } else { self.take(share - owned).await }
+        if owned >= share {
+            self.shared.vitals.lanes_locked(0);
+            return Some(Balanced::CONTENT);
+        }
+        self.take(share - owned).await
     }
 
     /// Gives up leases of a future that the database has lost, as far as it still believes in them: nobody has to wait until they run out.
@@ -237,10 +238,21 @@ impl Keeper {
                 if leased.locked > 0 {
                     self.tell_of_locks(leased.locked, "lanes cannot be taken");
                 }
+                self.shared.vitals.lanes_locked(leased.locked);
+                let owns_none = lock(&self.shared.buffer).lanes_owned() == 0;
+                match (leased.taken.is_empty(), owns_none) {
+                    (true, true) if leased.locked > 0 => self.shared.vitals.locked_out(leased.locked),
+                    // One that stands by has nothing to renew.
+                    (false, _) | (true, true) => self.shared.vitals.renewed(),
+                    (true, false) => {}
+                }
                 Some(Balanced { next_expiry: leased.next_expiry, locked: leased.locked > 0 })
             }
             Err(error) => {
                 warn!(error = error_chain(&error), "lanes could not be asked for: will try again");
+                if lock(&self.shared.buffer).lanes_owned() == 0 {
+                    self.shared.vitals.renewal_failed(&error);
+                }
                 None
             }
         }

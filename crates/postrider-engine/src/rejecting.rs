@@ -58,6 +58,7 @@ pub(crate) async fn look(shared: &Shared, pauses: &[Pause]) {
         end(shared, Subject::Brake(sink)).await;
     }
     let changes = lock(&shared.buffer).rejecting(&told, &off, &shared.routes);
+    let mut told: Vec<String> = told.into_iter().map(|(sink, _)| sink).collect();
     for sink in changes.tell {
         match answer(shared, shared.store.pause(&Subject::Rejected(sink.clone()), REASON)).await {
             Ok(_) => {
@@ -66,6 +67,7 @@ pub(crate) async fn look(shared: &Shared, pauses: &[Pause]) {
                     sink,
                     "a sink rejects everything: what goes to it waits, and nothing more dies until it takes something"
                 );
+                told.push(sink);
             }
             Err(error) => {
                 warn!(error = error_chain(&error), sink, "cannot tell that a sink rejects everything");
@@ -74,8 +76,10 @@ pub(crate) async fn look(shared: &Shared, pauses: &[Pause]) {
     }
     for sink in changes.end {
         info!(sink, "a sink no longer rejects everything");
+        told.retain(|told| *told != sink);
         end(shared, Subject::Rejected(sink)).await;
     }
+    shared.metrics.rejecting(&told);
 }
 
 async fn end(shared: &Shared, subject: Subject) {

@@ -152,6 +152,9 @@ async fn write(shared: &Shared, batch: &mut Verdicts) -> Result<bool, Error> {
         put_aside_locked(shared, verdict);
     }
     let (count, took) = (batch.len() as u64, started.elapsed());
+    if count > 0 {
+        shared.vitals.wrote();
+    }
     commit(shared, batch);
     shared.metrics.settled(count, took);
     Ok(true)

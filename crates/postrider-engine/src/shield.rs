@@ -58,6 +58,7 @@ pass_on! {
     dead();
     died(sinks: &[String], event_type: Option<&str>);
     attempt_failed(sinks: &[String], outcome: &'static str, counted: bool);
+    rejecting(sinks: &[String]);
     queue_depths(hot: u64, cold: u64);
     oldest_lag(lag: Duration);
     written(count: u64);

@@ -22,9 +22,9 @@ impl Verb {
         *self = Self { succeeded: Some(Instant::now()), failing: None };
     }
 
-    fn fail(&mut self, error: &Error) {
+    fn fail(&mut self, error: String) {
         let since = self.failing.take().map_or_else(Instant::now, |(since, _)| since);
-        self.failing = Some((since, error_chain(error)));
+        self.failing = Some((since, error));
     }
 
     fn error(&self) -> String {
@@ -40,6 +40,17 @@ struct State {
     settle: Verb,
     /// Since when the settle under way is.
     settling: Option<Instant>,
+    /// When an outcome was written last.
+    wrote: Instant,
+    locked_lanes: Option<LockedLanes>,
+}
+
+/// Lanes that an instance could have, and that another session has locked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LockedLanes {
+    /// Since when some are.
+    pub(crate) since: Instant,
+    pub(crate) lanes: usize,
 }
 
 /// What the tasks of an engine note of their verbs.
@@ -49,16 +60,35 @@ pub(crate) struct Vitals(Mutex<State>);
 impl Vitals {
     pub(crate) fn new() -> Self {
         let (renewal, claim, settle) = Default::default();
-        Self(Mutex::new(State { started: Instant::now(), renewal, claim, settle, settling: None }))
+        let started = Instant::now();
+        let (settling, locked_lanes) = (None, None);
+        Self(Mutex::new(State { started, renewal, claim, settle, settling, wrote: started, locked_lanes }))
     }
 
-    /// Its lanes were renewed; or, where it has none, the others were told that it is there.
+    /// A lane was renewed or taken; or, where it has none, others hold all of them.
     pub(crate) fn renewed(&self) {
         lock(&self.0).renewal.succeed();
     }
 
     pub(crate) fn renewal_failed(&self, error: &Error) {
-        lock(&self.0).renewal.fail(error);
+        lock(&self.0).renewal.fail(error_chain(error));
+    }
+
+    /// None of its lanes could be renewed or taken: another session has locked so many.
+    pub(crate) fn locked_out(&self, lanes: usize) {
+        lock(&self.0).renewal.fail(format!("another session has locked the rows of {lanes} lanes"));
+    }
+
+    /// So many lanes that it asked for are locked.
+    pub(crate) fn lanes_locked(&self, lanes: usize) {
+        let mut state = lock(&self.0);
+        let since = state.locked_lanes.map_or_else(Instant::now, |locked| locked.since);
+        state.locked_lanes = (lanes > 0).then_some(LockedLanes { since, lanes });
+    }
+
+    /// The lanes that it could have and that are locked, if there are some.
+    pub(crate) fn locked_lanes(&self) -> Option<LockedLanes> {
+        lock(&self.0).locked_lanes
     }
 
     pub(crate) fn claimed(&self) {
@@ -66,7 +96,7 @@ impl Vitals {
     }
 
     pub(crate) fn claim_failed(&self, error: &Error) {
-        lock(&self.0).claim.fail(error);
+        lock(&self.0).claim.fail(error_chain(error));
     }
 
     /// Outcomes were taken to be settled.
@@ -75,7 +105,22 @@ impl Vitals {
     }
 
     pub(crate) fn settle_failed(&self, error: &Error) {
-        lock(&self.0).settle.fail(error);
+        lock(&self.0).settle.fail(error_chain(error));
+    }
+
+    /// Since when no settle succeeds, if none does.
+    pub(crate) fn settle_failing_since(&self) -> Option<Instant> {
+        lock(&self.0).settle.failing.as_ref().map(|(since, _)| *since)
+    }
+
+    /// Outcomes were written.
+    pub(crate) fn wrote(&self) {
+        lock(&self.0).wrote = Instant::now();
+    }
+
+    /// When an outcome was written last, or when the engine started.
+    pub(crate) fn wrote_at(&self) -> Instant {
+        lock(&self.0).wrote
     }
 
     /// The outcomes that were taken are settled, or are nobody's any more.
@@ -138,7 +183,7 @@ impl Vitals {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EngineHealth {
-    /// Since its lanes were renewed; since it told others that it is there, if it has none; since it started, before either.
+    /// Since a lane of its own was renewed or taken; since it saw that others hold all lanes, if it has none; since it started, before either.
     pub renewed: Duration,
     /// Since the last claim that succeeded, if there was one.
     pub claimed: Option<Duration>,
@@ -148,8 +193,8 @@ pub struct EngineHealth {
     pub claim_failing: Option<Duration>,
     /// How long the oldest outcome waits to be settled, if one does.
     pub unsettled: Option<Duration>,
-    /// Why the engine is not ready, for people to read; none if it is. It is not when its last renewal is older than the lease, when claims have failed for
-    /// longer than that, when outcomes wait for longer, or when the database refuses to write one.
+    /// Why the engine is not ready, for people to read; none if it is. It is not when its last renewal is older than the lease, be it because another
+    /// session has locked its lanes, when claims have failed for longer than that, when outcomes wait for longer, or when the database refuses to write one.
     pub reasons: Vec<String>,
 }
 

@@ -21,9 +21,11 @@
 //! | status | outcome |
 //! | --- | --- |
 //! | 2xx | delivered |
-//! | 400, 413, 422 | a batch is split, in order; an event alone is rejected |
-//! | 401, 403, 404, 405, 407, 410, 415, 425, 503, redirects | unavailable; redirects are not followed |
-//! | 429, and 503 with `Retry-After` | deferred: the receiver works, and is asked too fast |
+//! | 400, 422 | a batch is split, in order; an event alone is rejected |
+//! | 401, 403, 404, 405, 407, 410, 415, 425, redirects | unavailable; redirects are not followed |
+//! | 429, and all others below with `Retry-After` | deferred: the receiver works, and is asked too fast; no attempt is counted |
+//! | 413 | as 400 |
+//! | 503 | unavailable |
 //! | 408, and a request that was sent and not answered | unknown; of several events in a request: batch failed |
 //! | no connection | unavailable |
 //! | everything else | retry; of several events in a request: batch failed |

@@ -28,15 +28,18 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// A receiver that is down and knows for how long is not down: it protects itself.
+    /// A receiver that fails and says when to come again protects itself: whatever it answers, that is no attempt of the event. The exceptions
+    /// are statuses that blame the event, and those that say that the way to the receiver is wrong.
     pub(crate) fn of(status: StatusCode, retry_after: Option<Duration>) -> Self {
         match status.as_u16() {
             200..=299 => Self::Delivered,
-            400 | 413 | 422 => Self::Refused,
-            429 => Self::TooFast,
-            503 if retry_after.is_some() => Self::TooFast,
+            400 | 422 => Self::Refused,
             // A wrong path, a wrong token or a redirect must not kill a backlog.
-            300..=399 | 401 | 403 | 404 | 405 | 407 | 410 | 415 | 425 | 503 => Self::Unavailable,
+            300..=399 | 401 | 403 | 404 | 405 | 407 | 410 | 415 | 425 => Self::Unavailable,
+            429 => Self::TooFast,
+            _ if retry_after.is_some() => Self::TooFast,
+            413 => Self::Refused,
+            503 => Self::Unavailable,
             408 => Self::Unknown,
             _ => Self::Retry,
         }
@@ -55,8 +58,7 @@ impl Verdict {
             (Self::Unavailable, _) => Outcome::unavailable(error),
             (Self::TooFast, after) => Outcome::deferred(pause(after)),
             (Self::Unknown, _) => Outcome::unknown(error),
-            (Self::Retry, Some(after)) => Outcome::retry_after(error, after),
-            (Self::Retry, None) => Outcome::retry(error),
+            (Self::Retry, _) => Outcome::retry(error),
         }
     }
 }
@@ -98,8 +100,7 @@ pub(crate) fn judge(client: &Client, path: &str, events: usize, answer: Answer) 
     let retry_after = said.as_ref().and_then(|said| said.retry_after);
     match verdict {
         Verdict::TooFast => client.hold_offs.hold(path, pause(retry_after)),
-        // An event alone carries its pause itself.
-        _ if whole || verdict == Verdict::Unavailable => {
+        Verdict::Unavailable => {
             retry_after.into_iter().for_each(|after| client.hold_offs.hold(path, after));
         }
         _ => {}
@@ -142,11 +143,20 @@ mod tests {
         }
     }
     #[test]
-    fn a_receiver_that_says_how_long_it_is_down_is_asked_too_fast() {
+    fn a_receiver_that_says_when_to_come_again_is_asked_too_fast() {
         for (status, after, expected) in [
             (StatusCode::SERVICE_UNAVAILABLE, None, Verdict::Unavailable),
             (StatusCode::SERVICE_UNAVAILABLE, Some(7), Verdict::TooFast),
             (StatusCode::TOO_MANY_REQUESTS, Some(7), Verdict::TooFast),
+            (StatusCode::INTERNAL_SERVER_ERROR, None, Verdict::Retry),
+            (StatusCode::INTERNAL_SERVER_ERROR, Some(7), Verdict::TooFast),
+            (StatusCode::BAD_GATEWAY, Some(7), Verdict::TooFast),
+            (StatusCode::GATEWAY_TIMEOUT, Some(7), Verdict::TooFast),
+            (StatusCode::REQUEST_TIMEOUT, Some(7), Verdict::TooFast),
+            (StatusCode::CONFLICT, Some(7), Verdict::TooFast),
+            (StatusCode::PAYLOAD_TOO_LARGE, Some(7), Verdict::TooFast),
+            (StatusCode::BAD_REQUEST, Some(7), Verdict::Refused),
+            (StatusCode::UNPROCESSABLE_ENTITY, Some(7), Verdict::Refused),
             (StatusCode::UNAUTHORIZED, Some(7), Verdict::Unavailable),
         ] {
             assert_eq!(Verdict::of(status, after.map(Duration::from_secs)), expected, "{status} {after:?}");

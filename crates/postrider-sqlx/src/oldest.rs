@@ -15,9 +15,9 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// A look for so many of them.
-    pub(crate) fn new(wanted: usize) -> Self {
-        Self { found: Oldest::default(), wanted, after: 0, rows: 0, ended: wanted == 0 }
+    /// A look for so many of them behind this place.
+    pub(crate) fn new(after: Seq, wanted: usize) -> Self {
+        Self { found: Oldest::default(), wanted, after, rows: 0, ended: wanted == 0 }
     }
 
     /// After which place the next page begins; none at the end. A page has as many rows as are wanted in all.
@@ -29,17 +29,20 @@ impl Look {
     pub(crate) fn add(&mut self, page: Vec<(Seq, Option<OldestEvent>)>) {
         let (rows, is_last) = (page.len(), page.len() < self.wanted);
         self.rows += rows;
+        self.found.more = !is_last;
         for (seq, event) in page {
+            if self.found.events.len() == self.wanted {
+                self.found.more = true;
+                break;
+            }
             self.after = seq;
             self.found.events.extend(event);
         }
-        self.found.more = !is_last || self.found.events.len() > self.wanted;
-        self.found.events.truncate(self.wanted);
         self.ended = is_last || self.found.events.len() == self.wanted || self.rows >= ROWS_MAX;
     }
 
     pub(crate) fn end(self) -> Oldest {
-        self.found
+        Oldest { read_to: Some(self.after), ..self.found }
     }
 }
 
@@ -58,14 +61,28 @@ mod tests {
         rows.map(|(seq, dead)| (seq, (!dead).then(|| event(seq)))).collect()
     }
 
-    /// Looks for two at a table of so many dead rows and then so many pending ones.
-    fn looked(dead: Seq, pending: Seq) -> (Vec<String>, bool) {
-        let mut look = Look::new(2);
+    /// Looks for two, behind a place, at a table of so many dead rows and then so many pending ones.
+    fn looked_after(after: Seq, dead: Seq, pending: Seq) -> (Vec<String>, bool, Option<Seq>) {
+        let mut look = Look::new(after, 2);
         while let Some(after) = look.next() {
             look.add(page((after + 1..=dead + pending).take(2).map(|seq| (seq, seq <= dead))));
         }
-        let found = look.end();
-        (found.events.into_iter().map(|event| event.event_type).collect(), found.more)
+        let Oldest { events, more, read_to } = look.end();
+        (events.into_iter().map(|event| event.event_type).collect(), more, read_to)
+    }
+
+    fn looked(dead: Seq, pending: Seq) -> (Vec<String>, bool) {
+        let (events, more, _) = looked_after(0, dead, pending);
+        (events, more)
+    }
+
+    #[test]
+    fn the_next_look_begins_behind_what_was_taken() {
+        // The page that the fourth row is on has a fifth one, which is not taken.
+        assert_eq!(looked_after(0, 2, 9), (vec!["3".to_owned(), "4".to_owned()], true, Some(4)));
+        assert_eq!(looked_after(0, 1, 9), (vec!["2".to_owned(), "3".to_owned()], true, Some(3)));
+        assert_eq!(looked_after(3, 1, 4), (vec!["4".to_owned(), "5".to_owned()], true, Some(5)));
+        assert_eq!(looked_after(5, 1, 4), (vec![], false, Some(5)));
     }
 
     #[test]

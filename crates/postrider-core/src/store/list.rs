@@ -114,6 +114,8 @@ pub struct Oldest {
     pub events: Vec<OldestEvent>,
     /// Whether there may be others behind these.
     pub more: bool,
+    /// How far it was read: what is behind these begins there. None where it cannot be read on.
+    pub read_to: Option<Seq>,
 }
 
 /// One of them: what a route is chosen by, and how old it is.

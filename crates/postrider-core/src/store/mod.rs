@@ -147,10 +147,11 @@ pub trait Store: Send + Sync + 'static {
     /// A page of the events of a shelf, the oldest of them first. What is under way shows as it was when it was claimed.
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>>;
 
-    /// The oldest events that are neither delivered nor dead, at most so many. Cheap enough to ask every few seconds: it reads along the
-    /// order of the outbox and ends where it has enough, or behind many dead ones. Tables that somebody else designed may have no index in
-    /// that order: there it costs as much as a claim's look. None where the store cannot tell.
-    fn oldest(&self, _limit: usize) -> BoxFuture<'_, Result<Option<Oldest>>> {
+    /// The oldest events that are neither delivered nor dead, at most `limit` of them, behind the place `after` in the order of the outbox; 0 is
+    /// its beginning. Cheap enough to ask every few seconds: it reads along that order and ends where it has enough, or behind many dead ones.
+    /// External outbox tables may have no index in that order: there it costs as much as a claim's look, and begins at the beginning only. None
+    /// where the store cannot tell.
+    fn oldest(&self, _after: Seq, _limit: usize) -> BoxFuture<'_, Result<Option<Oldest>>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 

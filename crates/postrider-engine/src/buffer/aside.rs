@@ -98,6 +98,12 @@ impl Aside {
         self.waiting.len()
     }
 
+    /// How many wait because their rows are locked, and how many because they were refused.
+    fn counts(&self) -> (usize, usize) {
+        let locked = self.waiting.iter().filter(|(_, why, _)| *why == Why::Locked).count();
+        (locked, self.waiting.len() - locked)
+    }
+
     /// Takes those whose time has come, of one kind: what is refused must not keep others from being written, so of these a few at a time.
     fn take_due(&mut self, now: Instant) -> Verdicts {
         let mut taken = Verdicts::default();
@@ -279,6 +285,11 @@ impl Buffer {
     /// Outcomes that the database refuses to write.
     pub(crate) fn unsettled(&self) -> Vec<Unsettled> {
         self.aside.refused.values().cloned().collect()
+    }
+
+    /// How many outcomes were put aside because their rows are locked, and how many because the database refused them.
+    pub(crate) fn aside_counts(&self) -> (usize, usize) {
+        self.aside.counts()
     }
 
     pub(crate) fn unsettled_count(&self) -> usize {

@@ -268,6 +268,7 @@ mod tests {
             source: Source::Cold,
             destination: None,
             along: false,
+            failed: false,
             apart: Apart::Not,
             slot,
         }

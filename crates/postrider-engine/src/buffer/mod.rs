@@ -491,6 +491,11 @@ impl Buffer {
         !self.outcomes.is_empty() || self.settling > 0 || self.aside.has_locked()
     }
 
+    /// How many outcomes wait to be settled or are being settled, but for those that were put aside.
+    pub(crate) fn unwritten(&self) -> usize {
+        self.outcomes.len() + self.settling
+    }
+
     /// Since when outcomes wait that nobody has taken to settle.
     pub(crate) fn outcomes_since(&self) -> Option<Instant> {
         self.outcomes_since

@@ -38,6 +38,17 @@ impl Buffer {
     /// Nothing can be sent or settled now, and what is in memory or was skipped is paused, or for receivers that are down or have asked for a
     /// long time, or of routes that the database refuses to settle.
     pub(crate) fn is_unavailable(&self, now: Instant) -> bool {
+        self.is_drained(now) && self.is_rest_unavailable(now)
+    }
+
+    /// Nothing can be sent now, and all outcomes that are left were put aside, because they could not be written. Beside them there is
+    /// nothing but what is unavailable or paused.
+    pub(crate) fn is_all_aside(&self, now: Instant) -> bool {
+        let is_idle = self.sending == 0 && self.unwritten() == 0 && !self.has_work(now);
+        self.aside.len() > 0 && is_idle && self.is_rest_unavailable(now)
+    }
+
+    fn is_rest_unavailable(&self, now: Instant) -> bool {
         let is_down = |slot: usize| {
             let down = |receiver: &Receiver| !receiver.is_up() || receiver.is_held_off(now);
             self.aside.stops(slot) || self.receiver(slot).is_some_and(down)
@@ -45,9 +56,7 @@ impl Buffer {
         // What waits for room behind its key waits for what is in memory.
         let waits = |slot: usize| self.pauses.holds(slot) || is_down(slot) || self.waits_for_its_keys(slot);
         let mut counts = self.slot_counts.iter().enumerate();
-        self.is_drained(now)
-            && counts.all(|(slot, count)| *count == 0 || is_down(slot))
-            && lock(&self.behind).slots().all(waits)
+        counts.all(|(slot, count)| *count == 0 || is_down(slot)) && lock(&self.behind).slots().all(waits)
     }
 
     /// Whether memory has no room, for what cannot be sent now, and there is no other route that a claim could look for beyond it.

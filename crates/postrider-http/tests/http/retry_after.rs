@@ -12,16 +12,14 @@ use crate::{
 };
 
 #[tokio::test]
-async fn a_retry_waits_for_as_long_as_the_receiver_says() {
-    let server = Server::start().await;
-    let sink = batch_sink(&server);
-    for (said, expected) in
-        [("7", Some(7)), ("0", Some(0)), ("soon", None), ("999999", Some(limits::RETRY_AFTER_MAX.as_secs()))]
-    {
-        server.answers(move |_| Reply::status(500).header("retry-after", said));
-        let outcomes = send(&sink, &events(&["a"])).await;
-        let [Outcome::Retry { after, .. }] = outcomes.as_slice() else { panic!("{outcomes:?}") };
-        assert_eq!(after.map(|after| after.as_secs()), expected, "{said}");
+async fn an_error_with_a_time_is_deferred_and_one_without_is_a_retry() {
+    for status in [500, 502, 504] {
+        for (said, expected) in [("7", "--"), ("soon", "bb")] {
+            let server = Server::start().await;
+            server.answers(move |_| Reply::status(status).header("retry-after", said));
+            let outcomes = send(&batch_sink(&server), &events(&["a", "b"])).await;
+            assert_eq!(letters(&outcomes), expected, "{status} {said}");
+        }
     }
 }
 
@@ -31,7 +29,7 @@ async fn a_date_is_as_good_as_seconds() {
     let date = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(100));
     server.answers(move |_| Reply::status(502).header("retry-after", date.clone()));
     let outcomes = send(&webhook_sink(&server), &events(&["a"])).await;
-    let Outcome::Retry { after: Some(after), .. } = &outcomes[0] else { panic!("{outcomes:?}") };
+    let Outcome::Deferred { after } = &outcomes[0] else { panic!("{outcomes:?}") };
     assert!((90..=100).contains(&after.as_secs()), "{after:?}");
 }
 
@@ -51,7 +49,11 @@ async fn too_fast_is_deferred_for_as_long_as_the_receiver_says_or_a_second() {
         (429, Some("0"), 1),
         (429, Some("soon"), 1),
         (429, Some("7"), 7),
+        (429, Some("999999"), limits::RETRY_AFTER_MAX.as_secs()),
+        (500, Some("7"), 7),
+        (502, Some("7"), 7),
         (503, Some("7"), 7),
+        (504, Some("7"), 7),
     ] {
         let server = Server::start().await;
         server.answers(move |_| match said {
@@ -80,7 +82,7 @@ async fn a_receiver_that_is_down_and_says_nothing_of_time_is_unavailable() {
 
 #[tokio::test]
 async fn nothing_is_sent_to_a_receiver_that_asked_to_be_left_alone() {
-    for status in [429, 503] {
+    for status in [429, 500, 503] {
         let server = Server::start().await;
         server.answers(move |_| Reply::status(status).header("retry-after", "3600"));
         let (batches, webhook) = (batch_sink(&server), webhook_sink(&server));

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use postrider_core::Outcome;
 use postrider_http::{BatchConfig, Endpoint, HttpBatchSink};
 
 use crate::{
@@ -34,15 +33,4 @@ async fn a_batch_that_is_not_answered_has_failed_and_an_event_alone_is_unknown()
         assert_eq!(letters(&send(&sink, &events(&["a", "b"])).await), "bb", "{reply:?}");
         assert_eq!(letters(&send(&sink, &events(&["a"])).await), "?", "{reply:?}");
     }
-}
-
-#[tokio::test]
-async fn a_path_whose_batch_failed_is_left_alone_for_as_long_as_it_says() {
-    let server = Server::start().await;
-    server.answers(|_| Reply::status(500).header("retry-after", "3600"));
-    let sink = batch_sink(&server);
-    assert_eq!(letters(&send(&sink, &events(&["a", "b"])).await), "bb");
-    let outcomes = send(&sink, &events(&["a"])).await;
-    assert!(matches!(outcomes[0], Outcome::Deferred { after } if after > Duration::from_secs(3500)));
-    assert_eq!(server.asked().len(), 1);
 }

@@ -103,23 +103,36 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Verdict, Failure> {
     let outbox = args.target.one().await?;
     let subject = args.what.subject(&outbox)?;
     let mut ended = outbox.store.resume(&subject).await?;
+    let mut released = None;
     if let Subject::Sink(name) = &subject {
-        // A sink that rejects everything is resumed in the same way: what it rejects dies, for an hour.
-        let rejected = outbox.store.resume(&Subject::Rejected(name.clone())).await?;
-        if rejected.is_some() {
-            outbox.store.pause(&Subject::Brake(name.clone()), "postrider resume").await?;
-            terminal
-                .say(format!("{}: what the sink {name} rejects dies from now on, for an hour", outbox.name));
-        }
-        ended = ended.or(rejected);
+        released = release_brake(&outbox, name).await?;
     }
-    terminal.say(match &ended {
-        Some(pause) => format!("{}: {subject} is resumed; it was paused since {}", outbox.name, pause.since),
-        None => format!("{}: {subject} was not paused", outbox.name),
-    });
+    match (&ended, &released) {
+        (None, None) => terminal.say(format!("{}: {subject} was not paused", outbox.name)),
+        (Some(pause), _) => {
+            terminal
+                .say(format!("{}: {subject} is resumed; it was paused since {}", outbox.name, pause.since));
+        }
+        (None, Some(_)) => {}
+    }
+    if released.is_some() {
+        terminal.say(format!("{}: what {subject} rejects dies from now on, for an hour", outbox.name));
+    }
+    ended = ended.or(released);
     let was = ended.as_ref().map_or(Value::Null, of);
     terminal.answer(answer(&outbox, [("resumed", json!(ended.is_some())), ("pause", was)]));
     Ok(Verdict::Good)
+}
+
+/// Lets what a sink rejects die for an hour, if the sink rejects everything and its events wait because of that.
+async fn release_brake(outbox: &Outbox, sink: &str) -> Result<Option<Pause>, Failure> {
+    let rejected = Subject::Rejected(sink.to_owned());
+    if !pauses(outbox).await?.iter().any(|pause| pause.subject == rejected) {
+        return Ok(None);
+    }
+    // In this order: an instance that found neither would tell of the sink again.
+    outbox.store.pause(&Subject::Brake(sink.to_owned()), "postrider resume").await?;
+    Ok(outbox.store.resume(&rejected).await?)
 }
 
 fn answer(outbox: &Outbox, fields: [(&str, Value); 2]) -> Map<String, Value> {
@@ -130,7 +143,27 @@ fn answer(outbox: &Outbox, fields: [(&str, Value); 2]) -> Map<String, Value> {
 /// A pause, for people.
 pub(super) fn sentence(pause: &Pause) -> String {
     let reason = if pause.reason.is_empty() { String::new() } else { format!(" ({})", plain(&pause.reason)) };
-    format!("{} is paused since {}{reason}", plain(&pause.subject.to_string()), pause.since)
+    let hint = hint(pause).map(|hint| format!("\n  hint: {hint}")).unwrap_or_default();
+    let (subject, since) = (plain(&pause.subject.to_string()), pause.since);
+    match &pause.subject {
+        Subject::Rejected(name) => {
+            format!("the sink {} rejects everything since {since}{reason}{hint}", plain(name))
+        }
+        Subject::Brake(name) => format!(
+            "the brake of the sink {} is off since {since}, for an hour: what the sink rejects dies{reason}",
+            plain(name)
+        ),
+        _ => format!("{subject} is paused since {since}{reason}"),
+    }
+}
+
+/// What an operator can do about a pause that an instance began.
+fn hint(pause: &Pause) -> Option<String> {
+    let Subject::Rejected(name) = &pause.subject else { return None };
+    Some(format!(
+        "mend the receiver, and what waits is delivered; or let what it rejects die with `postrider resume --sink {}`",
+        plain(name)
+    ))
 }
 
 /// What is known of an event that waits.
@@ -142,16 +175,18 @@ pub(super) struct Waiting<'a> {
     pub(super) sink: Option<&'a str>,
 }
 
-/// The pauses that certainly stop an event, and those of sinks where nobody knows to which one it goes.
+/// The pauses that certainly stop an event, and those of sinks where nobody knows to which one it goes. A sink that rejects everything stops
+/// its events as a pause does.
 pub(super) fn apart<'a>(pauses: &'a [Pause], event: Waiting<'_>) -> (Vec<&'a Pause>, Vec<&'a Pause>) {
     let stops = |pause: &&Pause| match (&pause.subject, event.sink) {
         (Subject::Source, _) => true,
         (Subject::Type(pattern), _) => pattern.matches(event.event_type),
         (Subject::Key(key), _) => event.key == Some(key),
-        (Subject::Sink(name), Some(sink)) => name == sink,
-        (Subject::Sink(_), None) | (Subject::Rejected(_) | Subject::Brake(_), _) => false,
+        (Subject::Sink(name) | Subject::Rejected(name), Some(sink)) => name == sink,
+        (Subject::Sink(_) | Subject::Rejected(_), None) | (Subject::Brake(_), _) => false,
     };
-    let unknown = |pause: &&Pause| matches!(pause.subject, Subject::Sink(_)) && event.sink.is_none();
+    let is_of_a_sink = |pause: &Pause| matches!(pause.subject, Subject::Sink(_) | Subject::Rejected(_));
+    let unknown = |pause: &&Pause| event.sink.is_none() && is_of_a_sink(pause);
     (pauses.iter().filter(stops).collect(), pauses.iter().filter(unknown).collect())
 }
 
@@ -162,6 +197,7 @@ pub(super) fn of(pause: &Pause) -> Value {
         "name": pause.subject.name(),
         "since": pause.since.to_string(),
         "reason": pause.reason,
+        "hint": hint(pause),
     })
 }
 
@@ -190,12 +226,15 @@ mod tests {
             Subject::event_type("Invoice*"),
             Subject::sink("orders"),
             Subject::sink("audit"),
+            Subject::Rejected("orders".to_owned()),
+            Subject::Rejected("audit".to_owned()),
+            Subject::Brake("orders".to_owned()),
         ]
         .map(pause);
-        let [source, key, _, of_type, _, orders, audit] = &all;
+        let [source, key, _, of_type, _, orders, audit, rejected, rejected_audit, _] = &all;
         let event = Waiting { event_type: "OrderPlaced", key: Some("a"), sink: Some("orders") };
-        assert_eq!(apart(&all, event), (vec![source, key, of_type, orders], vec![]));
+        assert_eq!(apart(&all, event), (vec![source, key, of_type, orders, rejected], vec![]));
         let unknown = apart(&all, Waiting { sink: None, ..event });
-        assert_eq!(unknown, (vec![source, key, of_type], vec![orders, audit]));
+        assert_eq!(unknown, (vec![source, key, of_type], vec![orders, audit, rejected, rejected_audit]));
     }
 }

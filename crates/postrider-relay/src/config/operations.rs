@@ -34,7 +34,7 @@ impl Default for Log {
 }
 
 /// The operators' endpoint: `/health/live`, `/health/ready`, `/metrics`. A relay is not ready (503, with the reasons) while a source cannot be
-/// reached, or its last renewal is older than its lease, or its claims have failed or its outcomes have waited for longer than that. A sink that is down leaves it ready, since no restart would bring that back: `/health/ready` names it in `sinks_down`, and the
+/// reached, or its last renewal is older than its lease (also because another session has locked its lanes), or its claims have failed or its outcomes have waited for longer than that. A sink that is down leaves it ready, since no restart would bring that back: `/health/ready` names it in `sinks_down`, and the
 /// gauge `postrider_breaker_open` is 1.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

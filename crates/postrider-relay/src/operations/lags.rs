@@ -1,9 +1,10 @@
 //! How old the oldest pending event is, of each source and of each sink.
 //!
 //! The oldest few hundred pending events of a source are read every few seconds, along the order of the outbox: how much lies behind them
-//! costs nothing. The first of them is the oldest of the source, and the first that goes to a sink is the oldest of that sink. A sink that
-//! none of them goes to has nothing to show while there are more than were read: what it has is younger than all of these. They are
-//! written out here and not kept by the recorder: a source that is gone must be gone from the next scrape too.
+//! costs nothing. The first of them is the oldest of the source, and the first that goes to a sink is the oldest of that sink. For a sink that
+//! none of them goes to the outbox is read on, a few pages each time (`walk.rs`); until its oldest event is found, the age of the last one that
+//! was read is shown, which its own cannot exceed. They are written out here and not kept by the recorder: a source that is gone must be
+//! gone from the next scrape too.
 
 use std::{
     collections::BTreeMap,
@@ -15,15 +16,18 @@ use std::{
 use postrider::{
     Store,
     sink::error_chain,
-    store::{Oldest, OldestEvent},
+    store::{Oldest, OldestEvent, Seq},
 };
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
-use super::text::label;
+use super::{
+    text::label,
+    walk::{Age, Page, Walk},
+};
 use crate::{config::Route, relay};
 
-/// Most events that are read.
+/// Most events of a page.
 const EVENTS_MAX: usize = 500;
 
 /// How often, at most. A database that takes long is asked so many times less often than it takes.
@@ -45,25 +49,25 @@ struct Lag {
     failing: bool,
 }
 
-/// The age of the oldest event of a source, unless too many dead ones lie in front of it, and of those sinks of which it is known. Zero where
-/// there is none.
+/// The age of the oldest event of a source, unless too many dead ones lie in front of it, and of its sinks.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Ages {
     source: Option<Duration>,
-    sinks: BTreeMap<String, Duration>,
+    sinks: BTreeMap<String, Age>,
 }
 
 impl Ages {
+    /// What the oldest events say. Of a sink that none of them goes to nothing is known if there are more.
     fn of(oldest: &Oldest, routes: &[Route]) -> Self {
         let mut sinks = BTreeMap::new();
-        for OldestEvent { event_type, aggregate_type, age } in &oldest.events {
-            if let Some(route) = relay::winner(routes, event_type, aggregate_type) {
-                sinks.entry(route.sink.value.clone()).or_insert(*age);
+        for event in &oldest.events {
+            if let Some(sink) = sink_of(routes, event) {
+                sinks.entry(sink.to_owned()).or_insert(Age::Exactly(event.age));
             }
         }
         if !oldest.more {
             for route in routes {
-                sinks.entry(route.sink.value.clone()).or_default();
+                sinks.entry(route.sink.value.clone()).or_insert(Age::Exactly(Duration::ZERO));
             }
         }
         let source = match oldest.events.first() {
@@ -74,6 +78,38 @@ impl Ages {
     }
 }
 
+fn sink_of<'a>(routes: &'a [Route], event: &OldestEvent) -> Option<&'a str> {
+    relay::winner(routes, &event.event_type, &event.aggregate_type).map(|route| route.sink.value.as_str())
+}
+
+/// Looks at the oldest events of a source, and for each sink that none of them goes to a little further. None where the store cannot tell.
+async fn look(
+    routes: &[Route],
+    store: &Arc<dyn Store>,
+    walks: &mut BTreeMap<String, Walk>,
+) -> Result<Option<Ages>, String> {
+    let Some(oldest) = read(store, 0).await? else { return Ok(None) };
+    let mut ages = Ages::of(&oldest, routes);
+    walks.retain(|sink, _| !ages.sinks.contains_key(sink));
+    let last = oldest.events.last().map(|event| event.age);
+    for sink in routes.iter().map(|route| &route.sink.value) {
+        if ages.sinks.contains_key(sink) {
+            continue;
+        }
+        let age = match oldest.read_to {
+            Some(read_to) => {
+                let walk = walks.entry(sink.clone()).or_insert_with(|| Walk::new(read_to, last));
+                let is_of_sink = |event: &OldestEvent| sink_of(routes, event) == Some(sink);
+                walk.go_on(read_to, |after| Box::pin(read(store, after)), is_of_sink).await?;
+                walk.age()
+            }
+            None => last.map(Age::AtMost),
+        };
+        age.into_iter().for_each(|age| _ = ages.sinks.insert(sink.clone(), age));
+    }
+    Ok(Some(ages))
+}
+
 impl Lags {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Lag>> {
         // Nothing here can be left half done.
@@ -82,13 +118,13 @@ impl Lags {
 
     /// Looks at a source for as long as it is polled.
     pub(crate) async fn follow(&self, source: &str, routes: &[Route], store: &Arc<dyn Store>) {
-        let mut failing = false;
+        let (mut failing, mut walks) = (false, BTreeMap::new());
         loop {
             let began = Instant::now();
-            match look(store).await {
-                Ok(Some(oldest)) => {
+            match look(routes, store, &mut walks).await {
+                Ok(Some(ages)) => {
                     failing = false;
-                    let lag = Lag { ages: Ages::of(&oldest, routes), seen_at: Instant::now(), failing };
+                    let lag = Lag { ages, seen_at: Instant::now(), failing };
                     self.lock().insert(source.to_owned(), lag);
                 }
                 Ok(None) => return debug!("this store does not say how old its events are"),
@@ -110,7 +146,7 @@ impl Lags {
 
     /// What a scrape reads.
     pub(super) fn render(&self) -> String {
-        let (mut sources, mut sinks) = (String::new(), String::new());
+        let (mut sources, mut sinks, mut bounds) = (String::new(), String::new(), String::new());
         for (source, Lag { ages, seen_at, failing }) in &*self.lock() {
             let since = if *failing { seen_at.elapsed() } else { Duration::ZERO };
             let grown = |age: Duration| if age.is_zero() { age } else { age + since };
@@ -120,8 +156,13 @@ impl Lags {
                 _ = writeln!(sources, "outbox_oldest_lag_ms{{{source}}} {}", grown(age).as_millis());
             }
             for (sink, age) in &ages.sinks {
+                let (age, is_bound) = match age {
+                    Age::Exactly(age) => (age, 0),
+                    Age::AtMost(age) => (age, 1),
+                };
                 let (sink, age) = (label("sink", sink), grown(*age).as_secs_f64());
                 _ = writeln!(sinks, "postrider_oldest_pending_seconds{{{source},{sink}}} {age}");
+                _ = writeln!(bounds, "postrider_oldest_pending_is_bound{{{source},{sink}}} {is_bound}");
             }
         }
         let described = |name: &str, about: &str, lines: String| match lines.is_empty() {
@@ -134,12 +175,17 @@ impl Lags {
                 "age of the oldest pending event of a sink, zero if there is none",
                 sinks,
             )
+            + &described(
+                "postrider_oldest_pending_is_bound",
+                "1 while a sink's oldest pending event is not found yet behind those of others, and its age is at most what is shown",
+                bounds,
+            )
     }
 }
 
-/// The oldest events of a source, or why they cannot be read.
-async fn look(store: &Arc<dyn Store>) -> Result<Option<Oldest>, String> {
-    match timeout(LOOK_TIMEOUT, store.oldest(EVENTS_MAX)).await {
+/// The oldest events of a source behind a place, or why they cannot be read.
+async fn read(store: &Arc<dyn Store>, after: Seq) -> Page {
+    match timeout(LOOK_TIMEOUT, store.oldest(after, EVENTS_MAX)).await {
         Ok(looked) => looked.map_err(|error| error_chain(&error)),
         Err(_) => Err(format!("it took longer than {LOOK_TIMEOUT:?}")),
     }
@@ -161,12 +207,16 @@ mod tests {
             aggregate_type: "Order".to_owned(),
             age: Duration::from_secs(*age),
         };
-        Oldest { events: events.iter().map(event).collect(), more }
+        Oldest { events: events.iter().map(event).collect(), more, read_to: None }
     }
 
     fn shown(oldest: &Oldest) -> (u64, Vec<(String, u64)>) {
         let Ages { source, sinks } = Ages::of(oldest, &routes());
-        (source.unwrap().as_secs(), sinks.into_iter().map(|(sink, age)| (sink, age.as_secs())).collect())
+        let exactly = |age| match age {
+            Age::Exactly(age) => age.as_secs(),
+            Age::AtMost(_) => panic!("a bound"),
+        };
+        (source.unwrap().as_secs(), sinks.into_iter().map(|(sink, age)| (sink, exactly(age))).collect())
     }
 
     #[test]

@@ -75,10 +75,11 @@ impl Meters {
         types: Arc<ByType>,
         sinks: impl Iterator<Item = &'a str>,
     ) -> Arc<dyn Metrics> {
+        let sinks: Vec<_> = sinks.collect();
         metrics::with_local_recorder(&*self.recorder, || {
-            let breakers = OfEngine::new(self.breakers.clone(), source, sinks);
+            let breakers = OfEngine::new(self.breakers.clone(), source, sinks.iter().copied());
             let failures = Failures::new(source, self.recorder.clone());
-            Arc::new(SourceMeters::new(source, types, failures, breakers))
+            Arc::new(SourceMeters::new(source, &sinks, types, failures, breakers))
         })
     }
 }
@@ -102,6 +103,8 @@ struct SourceMeters {
     lanes: Gauge,
     breakers_open: Gauge,
     breakers: OfEngine,
+    /// Which sinks reject everything.
+    rejecting: BTreeMap<String, Gauge>,
     /// How many of them this engine opened and has not closed.
     open: AtomicI32,
     claim_seconds: Histogram,
@@ -113,8 +116,17 @@ struct SourceMeters {
 }
 
 impl SourceMeters {
-    fn new(source: &str, types: Arc<ByType>, failures: Failures, breakers: OfEngine) -> Self {
+    fn new(source: &str, sinks: &[&str], types: Arc<ByType>, failures: Failures, breakers: OfEngine) -> Self {
         let labels = vec![Label::new("source", source.to_owned())];
+        metrics::describe_gauge!(
+            "postrider_rejecting",
+            "whether a sink rejects everything, and its events wait"
+        );
+        let rejecting = sinks.iter().map(|sink| {
+            let labels = [labels.as_slice(), &[Label::new("sink", (*sink).to_owned())]].concat();
+            ((*sink).to_owned(), metrics::gauge!("postrider_rejecting", labels))
+        });
+        let rejecting = rejecting.collect();
         let counter = |name: &'static str, about: &'static str| {
             metrics::describe_counter!(name, about);
             metrics::counter!(name, labels.clone())
@@ -164,6 +176,7 @@ impl SourceMeters {
             lanes: gauge("postrider_lanes", "lanes that this instance holds"),
             breakers_open: gauge("postrider_breakers_open", "how many receivers are taken to be down"),
             breakers,
+            rejecting,
             open: AtomicI32::new(0),
             claim_seconds: histogram("postrider_claim_seconds", "time of a claim"),
             settle_seconds: histogram("postrider_settle_seconds", "time of a settle"),
@@ -233,6 +246,11 @@ impl Metrics for SourceMeters {
     fn attempt_failed(&self, sinks: &[String], outcome: &'static str, counted: bool) {
         self.failures.attempt_failed(sinks, outcome, counted);
     }
+    fn rejecting(&self, sinks: &[String]) {
+        for (sink, gauge) in &self.rejecting {
+            gauge.set(if sinks.contains(sink) { 1.0 } else { 0.0 });
+        }
+    }
     fn recovered(&self, events: u64) {
         self.recovered.increment(events);
     }
@@ -249,8 +267,10 @@ impl Metrics for SourceMeters {
 }
 
 impl Drop for SourceMeters {
-    /// Breakers that are open at the end of an engine are gone with it; those of the next one begin closed.
+    /// Breakers that are open at the end of an engine are gone with it; those of the next one begin closed. What rejects everything the next one
+    /// is told within a second.
     fn drop(&mut self) {
+        self.rejecting(&[]);
         self.breakers_open.decrement(f64::from(self.open.load(Relaxed)));
     }
 }

@@ -10,6 +10,7 @@ mod port;
 mod server;
 mod text;
 mod types;
+mod walk;
 
 pub(crate) use self::{
     gauges::Gauges,

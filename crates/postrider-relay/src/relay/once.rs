@@ -1,7 +1,8 @@
 //! `postrider run --once`: what is due now is delivered, from one source after the other, and then it ends.
 //!
-//! It ends when nothing is left but what cannot be sent now, when its time is up, or when it is asked to. The verdict is bad if something that
-//! was due is left for a receiver, waits for another attempt, or went dead meanwhile; what was dead before is no news.
+//! It ends when nothing is left but what cannot be sent or written now, when its time is up, or when it is asked to. The verdict is bad if
+//! something that was due is left for a receiver, waits for another attempt, went dead meanwhile, or could not be written; what was dead before
+//! is no news. Where another session has locked all lanes it could not run at all, and fails with that.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -107,6 +108,26 @@ async fn deliver(
         }
         Ok(Drained::AllButUnavailable) => {
             warn!(source = %plan.name, "something is left for receivers that are unavailable or switched off");
+            Ended::NotAll
+        }
+        Ok(Drained::AllButUnsettled { locked, refused, failing }) => {
+            warn!(
+                source = %plan.name,
+                locked,
+                refused,
+                failing,
+                "the outcomes of some events could not be written: another session has locked their rows, or the database refuses them or does not answer"
+            );
+            Ended::NotAll
+        }
+        Ok(Drained::AllButLockedLanes { locked, owned: 0 }) => {
+            let what =
+                format!("the source `{}`: another session has locked the rows of {locked} lanes", plan.name);
+            let hint = "end the session that holds locks on the table of lanes, and run it again";
+            return Err(Failure::unusable(what).hint(hint));
+        }
+        Ok(Drained::AllButLockedLanes { locked, .. }) => {
+            warn!(source = %plan.name, locked, "something is left in lanes whose rows another session has locked");
             Ended::NotAll
         }
         // Attempts that failed and were repeated with success leave nothing that waits.

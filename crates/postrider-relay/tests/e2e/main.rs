@@ -25,6 +25,7 @@ mod outages;
 mod payloads;
 mod place;
 mod readme;
+mod rejecting;
 mod relay;
 mod secrets;
 mod server;

@@ -4,8 +4,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use async_nats::jetstream::{self, stream};
 use lapin::{
-    Connection, ConnectionProperties,
-    options::{BasicGetOptions, QueueDeclareOptions},
+    Connection, ConnectionProperties, ExchangeKind,
+    options::{
+        BasicGetOptions, ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions,
+        QueueDeclareOptions, QueueDeleteOptions,
+    },
     types::{AMQPValue, FieldTable},
 };
 use rdkafka::{
@@ -92,6 +95,30 @@ impl Rabbit {
         let options = QueueDeclareOptions { durable: true, ..Default::default() };
         let (_connection, channel) = self.connect().await;
         channel.queue_declare(queue.into(), options, FieldTable::default()).await.unwrap();
+    }
+
+    /// An exchange that no queue is bound to.
+    pub(crate) async fn exchange(&self, name: &str) {
+        let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
+        let (_connection, channel) = self.connect().await;
+        let made = channel.exchange_declare(name.into(), ExchangeKind::Topic, options, FieldTable::default());
+        made.await.unwrap();
+    }
+
+    /// Binds a queue to all that is sent to an exchange.
+    pub(crate) async fn bind(&self, queue: &str, exchange: &str) {
+        let (_connection, channel) = self.connect().await;
+        let options = QueueBindOptions::default();
+        let bound =
+            channel.queue_bind(queue.into(), exchange.into(), "#".into(), options, FieldTable::default());
+        bound.await.unwrap();
+    }
+
+    /// Deletes a queue and an exchange.
+    pub(crate) async fn delete(&self, queue: &str, exchange: &str) {
+        let (_connection, channel) = self.connect().await;
+        channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await.unwrap();
+        channel.exchange_delete(exchange.into(), ExchangeDeleteOptions::default()).await.unwrap();
     }
 
     /// Takes everything out of a queue, in its order.

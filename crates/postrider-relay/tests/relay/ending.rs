@@ -171,3 +171,37 @@ async fn the_operations_port_lets_no_client_wait_for_ever_or_send_without_end() 
     }
     assert_eq!(get(&format!("{address}/health/live"), None).await.0, 200);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operations_port_reads_no_body_of_a_request() {
+    /// More than the buffers of two sockets hold.
+    const BODY_MAX: usize = 64 * 1024 * 1024;
+    let folder = Folder::new();
+    folder.database().await;
+    let mut relay = Relay::start(&config(&folder, "stdout: {}", DRAIN_S), &[]);
+    let address = relay.operations();
+    for (request, status) in [("GET /health/live", "200"), ("GET /metrics", "200"), ("POST /metrics", "405")]
+    {
+        for length in ["content-length: 99999999999", "transfer-encoding: chunked"] {
+            let client = TcpStream::connect(address.strip_prefix("http://").unwrap()).await.unwrap();
+            let (mut reading, mut writing) = client.into_split();
+            let head = format!("{request} HTTP/1.1\r\nhost: x\r\n{length}\r\n\r\n");
+            writing.write_all(head.as_bytes()).await.unwrap();
+            // A chunk of 4096 bytes; as a body of a known length it is as good as any other.
+            let chunk = format!("1000\r\n{}\r\n", "x".repeat(4096));
+            let sending = tokio::spawn(async move {
+                let mut sent = 0;
+                while sent < BODY_MAX && writing.write_all(chunk.as_bytes()).await.is_ok() {
+                    sent += chunk.len();
+                }
+                sent
+            });
+            let mut answer = [0; 12];
+            reading.read_exact(&mut answer).await.unwrap();
+            assert_eq!(String::from_utf8_lossy(&answer), format!("HTTP/1.1 {status}"), "{request}, {length}");
+            let sent = tokio::time::timeout(PATIENCE, sending).await.expect("it is closed").unwrap();
+            assert!(sent < BODY_MAX, "{request}, {length}: {sent} bytes were taken");
+        }
+    }
+    assert_eq!(get(&format!("{address}/health/live"), None).await.0, 200);
+}

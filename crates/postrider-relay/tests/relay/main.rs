@@ -16,6 +16,8 @@ mod measuring;
 mod once;
 mod pausing;
 mod place;
+mod readiness;
+mod rejecting;
 mod routing;
 mod running;
 mod server;

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::place::{Folder, PATIENCE, Receiver, Relay, eventually, insert, postrider, said};
+use crate::{
+    place::{Folder, PATIENCE, Receiver, Relay, eventually, insert, postrider, said},
+    server::{Database, Kind},
+};
 
 /// Orders go to one receiver and bills to another.
 fn config(folder: &Folder, orders: &Receiver, bills: &Receiver, more: &str) -> PathBuf {
@@ -102,4 +105,65 @@ async fn a_log_that_nobody_reads_holds_nothing_up() {
     let ended = tokio::time::timeout(PATIENCE, relay.wait()).await;
     assert_eq!(ended.expect("it ends").unwrap().code(), Some(1));
     assert_eq!(orders.payloads(), [json!(1)]);
+}
+
+/// A PostgreSQL database with three orders, and a relay's configuration with a lease of a second.
+async fn on_postgresql(folder: &Folder, orders: &Receiver) -> (Database, PathBuf) {
+    let mut database = Database::new(Kind::Postgres).await;
+    postrider::connect(&database.url).await.unwrap().store.migrate().await.unwrap();
+    let rows = (0..3).map(|n| format!("('Order', 'Order:{n}', '{n}')")).collect::<Vec<_>>().join(", ");
+    let insert = "INSERT INTO postrider_event (event_type, ordering_key, payload) VALUES";
+    database.run(&format!("{insert} {rows}")).await;
+    let text = format!(
+        "log: {{ format: json }}\noperations: {{ enabled: false }}\nsources:\n  shop:\n    url: \"{}\"\n    lease: 1s\n    drain_timeout: 1s\n\
+         \x20   poll: {{ max: 50ms }}\n    routes: [{{ event_type: \"*\", sink: orders }}]\nsinks: {{ orders: {{ http: {{ url: \"{}\" }} }} }}\n",
+        database.url, orders.url
+    );
+    let file = folder.write("relay.yaml", &text);
+    (database, file)
+}
+
+/// A run that ends by itself, with its exit status and what it said.
+fn ended(file: &std::path::Path) -> (Option<i32>, String) {
+    let mut relay = Relay::start_with(file, &["--once"], &[]);
+    let status = relay.ended_within(PATIENCE);
+    (status, relay.log.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_beside_a_session_that_has_locked_rows_delivers_the_others_and_ends_with_what_it_could_not_write()
+ {
+    let (folder, orders) = (Folder::new(), Receiver::start().await);
+    let (mut database, file) = on_postgresql(&folder, &orders).await;
+    // The whole table, and then one row.
+    database.run("BEGIN; LOCK TABLE postrider_event IN SHARE MODE").await;
+    let (status, said) = ended(&file);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("another session has locked their rows"), "{said}");
+    database.run("COMMIT").await;
+    database.run("BEGIN; SELECT * FROM postrider_event WHERE ordering_key = 'Order:1' FOR UPDATE").await;
+    let (status, said) = ended(&file);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("another session has locked their rows"), "{said}");
+    database.run("COMMIT").await;
+    assert_eq!(database.one("SELECT string_agg(payload, ',') FROM postrider_event").await, "1");
+    let (status, said) = ended(&file);
+    assert_eq!(status, Some(0), "{said}");
+    assert_eq!(database.one("SELECT count(*)::text FROM postrider_event").await, "0");
+    database.drop(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_can_have_no_lane_because_a_session_has_locked_all_could_not_run_and_says_why() {
+    let (folder, orders) = (Folder::new(), Receiver::start().await);
+    let (mut database, file) = on_postgresql(&folder, &orders).await;
+    database.run("BEGIN; SELECT * FROM postrider_lane FOR UPDATE").await;
+    let (status, said) = ended(&file);
+    assert_eq!(status, Some(3), "{said}");
+    assert!(said.contains("another session has locked the rows of 64 lanes"), "{said}");
+    assert_eq!(orders.payloads(), Vec::<serde_json::Value>::new());
+    database.run("COMMIT").await;
+    assert_eq!(ended(&file).0, Some(0));
+    assert_eq!(orders.payloads().len(), 3);
+    database.drop(&[]).await;
 }

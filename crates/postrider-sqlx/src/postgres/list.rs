@@ -148,8 +148,13 @@ pub(super) fn oldest_statement(shape: &Shape) -> Statement {
 }
 
 /// The oldest events that are pending.
-pub(super) async fn oldest(shape: &Shape, conn: &mut PgConnection, limit: usize) -> sqlx::Result<Oldest> {
-    let (statement, mut look) = (oldest_statement(shape), Look::new(limit));
+pub(super) async fn oldest(
+    shape: &Shape,
+    conn: &mut PgConnection,
+    after: Seq,
+    limit: usize,
+) -> sqlx::Result<Oldest> {
+    let (statement, mut look) = (oldest_statement(shape), Look::new(after, limit));
     while let Some(after) = look.next() {
         let query = statement.query().bind(integer(after)).bind(integer(limit));
         let rows = query.fetch_all(&mut *conn).await?;

@@ -249,11 +249,12 @@ impl Store for PgStore {
         verb!(self.run_long, "list events", shape, |session| list::list(shape, &mut session, listing))
     }
 
-    fn oldest(&self, limit: usize) -> BoxFuture<'_, Result<Option<Oldest>>> {
+    fn oldest(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Option<Oldest>>> {
         Box::pin(async move {
             let oldest = verb!(self.run_long, "look for the oldest events", shape, |session| list::oldest(
                 shape,
                 &mut session,
+                after,
                 limit
             ));
             oldest.await.map(Some)

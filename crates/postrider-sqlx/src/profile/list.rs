@@ -183,5 +183,6 @@ pub(super) async fn oldest(shape: &Shape, tx: &mut Tx, limit: usize) -> sqlx::Re
             age: time(3).since(time(2)),
         }
     };
-    Ok(Some(Oldest { events: rows.iter().take(limit).map(event).collect(), more: rows.len() > limit }))
+    let events = rows.iter().take(limit).map(event).collect();
+    Ok(Some(Oldest { events, more: rows.len() > limit, read_to: None }))
 }

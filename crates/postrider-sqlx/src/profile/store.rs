@@ -268,8 +268,11 @@ impl Store for ProfileStore {
         })
     }
 
-    fn oldest(&self, limit: usize) -> BoxFuture<'_, Result<Option<Oldest>>> {
+    fn oldest(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Option<Oldest>>> {
         Box::pin(async move {
+            if after > 0 {
+                return Ok(None);
+            }
             let shape = &self.0.shape;
             run!(self, Use::Operating, "look for the oldest events", |tx| list::oldest(shape, tx, limit))
         })

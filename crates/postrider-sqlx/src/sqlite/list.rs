@@ -147,9 +147,10 @@ pub(super) fn oldest_statement(prefix: &Prefix) -> Statement {
 pub(super) async fn oldest(
     prefix: &Prefix,
     conn: &mut SqliteConnection,
+    after: Seq,
     limit: usize,
 ) -> sqlx::Result<Oldest> {
-    let (statement, mut look) = (oldest_statement(prefix), Look::new(limit));
+    let (statement, mut look) = (oldest_statement(prefix), Look::new(after, limit));
     while let Some(after) = look.next() {
         let query = statement.query().bind(integer(after)).bind(integer(limit));
         let (rows, now) = (query.fetch_all(&mut *conn).await?, Timestamp::now());

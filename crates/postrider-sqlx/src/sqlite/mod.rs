@@ -445,10 +445,10 @@ impl Store for SqliteStore {
         )
     }
 
-    fn oldest(&self, limit: usize) -> BoxFuture<'_, Result<Option<Oldest>>> {
+    fn oldest(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Option<Oldest>>> {
         let prefix = &self.0.target.prefix;
         self.run_long("look for the oldest events", move |mut conn| async move {
-            list::oldest(prefix, &mut conn, limit).await.map(Some)
+            list::oldest(prefix, &mut conn, after, limit).await.map(Some)
         })
     }
 

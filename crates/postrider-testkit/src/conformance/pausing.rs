@@ -33,8 +33,14 @@ fn subjects(pauses: &[Pause]) -> Vec<Subject> {
 pub async fn what_is_paused_is_listed_with_its_time_and_its_reason<H: StoreHarness>() -> Checked {
     let Some(scene) = scene::<H>().await? else { return Ok(()) };
     assert!(scene.store.pauses().await?.is_empty());
-    let mut all =
-        [Subject::Source, Subject::event_type("Order*"), Subject::key("Order:1"), Subject::sink("audit")];
+    let mut all = [
+        Subject::Source,
+        Subject::event_type("Order*"),
+        Subject::key("Order:1"),
+        Subject::sink("audit"),
+        Subject::Rejected("audit".to_owned()),
+        Subject::Brake("audit".to_owned()),
+    ];
     for subject in &all {
         let paused = scene.store.pause(subject, &format!("because of {subject}")).await?;
         assert!(paused.new && paused.pause.subject == *subject);
@@ -90,6 +96,24 @@ pub async fn resuming_ends_one_pause_and_says_what_it_was<H: StoreHarness>() -> 
     assert_eq!(scene.store.resume(&one).await?, None);
     assert_eq!(subjects(&scene.store.pauses().await?), [other]);
     assert!(scene.store.pause(&one, "again").await?.new);
+    Ok(())
+}
+
+/// A sink that rejects everything, its brake and a pause of it are three subjects of one name: each begins and ends by itself.
+pub async fn a_sink_its_rejections_and_its_brake_are_told_apart<H: StoreHarness>() -> Checked {
+    let Some(scene) = scene::<H>().await? else { return Ok(()) };
+    let (sink, name) = (Subject::sink("shop"), "shop".to_owned());
+    let (rejected, brake) = (Subject::Rejected(name.clone()), Subject::Brake(name));
+    assert!(scene.store.pause(&rejected, "it took none").await?.new);
+    assert_eq!(scene.store.resume(&sink).await?, None, "the sink itself is not paused");
+    assert_eq!(scene.store.resume(&brake).await?, None);
+    assert!(scene.store.pause(&brake, "let them die").await?.new);
+    assert!(!scene.store.pause(&rejected, "again").await?.new);
+    let ended = scene.store.resume(&rejected).await?;
+    assert_eq!(ended.map(|pause| (pause.subject, pause.reason)), Some((rejected, "it took none".to_owned())));
+    assert_eq!(subjects(&scene.store.pauses().await?), [brake.clone()]);
+    assert!(scene.store.resume(&brake).await?.is_some());
+    assert!(scene.store.pauses().await?.is_empty());
     Ok(())
 }
 

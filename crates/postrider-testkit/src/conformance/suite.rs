@@ -194,6 +194,7 @@ macro_rules! delivery_conformance {
                 pausing_twice_keeps_the_first_pause
                 of_many_who_pause_the_same_at_once_one_begins_it
                 resuming_ends_one_pause_and_says_what_it_was
+                a_sink_its_rejections_and_its_brake_are_told_apart
                 names_are_told_apart_by_their_bytes
                 a_name_that_nothing_can_have_is_refused
                 there_is_an_end_to_how_much_can_be_paused

@@ -504,3 +504,37 @@ async fn a_lane_that_another_session_has_locked_is_given_up_alone_and_comes_back
     site.until_all_done(160).await;
     assert_eq!(epochs(), [1, 1, 2, 1]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_whose_lanes_another_session_has_locked_is_not_ready() {
+    for before_the_start in [false, true] {
+        let (site, seen) = (Site::memory(4), Recorder::default());
+        let lock_all = |locked| (0..4).for_each(|lane| site.memory_store().lock_lane(lane, locked));
+        lock_all(before_the_start);
+        let outbox = site.outbox().otherwise(seen.delivers()).start().await.unwrap();
+        lock_all(true);
+        let id = site.write(&outbox, plain("A")).await;
+        crate::parts::pass(secs(8)).await;
+        assert!(outbox.health().is_ready(), "within a lease: {:?}", outbox.health());
+        for _ in 0..5 {
+            crate::parts::pass(secs(20)).await;
+            let health = outbox.health();
+            let reason = "another session has locked the rows of 4 lanes";
+            assert!(health.reasons.iter().any(|told| told.contains(reason)), "{health:?}");
+        }
+        lock_all(false);
+        eventually("it is ready again", async || outbox.health().is_ready()).await;
+        site.until_done(&id).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stand_by_whose_lanes_a_live_instance_holds_is_ready() {
+    let (site, seen) = (Site::memory(1), Recorder::default());
+    let start = async || site.outbox().otherwise(seen.delivers()).start().await.unwrap();
+    let (holder, standby) = (start().await, start().await);
+    for _ in 0..10 {
+        crate::parts::pass(secs(20)).await;
+        assert!(holder.health().is_ready() && standby.health().is_ready(), "{:?}", standby.health());
+    }
+}

@@ -3,14 +3,19 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
 };
 
-use postrider::{Backoff, Delivery, Metrics, Outcome};
+use postrider::{
+    Backoff, BoxFuture, Delivery, Event, Metrics, Outcome, Sink, SinkTraits, interceptor, named,
+};
+use tracing::Level;
 
-use crate::parts::{Doors, Gate, Recorder, Site, Tally, eventually, ms, number, on_every_store, plain, secs};
+use crate::parts::{
+    Doors, Gate, Log, Recorder, Site, Tally, eventually, keyed, ms, number, on_every_store, pass, plain, secs,
+};
 
 on_every_store![every_counter_grows_by_exactly_what_happened, the_library_runs_without_metrics];
 
@@ -101,6 +106,100 @@ async fn gauges_show_the_depth_of_both_queues_and_the_oldest_lag() {
     outbox.poll_once().await.unwrap();
     let now = tally.now();
     assert_eq!((now.hot_depth, now.cold_depth, now.oldest_lag_ms), (0, 0, 0));
+}
+
+/// Remembers attempts that failed: the sinks, the outcome, and whether they count.
+#[derive(Default)]
+struct FailedAttempts(Mutex<Vec<(String, &'static str, bool)>>);
+
+impl Metrics for FailedAttempts {
+    fn attempt_failed(&self, sinks: &[String], outcome: &'static str, counted: bool) {
+        self.0.lock().unwrap().push((sinks.join(","), outcome, counted));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_that_an_interceptor_refuses_or_that_fail_with_their_whole_batch_are_counted_too() {
+    let (site, attempts) = (Site::memory(1), Arc::new(FailedAttempts::default()));
+    let sink = Arc::new(FailsOnce::default());
+    let refuses_once =
+        interceptor::before(async |delivery: Delivery| match (delivery.key(), delivery.attempt) {
+            (Some("refused"), 1) => Err("not today".into()),
+            _ => Ok(()),
+        });
+    let outbox = site
+        .outbox()
+        .interceptor(refuses_once)
+        .sink("Tested", named("shop", sink.clone()))
+        .metrics(attempts.clone())
+        .start()
+        .await
+        .unwrap();
+    site.write_all(&outbox, ["refused", "a", "b", "c"].map(|key| keyed(key, 0))).await;
+    site.until_all_done(4).await;
+    let mut failed = attempts.0.lock().unwrap().clone();
+    failed.sort_unstable();
+    let (whole, alone) = (("shop".to_owned(), "batch_failed", false), ("shop".to_owned(), "retry", true));
+    assert_eq!(failed, [vec![whole; sink.failed.load(SeqCst)], vec![alone]].concat());
+}
+
+/// A sink with a destination for each tenant, all of which fail.
+struct Failing;
+
+impl Sink for Failing {
+    fn traits(&self) -> SinkTraits {
+        SinkTraits { batch_max: 1, ..SinkTraits::SINK }
+    }
+
+    fn destination(&self, event: &Event) -> Option<String> {
+        event.tenant_id().map(str::to_owned)
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
+        Box::pin(std::future::ready(vec![Outcome::retry("500"); batch.len()]))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn destinations_where_events_keep_failing_are_warned_of_once_a_minute() {
+    let (log, _guard) = Log::listen();
+    let (site, attempts) = (Site::memory(1), Arc::new(FailedAttempts::default()));
+    let outbox = site.outbox().sink("Tested", named("shop", Arc::new(Failing))).metrics(attempts.clone());
+    let outbox = outbox.start().await.unwrap();
+    for tenant in ["a", "b"] {
+        let events = (0..20).map(|n| keyed(&format!("{tenant}{n}"), n).tenant(tenant));
+        site.write_all(&outbox, events).await;
+    }
+    pass(secs(50)).await;
+    let warned = || log.count(Level::WARN, "events keep failing here");
+    assert_eq!(warned(), 0, "nothing has failed for a minute");
+    pass(secs(550)).await;
+    assert!((2..=20).contains(&warned()), "warned {} times of two destinations in ten minutes", warned());
+    let failed = attempts.0.lock().unwrap().clone();
+    assert_eq!(log.count(Level::DEBUG, "an attempt failed"), failed.len(), "each is logged");
+    assert!(
+        failed.len() > 20 && failed.iter().all(|failed| *failed == ("shop".to_owned(), "retry", false)),
+        "{failed:?}"
+    );
+}
+
+/// A sink whose first batch fails as a whole.
+#[derive(Default)]
+struct FailsOnce {
+    /// How many events that batch had.
+    failed: AtomicUsize,
+}
+
+impl Sink for FailsOnce {
+    fn traits(&self) -> SinkTraits {
+        SinkTraits { batch_max: 100, ..SinkTraits::SINK }
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
+        let fails = batch.len() > 1 && self.failed.compare_exchange(0, batch.len(), SeqCst, SeqCst).is_ok();
+        let outcome = if fails { Outcome::batch_failed("500") } else { Outcome::Delivered };
+        Box::pin(std::future::ready(vec![outcome; batch.len()]))
+    }
 }
 
 /// Remembers which of its methods were called.
