@@ -127,3 +127,18 @@ async fn what_an_operator_lets_die_dies_as_fast_as_it_was_sent_before() {
     site.store.pause(&Subject::Brake("shop".to_owned()), "let them die").await.unwrap();
     eventually("all of them are dead", async || site.store.stats().await.unwrap().dead == 5000).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_notice_of_an_instance_that_is_gone_ends_with_the_first_delivery() {
+    let site = Site::memory(4);
+    let receiver = Receiver::answering(|_| Outcome::rejected("400")).shared();
+    let told = async || site.store.pauses().await.unwrap().len();
+    let start = async || site.outbox().sink("Tested", named("shop", receiver.clone())).start().await.unwrap();
+    let first = start().await;
+    site.write_all(&first, (0..50).map(|n| keyed(&format!("k{n}"), n))).await;
+    eventually("operators are told", async || told().await == 1).await;
+    first.shutdown().await;
+    receiver.mend();
+    let _second = start().await;
+    eventually("nobody is told any more", async || told().await == 0).await;
+}

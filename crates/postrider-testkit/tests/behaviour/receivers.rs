@@ -8,10 +8,7 @@ use std::{
     time::Duration,
 };
 
-use postrider::{
-    Backoff, Delivery, Outcome, SinkTraits, named,
-    store::{EventStatus, Subject},
-};
+use postrider::{Backoff, Delivery, Outcome, SinkTraits, store::EventStatus};
 use tokio::time::Instant;
 
 use crate::parts::{Receiver, Site, at, eventually, keyed, limited, ms, number, pass, secs};
