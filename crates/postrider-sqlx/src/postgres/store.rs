@@ -335,6 +335,7 @@ impl Store for PgStore {
 impl PgStore {
     /// Looks, chooses, reads what was not read yet, and writes down what was met. Only the look is always there.
     async fn claim_all(&self, claim: &Claim) -> Result<Claimed> {
+        self.check_identity().await?;
         let Inner { claim: sql, lanes, .. } = &*self.0;
         let sql = sql.of(self.looks().is_flood());
         let scale = claim::Scale { lanes: lanes.load(Relaxed), reads_log: self.reads_log().await? };
@@ -383,6 +384,21 @@ impl PgStore {
         claimed.positions.retain(|(lane, _)| !lost.contains(lane));
         claimed.again.retain(|(lane, _)| !lost.contains(lane));
         Ok(claimed)
+    }
+
+    /// Tells once that the sequence of the events was set back, and then forgets all positions.
+    async fn check_identity(&self) -> Result<()> {
+        let identity = self.0.peek.identity();
+        // One that is not answered tells nothing: what is wrong is told by the statements that follow.
+        if identity.is_time()
+            && let Err(error) = self.peek().await
+        {
+            tracing::debug!(%error, "could not ask whether the sequence of the events was set back");
+        }
+        let Some(set_back) = identity.take_set_back() else { return Ok(()) };
+        self.looks().forget();
+        let what = format!("cannot claim events in {}", self.0.place);
+        Err(StoreError::new(StoreErrorKind::WentBack, what, set_back).into())
     }
 
     /// Writes down what a claim met. Lanes are waited for, since it is mostly a settle of ours that has them, but not for long: a lane that
