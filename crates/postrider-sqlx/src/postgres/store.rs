@@ -19,6 +19,7 @@ use super::{
     Inner, PgStore, Way, claim, error, lease, list, operate, pause, rehearse, schema, session::Session,
     settle,
 };
+use sqlx::AssertSqlSafe;
 use tokio::time::Instant;
 
 use crate::connections::{
@@ -321,7 +322,22 @@ impl Store for PgStore {
     }
 
     fn announce(&self) {
-        self.0.bell.ring(&self.0.verbs.pool());
+        let store = self.clone();
+        self.0.bell.ring(move |notify| {
+            let store = store.clone();
+            async move {
+                let verbs = &store.0.verbs;
+                // A connection that does not answer in time is closed, and so are the others of its pool.
+                let until = Instant::now() + verbs.limits().verb();
+                let notify = verbs.attempt(until, Task::Seldom, move |mut conn| async move {
+                    // Safe because the channel is made of a plain identifier and the ringer of digits.
+                    sqlx::raw_sql(AssertSqlSafe(notify)).execute(&mut *conn).await?;
+                    conn.give_back();
+                    Ok(())
+                });
+                notify.await
+            }
+        });
     }
 
     fn announced(&self) -> BoxFuture<'_, Result<()>> {
