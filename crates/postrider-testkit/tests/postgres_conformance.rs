@@ -120,6 +120,8 @@ impl<W: Way> PgHarness<W> {
 impl<W: Way> StoreHarness for PgHarness<W> {
     type Tx = Transaction<'static, Postgres>;
 
+    const REFUSES_STATE: bool = true;
+
     async fn fresh() -> Result<Self, Failure> {
         let (admin, door) = (server(W::SERVER)?, server(W::DOOR)?);
         let database = Database::new(admin).await?;
