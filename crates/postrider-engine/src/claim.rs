@@ -9,7 +9,7 @@ use std::{ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
 use postrider_core::{
     Result,
     sink::error_chain,
-    store::{Claimed, Lane, Lease, Seq},
+    store::{Claimed, Lane, Lease, Marked, Seq},
 };
 use tokio::{sync::Notify, time::Instant};
 use tracing::{debug, error};
@@ -31,6 +31,9 @@ const CHASE: Duration = Duration::from_millis(2);
 
 /// While peeks find what is new, polls begin so many times later.
 const PEEKING_FACTOR: u32 = 10;
+
+/// The longest pause while somebody else has locked what a claim is to write.
+const LOCKED_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// How claims follow one another.
 pub(crate) struct Pace {
@@ -205,6 +208,8 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     // A claim may have done nothing but park what it met; then what it returns says nothing of what lies behind.
     let got_on = plan.got_on(&claimed);
     let more = claimed.more;
+    // What somebody else has locked comes back from every claim until the lock is gone: it is asked for ever more seldom.
+    let only_locked = !got_on && plan.brought_nothing_new(&claimed);
     lock(&shared.buffer).acquit(&claimed);
     let mut items =
         plan.items(std::mem::take(&mut claimed.events), &shared.routes, shared.settings.key_order);
@@ -235,7 +240,11 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
 
     let settings = &shared.settings;
     let least = least(shared);
-    pace.pause = if taken > 0 || again { least } else { (pace.pause * 2).clamp(least, settings.poll_max) };
+    pace.pause = match taken > 0 || again && !only_locked {
+        true => least,
+        false if again => (pace.pause * 2).min(settings.poll_max).min(LOCKED_PAUSE_MAX).max(least),
+        false => (pace.pause * 2).clamp(least, settings.poll_max),
+    };
     // Between two looks at backlogs the lanes' own positions have their turn, and the other way round.
     let more_elsewhere = taken > 0 && shared.settings.poller && lock(&shared.buffer).is_behind();
     // What was let go is for the lanes' own claims to bring, which may have had to wait for this one.
@@ -267,8 +276,13 @@ async fn mark_sent(shared: &Shared, claimed: &mut Claimed) -> Result<()> {
     if marks.is_empty() {
         return Ok(());
     }
-    claimed.lost.extend(answer(shared, shared.store.mark_sent(&marks)).await?);
-    lock(&shared.buffer).marked(&marks);
+    let Marked { lost, locked } = answer(shared, shared.store.mark_sent(&marks)).await?;
+    claimed.lost.extend(lost);
+    let mut buffer = lock(&shared.buffer);
+    buffer.marked(marks.iter().filter(|(lease, _)| !locked.contains(&lease.lane)));
+    if !locked.is_empty() {
+        buffer.leave_unmarked(claimed, &locked, Instant::now());
+    }
     Ok(())
 }
 
@@ -278,8 +292,8 @@ async fn mark_ahead(shared: &Shared, marks: Vec<(Lease, Seq)>) -> Vec<Lane> {
         return Vec::new();
     }
     match answer(shared, shared.store.mark_sent(&marks)).await {
-        Ok(lost) => {
-            lock(&shared.buffer).marked(&marks);
+        Ok(Marked { lost, locked }) => {
+            lock(&shared.buffer).marked(marks.iter().filter(|(lease, _)| !locked.contains(&lease.lane)));
             lost
         }
         // Then it is marked when the claim has returned.

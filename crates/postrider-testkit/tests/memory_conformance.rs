@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use postrider_core::{Event, EventId, Result, Store, tx::OnDuplicate};
+use postrider_core::{Event, EventId, Result, Store, store::Lane, tx::OnDuplicate};
 use postrider_engine::memory::{MemoryStore, MemoryTx};
 use postrider_testkit::{
     conformance::{Failure, StoreHarness},
@@ -104,7 +104,13 @@ impl<const LANES: u32> StoreHarness for MemoryHarness<LANES> {
         Ok(true)
     }
 
+    async fn lock_lane(&self, lane: Lane) -> Result<bool, Failure> {
+        self.store.lock_lane(lane, true);
+        Ok(LANES > 1)
+    }
+
     async fn unlock_row(&self) -> Result<(), Failure> {
+        (0..LANES).for_each(|lane| self.store.lock_lane(lane, false));
         let locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner).take();
         locked.iter().for_each(|id| self.store.unlock_row(id));
         Ok(())

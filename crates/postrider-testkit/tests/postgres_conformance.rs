@@ -120,6 +120,8 @@ impl<W: Way> PgHarness<W> {
 impl<W: Way> StoreHarness for PgHarness<W> {
     type Tx = Transaction<'static, Postgres>;
 
+    const REFUSES_STATE: bool = true;
+
     async fn fresh() -> Result<Self, Failure> {
         let (admin, door) = (server(W::SERVER)?, server(W::DOOR)?);
         let database = Database::new(admin).await?;
@@ -236,6 +238,12 @@ impl<W: Way> StoreHarness for PgHarness<W> {
             tx.rollback().await?;
         }
         Ok(())
+    }
+
+    /// Neither the log nor the transactions nor the tables tell of it.
+    async fn go_back(&self) -> Result<bool, Failure> {
+        sqlx::raw_sql("TRUNCATE postrider_event RESTART IDENTITY").execute(&self.own).await?;
+        Ok(true)
     }
 
     async fn insert_undecodable(&self) -> Result<EventId, Failure> {

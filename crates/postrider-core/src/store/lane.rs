@@ -78,6 +78,15 @@ impl Leased {
     }
 }
 
+/// What became of marks. A lane that is in neither list has its mark.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Marked {
+    /// The lanes that are no longer held.
+    pub lost: Vec<Lane>,
+    /// Lanes that could not be marked, because another session has locked their rows: nothing new of them may be sent yet.
+    pub locked: Vec<Lane>,
+}
+
 /// What became of a renewal. A lane that is in neither list is lost.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Renewed {

@@ -21,7 +21,7 @@ pub use claim::{
     Admission, Claim, Claimed, ClaimedEvent, Glance, LaneClaim, Position, Rescan, Trail, Undecodable,
 };
 pub use features::{Defaults, Features, Keeps, Recovery};
-pub use lane::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Renewed, Taken, Token};
+pub use lane::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Marked, Renewed, Taken, Token};
 pub use list::{Bookmark, ListFrom, ListedEvent, Listing, Oldest, OldestEvent, Shelf, TypeCount};
 pub use operate::{DeadLetter, EventStatus, Hold, HoldReason, Instance, Instances, Stats};
 pub use pause::{PAUSES_MAX, Pause, Paused, SUBJECT_CHARS_MAX, Subject, too_many_pauses};
@@ -81,8 +81,8 @@ pub trait Store: Send + Sync + 'static {
     fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Renewed>>;
 
     /// Notes for each lane that events up to this one may be under way from now on, and says which of the lanes are no
-    /// longer held. A mark never goes down.
-    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>>;
+    /// longer held. A mark never goes down. A lane that another session has locked keeps no other from being marked.
+    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Marked>>;
 
     /// Gives lanes back at once. Nothing of them may be in flight. Events up to the `seq` that is named stay suspects for the
     /// next owner; zero if there are none.

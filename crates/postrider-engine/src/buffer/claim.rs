@@ -19,7 +19,7 @@ impl Buffer {
         from_bottom: bool,
     ) -> Option<Plan> {
         // Settles that commit from here on may name an earlier moment than the claim will.
-        self.due_at = None;
+        self.due_at = self.lanes.values().filter_map(|lane| lane.locked_until).filter(|at| *at > now).min();
         self.forget_pauses();
         self.forget_crowds();
         if self.pauses.stop() {
@@ -91,7 +91,7 @@ impl Buffer {
 
     fn main_lanes(&mut self, settings: &Settings, now: Instant, from_bottom: bool) -> Vec<LaneClaim> {
         let mut lanes = Vec::with_capacity(self.lanes.len());
-        for lane in self.lanes.values_mut().filter(|lane| now < lane.deadline && lane.draining.is_none()) {
+        for lane in self.lanes.values_mut().filter(|lane| lane.may_claim(now)) {
             let mut again = lane.take_again(Seq::MAX);
             // More to look at again than there is room for is as well looked for from the bottom.
             if std::mem::take(&mut lane.from_start)
@@ -111,8 +111,7 @@ impl Buffer {
     fn backlog_lanes(&mut self, slot: usize, now: Instant) -> Vec<LaneClaim> {
         let behind = lock(&self.behind);
         let places = behind.places(slot).filter_map(|(lane, place)| {
-            let lane =
-                self.lanes.get_mut(&lane).filter(|lane| now < lane.deadline && lane.draining.is_none())?;
+            let lane = self.lanes.get_mut(&lane).filter(|lane| lane.may_claim(now))?;
             let (from, to) = (place.position(lane.position), lane.position.front());
             Some(LaneClaim { to, again: lane.take_again(to), ..LaneClaim::after(lane.lease, from) })
         });
@@ -251,7 +250,10 @@ impl Buffer {
 
     /// Whether a claim would have something to look at again.
     pub(crate) fn has_again(&self) -> bool {
-        self.lanes.values().any(|lane| !lane.again.is_empty() && lane.draining.is_none())
+        let now = Instant::now();
+        let may_claim =
+            |lane: &OwnedLane| lane.draining.is_none() && lane.locked_until.is_none_or(|until| until <= now);
+        self.lanes.values().any(|lane| !lane.again.is_empty() && may_claim(lane))
     }
 
     /// Whether the poller waits for what a settle brings: room, events that were given back, a freed key, or a backlog.

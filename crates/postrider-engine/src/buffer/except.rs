@@ -96,6 +96,15 @@ impl Plan {
         })
     }
 
+    /// Whether all that is to be looked at again is what this claim was to look at again.
+    pub(crate) fn brought_nothing_new(&self, claimed: &Claimed) -> bool {
+        let was_asked = |(number, seq): &(Lane, Seq)| {
+            let lane = self.claim.lanes.iter().find(|lane| lane.lease.lane == *number);
+            lane.is_some_and(|lane| lane.again.binary_search(seq).is_ok())
+        };
+        claimed.events.is_empty() && !claimed.again.is_empty() && claimed.again.iter().all(was_asked)
+    }
+
     /// Where the walk had to leave something once more, in this lane.
     pub(super) fn refused(&self, lane: Lane) -> Option<Place> {
         lock(&self.except.as_ref()?.entry).refused.get(&lane).copied()

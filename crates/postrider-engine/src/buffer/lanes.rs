@@ -8,6 +8,9 @@ const KEPT_FACTOR: u32 = 4;
 /// How often the wait for it is doubled at most.
 const KEPT_DOUBLINGS: u32 = 4;
 
+/// How long nothing is claimed from a lane that another session has locked.
+const LOCKED_PAUSE: Duration = Duration::from_millis(250);
+
 impl Buffer {
     /// A lease was taken.
     pub(crate) fn own(&mut self, taken: Taken, deadline: Instant) {
@@ -213,12 +216,27 @@ impl Buffer {
     }
 
     /// The table knows how far events may be under way.
-    pub(crate) fn marked(&mut self, marks: &[(Lease, Seq)]) {
+    pub(crate) fn marked<'m>(&mut self, marks: impl Iterator<Item = &'m (Lease, Seq)>) {
         for (lease, seq) in marks {
             if let Some(lane) = self.lanes.get_mut(&lease.lane).filter(|lane| lane.lease == *lease) {
                 lane.sent_to = lane.sent_to.max(*seq);
             }
         }
+    }
+
+    /// Takes back what came from lanes that could not be marked, and claims nothing from them for a while.
+    pub(crate) fn leave_unmarked(&mut self, claimed: &mut Claimed, locked: &[Lane], now: Instant) {
+        for lane in locked {
+            if let Some(owned) = self.lanes.get_mut(lane) {
+                owned.locked_until = Some(now + LOCKED_PAUSE);
+            }
+        }
+        let is_unmarked = |event: &ClaimedEvent| {
+            let marked = self.lanes.get(&event.lane).map_or(0, |lane| lane.sent_to);
+            locked.contains(&event.lane) && event.seq > marked
+        };
+        let left = claimed.events.extract_if(.., |event| is_unmarked(event));
+        claimed.again.extend(left.map(|event| (event.lane, event.seq)));
     }
 
     /// Until when something of this lease may be sent; none if it may not be sent now.

@@ -260,6 +260,8 @@ struct OwnedLane {
     kept_until: Option<Instant>,
     /// How often it was not idle in time.
     kept: u32,
+    /// Another session had its row locked when it was to be marked: nothing is claimed from it before this moment.
+    locked_until: Option<Instant>,
 }
 
 impl OwnedLane {
@@ -288,6 +290,7 @@ impl OwnedLane {
             draining: None,
             kept_until: None,
             kept: 0,
+            locked_until: None,
         }
     }
 
@@ -301,6 +304,11 @@ impl OwnedLane {
     /// Whether it can be given up.
     fn may_drain(&self, now: Instant) -> bool {
         self.draining.is_none() && self.kept_until.is_none_or(|until| until <= now)
+    }
+
+    /// Whether its events can be claimed now.
+    fn may_claim(&self, now: Instant) -> bool {
+        now < self.deadline && self.draining.is_none() && self.locked_until.is_none_or(|until| until <= now)
     }
 
     /// Whether what was claimed under this lease is still for us to send.

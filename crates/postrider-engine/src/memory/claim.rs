@@ -16,9 +16,10 @@ use postrider_core::{
 };
 
 use super::{
+    faults::Faults,
     hash::FixedSet,
     lane::Held,
-    row::{Row, Status},
+    row::{Row, Status, id_of},
     seqs::seqs_of,
     streams::{Fresh, Waiting},
     tables::Tables,
@@ -29,7 +30,7 @@ const RETURNING_KEYS_MAX: usize = 256;
 /// What room is made for from the start.
 const BATCH_USUAL: usize = 512;
 
-pub(super) fn claim(tables: &mut Tables, claim: &Claim, now: Timestamp) -> Claimed {
+pub(super) fn claim(tables: &mut Tables, claim: &Claim, now: Timestamp, faults: &Faults) -> Claimed {
     let (lanes, lost): (Vec<_>, Vec<_>) = claim.lanes.iter().partition(|lane| tables.is_held(&lane.lease));
     let rows_max = tables.scanned_rows_max;
     let mut fresh = Fresh::new(&lanes, tables);
@@ -37,8 +38,11 @@ pub(super) fn claim(tables: &mut Tables, claim: &Claim, now: Timestamp) -> Claim
         waiting: lanes.iter().map(|lane| Waiting::new(lane, now)).collect(),
         lanes,
         tables,
+        faults,
         claim,
         now,
+        locked: Vec::new(),
+        stuck: FixedSet::default(),
         events: Vec::with_capacity(claim.limit.min(BATCH_USUAL)),
         asked: FixedSet::default(),
         asks_twice: !fresh.again().is_empty(),
@@ -94,8 +98,13 @@ enum Offered {
 
 struct Reading<'a> {
     tables: &'a mut Tables,
+    faults: &'a Faults,
     claim: &'a Claim,
     now: Timestamp,
+    /// What was to be written and somebody else has locked: it has to be met again.
+    locked: Vec<(Lane, Seq)>,
+    /// Keys of such rows that something else of the key must not overtake in this claim.
+    stuck: FixedSet<(Lane, Arc<str>)>,
     lanes: Vec<&'a LaneClaim>,
     waiting: Vec<Waiting>,
     events: Vec<ClaimedEvent>,
@@ -111,8 +120,8 @@ impl Reading<'_> {
     /// what does.
     fn park_again(&mut self, fresh: &Fresh) {
         for (seq, _) in fresh.again() {
-            if !self.is_in_flight(*seq) && matches!(self.judge(*seq), Met::Park) {
-                self.park(*seq);
+            if !self.is_in_flight(*seq) && matches!(self.judge(*seq), Met::Park) && !self.park(*seq) {
+                self.get_stuck(*seq);
             }
         }
     }
@@ -134,9 +143,16 @@ impl Reading<'_> {
                 left = true;
                 break;
             }
+            let is_stuck = self.stuck.contains(&(number, Arc::clone(&key)));
             let Some(lane) = self.tables.lane_mut(number) else { continue };
             if lane.parked_count(&key) == 0 {
-                lane.drop_hold(&key);
+                if !lane.locked {
+                    lane.drop_hold(&key);
+                }
+                continue;
+            }
+            // What could not be parked comes before what is.
+            if is_stuck {
                 continue;
             }
             // Beyond what was met something unparked of the key may come first.
@@ -180,7 +196,7 @@ impl Reading<'_> {
                         return true;
                     }
                 }
-                Met::Park => self.park(seq),
+                Met::Park => _ = self.park(seq),
                 Met::Wait | Met::Pass => {}
             }
             self.met += 1;
@@ -209,8 +225,8 @@ impl Reading<'_> {
                             return true;
                         }
                     }
-                    Met::Park => self.park(seq),
-                    Met::Wait => self.tables.change(seq, |row| row.status = Status::Waiting),
+                    Met::Park => _ = self.park(seq),
+                    Met::Wait => _ = self.write(seq, |row| row.status = Status::Waiting),
                     Met::Pass => {}
                 }
                 self.met += 1;
@@ -257,13 +273,47 @@ impl Reading<'_> {
         lane.parked_of(key).find(|seq| !self.is_in_flight(*seq)).is_none_or(|parked| seq < parked)
     }
 
-    fn park(&mut self, seq: Seq) {
-        self.tables.change(seq, |row| row.parked = true);
+    /// Parks a row, unless somebody else has locked it.
+    fn park(&mut self, seq: Seq) -> bool {
+        self.write(seq, |row| row.parked = true)
     }
 
-    /// Lets a row that came back and was not wanted lie among the others, where it is not met by this claim.
+    /// Changes a row. One that somebody else has locked is left as it is, to be met again.
+    fn write(&mut self, seq: Seq, change: impl FnOnce(&mut Row)) -> bool {
+        let Some(lane) = self.locked_in(seq) else {
+            self.tables.change(seq, change);
+            return true;
+        };
+        self.locked.push((lane, seq));
+        false
+    }
+
+    /// The lane of a row that somebody else has locked, or whose lane.
+    fn locked_in(&self, seq: Seq) -> Option<Lane> {
+        let row = self.tables.rows.get(seq)?;
+        let is_locked = || self.faults.is_locked(id_of(&row.content));
+        (is_locked() || self.tables.lane(row.lane).is_some_and(|lane| lane.locked)).then_some(row.lane)
+    }
+
+    /// Nothing else of this row's key is written or comes back in this claim.
+    fn get_stuck(&mut self, seq: Seq) {
+        self.stuck.extend(self.key_of_lane(seq));
+    }
+
+    fn key_of_lane(&self, seq: Seq) -> Option<(Lane, Arc<str>)> {
+        let row = self.tables.rows.get(seq)?;
+        Some((row.lane, Arc::clone(row.key()?)))
+    }
+
+    /// Lets a row that came back and was not wanted lie among the others, where it is not met by this claim. One that is locked stays parked, and
+    /// so do the later ones of its key: unparked, they would be read before it.
     fn unpark(&mut self, seq: Seq) {
-        self.tables.unpark(seq);
+        if self.locked_in(seq).is_some() {
+            self.get_stuck(seq);
+        }
+        if self.key_of_lane(seq).is_none_or(|key| !self.stuck.contains(&key)) {
+            self.tables.unpark(seq);
+        }
         self.asked.insert(seq);
     }
 
@@ -303,9 +353,13 @@ impl Reading<'_> {
             let (due_at, due_seq) = if round { (Timestamp::EPOCH, 0) } else { waiting.last };
             (lane.lease.lane, fresh.position(lane, self.tables, due_at, due_seq))
         };
+        let mut again = fresh.left_of_again();
+        again.append(&mut self.locked);
+        again.sort_unstable();
+        again.dedup();
         Claimed {
             positions: self.lanes.iter().zip(&self.waiting).map(position).collect(),
-            again: fresh.left_of_again(),
+            again,
             lost,
             more,
             next_due: self.waiting.iter().filter_map(|waiting| waiting.next_due(self.tables)).min(),

@@ -98,7 +98,7 @@ impl MemoryStore {
     }
 
     /// Locks the row of an event, as somebody else's `SELECT … FOR UPDATE` would, until it is [unlocked](MemoryStore::unlock_row). Settles
-    /// leave it alone.
+    /// and claims leave it as it is.
     pub fn lock_row(&self, id: &EventId) {
         self.shared.faults().locked.insert(id.clone());
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::{
     Timestamp,
-    store::{Lane, Lease, LeaseRequest, Leased, Renewed, Seq, Taken, Token},
+    store::{Lease, LeaseRequest, Leased, Marked, Renewed, Seq, Taken, Token},
 };
 
 use super::{lane::Owner, tables::Tables};
@@ -67,15 +67,16 @@ pub(super) fn release(tables: &mut Tables, lanes: &[(Lease, Seq)]) {
     }
 }
 
-pub(super) fn mark_sent(tables: &mut Tables, marks: &[(Lease, Seq)]) -> Vec<Lane> {
-    let mut lost = Vec::new();
+pub(super) fn mark_sent(tables: &mut Tables, marks: &[(Lease, Seq)]) -> Marked {
+    let mut marked = Marked::default();
     for (lease, seq) in marks {
         match tables.lane_mut(lease.lane).filter(|lane| lane.is_held_by(lease.token)) {
+            Some(lane) if lane.locked => marked.locked.push(lease.lane),
             Some(lane) => lane.sent_to = lane.sent_to.max(*seq),
-            None => lost.push(lease.lane),
+            None => marked.lost.push(lease.lane),
         }
     }
-    lost
+    marked
 }
 
 pub(super) fn join(tables: &mut Tables, instance: &str, now: Timestamp, ttl: Duration) -> u32 {

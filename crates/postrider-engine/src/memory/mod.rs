@@ -46,8 +46,8 @@ pub use faults::Snapshot;
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target, Timestamp,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lease, LeaseRequest, Leased,
+        ListedEvent, Listing, Marked, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
         TypeCount, too_many_pauses,
     },
     tx::{Dialect, LaneHints, Prefix},
@@ -197,7 +197,7 @@ impl Store for MemoryStore {
         self.answer(|tables, now| lease::renew(tables, leases, now, ttl))
     }
 
-    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
+    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Marked>> {
         self.answer(|tables, _| lease::mark_sent(tables, marks))
     }
 
@@ -208,7 +208,7 @@ impl Store for MemoryStore {
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
         self.try_answer(|tables, faults, now| {
             faults.check(claim)?;
-            Ok(claim::claim(tables, claim, now))
+            Ok(claim::claim(tables, claim, now, faults))
         })
     }
 

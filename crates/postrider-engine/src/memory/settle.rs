@@ -32,7 +32,8 @@ pub(super) fn settle(
     faults.refuse(settlements)?;
     let (mut applied, mut locked) = (0, Vec::new());
     for settlement in settlements {
-        if faults.is_locked(&settlement.event_id) && is_open(tables, settlement, now) {
+        let lane_is_locked = tables.lane(settlement.lane).is_some_and(|lane| lane.locked);
+        if lane_is_locked || faults.is_locked(&settlement.event_id) && is_open(tables, settlement, now) {
             locked.push(settlement.seq);
         } else {
             applied += u64::from(apply(tables, settlement, retention, now));

@@ -128,7 +128,7 @@ pub(super) async fn free(
     run(&sql.remove, conn, &removed).await
 }
 
-/// Takes away those of these holds that are on their way out and that nothing is parked behind.
+/// Takes away those of these holds that are on their way out and that nothing is parked behind, as far as nobody else has locked them.
 pub(super) async fn remove_empty(
     sql: &Statements,
     conn: &mut MySqlConnection,
@@ -136,7 +136,9 @@ pub(super) async fn remove_empty(
 ) -> sqlx::Result<()> {
     let found = look(sql, conn, keys.iter()).await?;
     let empty = found.into_iter().filter(|found| found.returning && !found.parked);
-    run(&sql.remove, conn, &empty.map(|found| found.key).collect::<Vec<_>>()).await
+    let empty: Vec<Key> = empty.map(|found| found.key).collect();
+    let locked = locked(sql, conn, &empty).await?;
+    run(&sql.remove, conn, &empty.into_iter().filter(|key| !locked.contains(key)).collect::<Vec<_>>()).await
 }
 
 /// A hold as it stands.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use postrider_core::{
     Timestamp,
-    store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Renewed, Seq, Taken, Token},
+    store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Marked, Renewed, Seq, Taken, Token},
     tx::Prefix,
 };
 use sqlx::{Connection, MySqlConnection, mysql::MySqlRow};
@@ -323,13 +323,15 @@ pub(super) async fn renew(
     Ok(renewed)
 }
 
-/// Raises the marks of the lanes that still are held, and says which are not.
+/// Raises the marks of the lanes that still are held, and says which are not and which another session has locked.
 pub(super) async fn mark_sent(
     sql: &Statements,
     conn: &mut MySqlConnection,
     marks: &[(Lease, Seq)],
-) -> sqlx::Result<Vec<Lane>> {
-    each(sql, &sql.mark, conn, marks).await
+    locked: Locked,
+) -> sqlx::Result<Marked> {
+    let fence = each(sql, &sql.mark, conn, marks, locked).await?;
+    Ok(Marked { lost: fence.lost, locked: fence.locked })
 }
 
 /// Gives back the lanes that are still held by these tokens.
@@ -338,7 +340,7 @@ pub(super) async fn release(
     conn: &mut MySqlConnection,
     lanes: &[(Lease, Seq)],
 ) -> sqlx::Result<()> {
-    each(sql, &sql.release, conn, lanes).await.map(|_lost| ())
+    each(sql, &sql.release, conn, lanes, Locked::Wait).await.map(drop)
 }
 
 /// Runs a statement over the lanes that are still held, and says which are not.
@@ -347,16 +349,22 @@ async fn each(
     statement: &Statement,
     conn: &mut MySqlConnection,
     lanes: &[(Lease, Seq)],
-) -> sqlx::Result<Vec<Lane>> {
+    locked: Locked,
+) -> sqlx::Result<Fence> {
     let mut tx = conn.begin().await?;
-    let fence = fence(sql, &mut tx, &in_order(lanes.iter().map(|(lease, _)| *lease))).await?;
-    let held = lanes.iter().filter(|(lease, _)| !fence.lost.contains(&lease.lane));
+    let leases = in_order(lanes.iter().map(|(lease, _)| *lease));
+    let fence = match locked {
+        Locked::Wait => fence(sql, &mut tx, &leases).await?,
+        Locked::Skip => fence_around(sql, &mut tx, &leases).await?,
+    };
+    let held = |lane: &Lane| !fence.lost.contains(lane) && !fence.locked.contains(lane);
+    let held = lanes.iter().filter(|(lease, _)| held(&lease.lane));
     let held: Vec<Row> = held.map(|(lease, seq)| row(lease, *seq)).collect();
     if !held.is_empty() {
         statement.query().bind(json(&held)?).execute(&mut *tx).await?;
     }
     tx.commit().await?;
-    Ok(fence.lost)
+    Ok(fence)
 }
 
 /// Says that an instance is there, and how many there are.

@@ -54,9 +54,9 @@ use postrider_core::{
     BoxFuture, ConfigError, EventId, Result, SchemaError, Store, Target,
     event::limits::clean_error,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Instances, Keeps, Lane, Lease, LeaseRequest,
-        Leased, ListedEvent, Listing, Oldest, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats,
-        Subject, TypeCount, too_many_pauses,
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Instances, Keeps, Lease, LeaseRequest,
+        Leased, ListedEvent, Listing, Marked, Oldest, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement,
+        Stats, Subject, TypeCount, too_many_pauses,
     },
     tx::Prefix,
 };
@@ -69,7 +69,7 @@ use crate::{
     connections::{
         Conn, Connections, LockedLanes, Task,
         limits::{Limits, MIGRATION, OPERATOR},
-        renewal::renewed,
+        renewal::{Locked, renewed},
         retry::retried,
     },
     high_water::HighWater,
@@ -462,10 +462,20 @@ impl Store for MysqlStore {
         }))
     }
 
-    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
-        let Inner { lease: sql, .. } = &*self.0;
+    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Marked>> {
+        let Inner { lease: sql, locked_lanes, .. } = &*self.0;
         self.run("mark what is under way", move |mut conn| async move {
-            lease::mark_sent(sql, &mut conn, marks).await
+            if !locked_lanes.are_likely() {
+                match lease::mark_sent(sql, &mut conn, marks, Locked::Wait).await {
+                    Err(error) if error::is_locked(&error) => {}
+                    marked => return marked,
+                }
+            }
+            let marked = lease::mark_sent(sql, &mut conn, marks, Locked::Skip).await?;
+            if !marked.locked.is_empty() {
+                locked_lanes.note(true);
+            }
+            Ok(marked)
         })
     }
 
@@ -477,10 +487,10 @@ impl Store for MysqlStore {
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
-        let Inner { claim: sql, lease, hold, late, lanes, peek, .. } = &*self.0;
+        let Inner { claim: sql, lease, hold, late, locked_lanes, lanes, peek, .. } = &*self.0;
         let claiming = self.run("claim events", move |mut conn| async move {
             let lanes = lanes.load(Relaxed);
-            claim::Claiming { sql, lease, hold, late, lanes }.claim(&mut conn, claim).await
+            claim::Claiming { sql, lease, hold, late, locked_lanes, lanes }.claim(&mut conn, claim).await
         });
         Box::pin(async move {
             // Before the claim: what that has met is noted, and nothing may fail afterwards.

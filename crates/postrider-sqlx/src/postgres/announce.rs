@@ -9,7 +9,7 @@ use std::sync::{
 
 use postrider_core::{rng::Rng, tx::Prefix};
 use sqlx::{
-    AssertSqlSafe, PgPool,
+    PgPool,
     postgres::{PgConnectOptions, PgListener, PgPoolOptions},
 };
 use tokio::sync::Mutex;
@@ -41,8 +41,12 @@ impl Bell {
         Self { channel, ringer, state: AtomicU8::new(IDLE), ears, listener: Mutex::new(None) }
     }
 
-    /// Rings soon. While one ring is under way, any number of others become one.
-    pub(super) fn ring(self: &Arc<Self>, pool: &PgPool) {
+    /// Rings soon, by having `send` run a statement. While one ring is under way, any number of others become one: so `send` must end, whatever
+    /// becomes of its connection.
+    pub(super) fn ring<F>(self: &Arc<Self>, send: impl Fn(String) -> F + Send + 'static)
+    where
+        F: Future<Output = sqlx::Result<()>> + Send + 'static,
+    {
         if self.state.swap(AGAIN, SeqCst) != IDLE {
             return;
         }
@@ -50,13 +54,11 @@ impl Bell {
             self.state.store(IDLE, SeqCst);
             return;
         };
-        let (bell, pool) = (Arc::clone(self), pool.clone());
+        let bell = Arc::clone(self);
         runtime.spawn(async move {
             loop {
                 bell.state.store(SENDING, SeqCst);
-                // Safe because the channel is made of a plain identifier and the ringer of digits.
-                let notify = AssertSqlSafe(format!("NOTIFY {}, '{}'", bell.channel, bell.ringer));
-                if let Err(error) = sqlx::raw_sql(notify).execute(&pool).await {
+                if let Err(error) = send(format!("NOTIFY {}, '{}'", bell.channel, bell.ringer)).await {
                     tracing::debug!(%error, "could not wake others: they will poll");
                 }
                 if bell.state.compare_exchange(SENDING, IDLE, SeqCst, SeqCst).is_ok() {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use postrider_core::store::{Lane, Lease, LeaseRequest, Leased, Renewed, Seq, Taken, Token};
+use postrider_core::store::{Lane, Lease, LeaseRequest, Leased, Marked, Renewed, Seq, Taken, Token};
 use sqlx::{PgConnection, Postgres, Row, postgres::PgArguments, query::Query};
 
 use crate::connections::renewal::Locked;
@@ -17,6 +17,7 @@ pub(super) struct Statements {
     renew: Statement,
     renew_waiting: Statement,
     mark: Statement,
+    mark_waiting: Statement,
     release: Statement,
     join: Statement,
     leave: Statement,
@@ -57,6 +58,19 @@ impl Statements {
                  ORDER BY l.lane"
             ))
         };
+        let mark = |locked: &str| {
+            statement(&format!(
+                "WITH ours AS MATERIALIZED ({OURS}{locked}), marked AS (
+                     UPDATE {{p}}lane AS l SET sent_to = greatest(l.sent_to, m.seq)
+                     FROM ours JOIN unnest($1, $4::bigint[]) AS m (lane, seq) ON m.lane = ours.lane
+                     WHERE l.lane = ours.lane RETURNING l.lane
+                 )
+                 SELECT l.lane, EXISTS (SELECT 1 FROM marked WHERE marked.lane = l.lane) AS marked
+                 FROM {{p}}lane AS l
+                 JOIN unnest($1::integer[], $2::bigint[], $3::bigint[]) AS t (lane, epoch, nonce)
+                   ON l.lane = t.lane AND l.epoch = t.epoch AND l.nonce = t.nonce"
+            ))
+        };
         Self {
             // What others have locked is left out: they may be stopped in the middle of it.
             lease: statement(&format!(
@@ -92,12 +106,8 @@ impl Statements {
             )),
             renew: renew(" SKIP LOCKED"),
             renew_waiting: renew(""),
-            mark: statement(&format!(
-                "WITH ours AS MATERIALIZED ({OURS})
-                 UPDATE {{p}}lane AS l SET sent_to = greatest(l.sent_to, m.seq)
-                 FROM ours JOIN unnest($1, $4::bigint[]) AS m (lane, seq) ON m.lane = ours.lane
-                 WHERE l.lane = ours.lane RETURNING l.lane"
-            )),
+            mark: mark(" SKIP LOCKED"),
+            mark_waiting: mark(""),
             // Without a nonce the old token passes no fence any more.
             release: statement(&format!(
                 "WITH ours AS MATERIALIZED ({OURS})
@@ -216,15 +226,26 @@ pub(super) async fn renew(
     Ok(renewed)
 }
 
-/// Raises the marks of the lanes that still are held, and says which are not.
+/// Raises the marks of the lanes that still are held, and says which are not and which another session has locked.
 pub(super) async fn mark_sent(
     sql: &Statements,
     conn: &mut PgConnection,
     marks: &[(Lease, Seq)],
-) -> sqlx::Result<Vec<Lane>> {
+    locked: Locked,
+) -> sqlx::Result<Marked> {
+    let statement = if locked == Locked::Skip { &sql.mark } else { &sql.mark_waiting };
     let seqs: Vec<i64> = marks.iter().map(|(_, seq)| integer(*seq)).collect();
-    let held = lanes(conn, with_tokens(&sql.mark, marks.iter().map(|(lease, _)| *lease)).bind(seqs)).await?;
-    Ok(marks.iter().map(|(lease, _)| lease.lane).filter(|lane| !held.contains(lane)).collect())
+    let query = with_tokens(statement, marks.iter().map(|(lease, _)| *lease)).bind(seqs);
+    let (mut marked, mut ours) = (Marked::default(), Vec::new());
+    for row in query.fetch_all(conn).await? {
+        let lane: Lane = natural(row.try_get::<i32, _>("lane")?.into());
+        ours.push(lane);
+        if !row.try_get::<bool, _>("marked")? {
+            marked.locked.push(lane);
+        }
+    }
+    marked.lost = marks.iter().map(|(lease, _)| lease.lane).filter(|lane| !ours.contains(lane)).collect();
+    Ok(marked)
 }
 
 /// Gives back the lanes that are still held by these tokens.

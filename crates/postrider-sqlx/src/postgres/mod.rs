@@ -22,6 +22,7 @@ mod claim;
 pub(crate) mod connect;
 pub(crate) mod error;
 mod home;
+mod identity;
 mod lease;
 mod list;
 mod operate;

@@ -8,10 +8,13 @@ use std::{
     time::Duration,
 };
 
-use postrider_core::store::Peek;
+use postrider_core::store::{Peek, Seq};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
-use super::statement::{Shape, Statement, natural, splice};
+use super::{
+    identity::Identity,
+    statement::{Shape, Statement, natural, splice},
+};
 
 /// Before the first number is drawn, the sequence says that this is the first.
 const LAST: &str = "SELECT last_value - CASE WHEN is_called THEN 0 ELSE 1 END FROM {p}event_seq_seq";
@@ -30,6 +33,7 @@ pub(super) struct Peeking {
     plain: String,
     /// The role may not read the sequence, which is not worth asking again.
     refused: AtomicBool,
+    identity: Identity,
 }
 
 impl Peeking {
@@ -38,6 +42,7 @@ impl Peeking {
             last: Statement::new(LAST, shape),
             plain: splice(LAST, &shape.prefix),
             refused: AtomicBool::new(false),
+            identity: Identity::default(),
         }
     }
 
@@ -47,20 +52,35 @@ impl Peeking {
 
     /// Peeks on a connection that keeps statements prepared.
     pub(super) async fn direct(&self, conn: &mut PgConnection) -> sqlx::Result<Option<Peek>> {
+        let before = self.identity.known();
         let read = self.last.query().fetch_one(conn).await.and_then(|row| row.try_get(0));
-        self.peek(read, EVERY)
+        self.peek(read, before, EVERY)
     }
 
     /// Peeks through a pooler.
     pub(super) async fn pooled(&self, conn: &mut PgConnection) -> sqlx::Result<Option<Peek>> {
+        let before = self.identity.known();
         // Safe because the template is a constant and a prefix is a plain identifier.
         let read = sqlx::raw_sql(AssertSqlSafe(self.plain.clone())).fetch_one(conn).await;
-        self.peek(read.and_then(|row| row.try_get(0)), EVERY_POOLED)
+        self.peek(read.and_then(|row| row.try_get(0)), before, EVERY_POOLED)
     }
 
-    fn peek(&self, read: sqlx::Result<i64>, every: Duration) -> sqlx::Result<Option<Peek>> {
+    /// What tells whether the sequence was set back: every peek does.
+    pub(super) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn peek(
+        &self,
+        read: sqlx::Result<i64>,
+        before: Option<Seq>,
+        every: Duration,
+    ) -> sqlx::Result<Option<Peek>> {
         match read {
-            Ok(last) => Ok(Some(Peek { last: natural(last), every })),
+            Ok(last) => {
+                self.identity.told(natural(last), before);
+                Ok(Some(Peek { last: natural(last), every }))
+            }
             Err(error) if is_refusal(&error) => {
                 tracing::debug!(%error, "cannot read the sequence of the events: polling finds what nobody told of");
                 self.refused.store(true, Relaxed);

@@ -15,12 +15,14 @@ use super::{
     statement::{Shape, Statement},
 };
 
-/// A million rows of every kind, most of them of kinds that a claim must not walk over.
+/// A million rows of every kind, most of them of kinds that a claim must not walk over. The trigger would refuse them, and computes the lane.
 const ROWS: &str = "
-    INSERT INTO postrider_event (event_type, ordering_key, payload, status, parked, available_at)
+    ALTER TABLE postrider_event DISABLE TRIGGER postrider_event_insert;
+    INSERT INTO postrider_event (event_type, ordering_key, payload, status, parked, available_at, lane)
     SELECT 'X', 'key' || i % 50000, '{}', (ARRAY[0, 0, 0, 3, 2, 2, 2, 2])[i % 8 + 1], i % 8 > 5,
-           clock_timestamp() + (i % 100 - 50) * interval '1 second'
+           clock_timestamp() + (i % 100 - 50) * interval '1 second', (hashtext('key' || i % 50000) & 2147483647) % 64
     FROM generate_series(1, 1000000) AS i;
+    ALTER TABLE postrider_event ENABLE TRIGGER postrider_event_insert;
     INSERT INTO postrider_hold (lane, effective_key, seq, reason)
     SELECT DISTINCT ON (e.lane, e.ordering_key) e.lane, e.ordering_key, e.seq,
            CASE WHEN e.seq % 10 = 0 THEN 'returning' ELSE 'retry' END FROM postrider_event AS e;

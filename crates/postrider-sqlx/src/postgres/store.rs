@@ -9,9 +9,9 @@ use postrider_core::{
     BoxFuture, EventId, Result, Store, StoreError, StoreErrorKind, Target,
     event::limits::clean_error,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Instances, Keeps, Lane, Lease, LeaseRequest,
-        Leased, ListedEvent, Listing, Oldest, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats,
-        Subject, TypeCount, too_many_pauses,
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Instances, Keeps, Lease, LeaseRequest,
+        Leased, ListedEvent, Listing, Marked, Oldest, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement,
+        Stats, Subject, TypeCount, too_many_pauses,
     },
 };
 
@@ -19,9 +19,13 @@ use super::{
     Inner, PgStore, Way, claim, error, lease, list, operate, pause, rehearse, schema, session::Session,
     settle,
 };
+use sqlx::AssertSqlSafe;
 use tokio::time::Instant;
 
-use crate::connections::{Task, renewal::renewed};
+use crate::connections::{
+    Task,
+    renewal::{Locked, renewed},
+};
 
 /// A verb of one statement: runs it on the session and ends that.
 macro_rules! verb {
@@ -118,12 +122,31 @@ impl Store for PgStore {
         }))
     }
 
-    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
-        verb!(self.run, "mark what is under way", lease, |session| lease::mark_sent(
-            lease,
-            &mut session,
-            marks
-        ))
+    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Marked>> {
+        let Inner { lease: sql, locked_lanes, .. } = &*self.0;
+        let mark = move |locked| {
+            self.run("mark what is under way", move |mut session: Session| async move {
+                match lease::mark_sent(sql, &mut session, marks, locked).await {
+                    Ok(marked) => session.commit().await.map(|()| Some(marked)),
+                    Err(error) if locked == Locked::Wait && error::is_locked(&error) => {
+                        session.roll_back().await.map(|()| None)
+                    }
+                    Err(error) => Err(error),
+                }
+            })
+        };
+        Box::pin(async move {
+            if !locked_lanes.are_likely()
+                && let Some(marked) = mark(Locked::Wait).await?
+            {
+                return Ok(marked);
+            }
+            let marked = mark(Locked::Skip).await?.unwrap_or_default();
+            if !marked.locked.is_empty() {
+                locked_lanes.note(true);
+            }
+            Ok(marked)
+        })
     }
 
     fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
@@ -300,7 +323,22 @@ impl Store for PgStore {
     }
 
     fn announce(&self) {
-        self.0.bell.ring(&self.0.verbs.pool());
+        let store = self.clone();
+        self.0.bell.ring(move |notify| {
+            let store = store.clone();
+            async move {
+                let verbs = &store.0.verbs;
+                // A connection that does not answer in time is closed, and so are the others of its pool.
+                let until = Instant::now() + verbs.limits().verb();
+                let notify = verbs.attempt(until, Task::Seldom, move |mut conn| async move {
+                    // Safe because the channel is made of a plain identifier and the ringer of digits.
+                    sqlx::raw_sql(AssertSqlSafe(notify)).execute(&mut *conn).await?;
+                    conn.give_back();
+                    Ok(())
+                });
+                notify.await
+            }
+        });
     }
 
     fn announced(&self) -> BoxFuture<'_, Result<()>> {
@@ -314,7 +352,8 @@ impl Store for PgStore {
 impl PgStore {
     /// Looks, chooses, reads what was not read yet, and writes down what was met. Only the look is always there.
     async fn claim_all(&self, claim: &Claim) -> Result<Claimed> {
-        let Inner { claim: sql, lease, lanes, .. } = &*self.0;
+        self.check_identity().await?;
+        let Inner { claim: sql, lanes, .. } = &*self.0;
         let sql = sql.of(self.looks().is_flood());
         let scale = claim::Scale { lanes: lanes.load(Relaxed), reads_log: self.reads_log().await? };
         let look_from = |begun| {
@@ -350,16 +389,10 @@ impl PgStore {
         claimed.events.sort_unstable_by_key(|event| event.seq);
 
         if !findings.is_empty() {
-            let findings = &findings;
-            let write = self.run_whole("write down what a claim met", move |mut session| async move {
-                let written = claim::write(sql, lease, &mut session, findings).await?;
-                session.commit().await?;
-                Ok(written)
-            });
-            let written = write.await?;
-            self.looks().wrote(written.xid);
+            let written = self.write_back(sql, &findings).await?;
+            written.xid.into_iter().for_each(|xid| self.looks().wrote(xid));
             claimed.more |= !written.missed.is_empty();
-            claimed.again.extend(written.missed);
+            claimed.again.extend(written.missed.into_iter().chain(written.locked));
             claimed.lost.extend(written.lost);
         }
         self.draw_horizon(&claimed).await;
@@ -368,6 +401,51 @@ impl PgStore {
         claimed.positions.retain(|(lane, _)| !lost.contains(lane));
         claimed.again.retain(|(lane, _)| !lost.contains(lane));
         Ok(claimed)
+    }
+
+    /// Tells once that the sequence of the events was set back, and then forgets all positions.
+    async fn check_identity(&self) -> Result<()> {
+        let identity = self.0.peek.identity();
+        // One that is not answered tells nothing: what is wrong is told by the statements that follow.
+        if identity.is_time()
+            && let Err(error) = self.peek().await
+        {
+            tracing::debug!(%error, "could not ask whether the sequence of the events was set back");
+        }
+        let Some(set_back) = identity.take_set_back() else { return Ok(()) };
+        self.looks().forget();
+        let what = format!("cannot claim events in {}", self.0.place);
+        Err(StoreError::new(StoreErrorKind::WentBack, what, set_back).into())
+    }
+
+    /// Writes down what a claim met. Lanes are waited for, since it is mostly a settle of ours that has them, but not for long: a lane that
+    /// another session keeps locked is gone around.
+    async fn write_back(
+        &self,
+        sql: &claim::Statements,
+        findings: &[claim::Findings],
+    ) -> Result<claim::Written> {
+        let Inner { lease, locked_lanes, .. } = &*self.0;
+        let write = |locked| {
+            self.run_whole("write down what a claim met", move |mut session| async move {
+                match claim::write(sql, lease, &mut session, findings, locked).await {
+                    Ok(written) => session.commit().await.map(|()| Some(written)),
+                    // Its own locks on the lanes would be taken for somebody else's.
+                    Err(error) if error::is_locked(&error) => session.roll_back().await.map(|()| None),
+                    Err(error) => Err(error),
+                }
+            })
+        };
+        if !locked_lanes.are_likely()
+            && let Some(written) = write(Locked::Wait).await?
+        {
+            return Ok(written);
+        }
+        let written = write(Locked::Skip).await?.unwrap_or_else(|| claim::Written::nothing(findings));
+        if !written.locked_lanes.is_empty() {
+            locked_lanes.note(true);
+        }
+        Ok(written)
     }
 
     /// Draws a transaction id now and then, by which later claims know that what is open now is over. A claim is none the worse without.

@@ -9,8 +9,8 @@ use postrider_core::{
     BoxFuture, EventId, Result, Store, Target, Timestamp,
     event::limits::clean_error,
     store::{
-        Claim, Claimed, DeadLetter, Defaults, EventStatus, Features, Hold, Instances, Lane, Lease,
-        LeaseRequest, Leased, ListedEvent, Listing, Oldest, Pause, Paused, Recovery, Renewed, Seq, Settled,
+        Claim, Claimed, DeadLetter, Defaults, EventStatus, Features, Hold, Instances, Lease, LeaseRequest,
+        Leased, ListedEvent, Listing, Marked, Oldest, Pause, Paused, Recovery, Renewed, Seq, Settled,
         Settlement, Stats, Subject, TypeCount, too_many_pauses,
     },
 };
@@ -117,9 +117,9 @@ impl Store for ProfileStore {
         })
     }
 
-    fn mark_sent<'a>(&'a self, _marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
+    fn mark_sent<'a>(&'a self, _marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Marked>> {
         // The claim has marked each row, or nothing could.
-        Box::pin(std::future::ready(Ok(Vec::new())))
+        Box::pin(std::future::ready(Ok(Marked::default())))
     }
 
     fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {

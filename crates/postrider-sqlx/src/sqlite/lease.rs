@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::{
     Timestamp,
-    store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Renewed, Seq, Taken, Token},
+    store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Marked, Renewed, Seq, Taken, Token},
     tx::Prefix,
 };
 use sqlx::{Connection, Row, SqliteConnection};
@@ -150,16 +150,16 @@ pub(super) async fn mark_sent(
     sql: &Statements,
     conn: &mut SqliteConnection,
     marks: &[(Lease, Seq)],
-) -> sqlx::Result<Vec<Lane>> {
+) -> sqlx::Result<Marked> {
     // Each is a statement of its own, and a transaction of its own. There is one lane.
-    let mut lost = Vec::new();
+    let mut marked = Marked::default();
     for (Lease { lane, token }, seq) in marks {
         let mark = sql.mark.query().bind(lane).bind(integer(token.epoch)).bind(integer(token.nonce));
         if mark.bind(integer(*seq)).execute(&mut *conn).await?.rows_affected() == 0 {
-            lost.push(*lane);
+            marked.lost.push(*lane);
         }
     }
-    Ok(lost)
+    Ok(marked)
 }
 
 /// Says that an instance is there, and how many there are.

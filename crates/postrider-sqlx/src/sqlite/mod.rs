@@ -46,9 +46,9 @@ use postrider_core::{
     BoxFuture, EventId, Result, SchemaError, Store, Target,
     event::limits::clean_error,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Instances, Keeps, Lane, Lease, LeaseRequest,
-        Leased, ListedEvent, Listing, Oldest, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats,
-        Subject, TypeCount, too_many_pauses,
+        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Instances, Keeps, Lease, LeaseRequest,
+        Leased, ListedEvent, Listing, Marked, Oldest, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement,
+        Stats, Subject, TypeCount, too_many_pauses,
     },
     tx::Prefix,
 };
@@ -350,7 +350,7 @@ impl Store for SqliteStore {
         })
     }
 
-    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
+    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Marked>> {
         let Inner { lease: sql, .. } = &*self.0;
         self.run("mark what is under way", move |mut conn| async move {
             lease::mark_sent(sql, &mut conn, marks).await

@@ -17,6 +17,9 @@ pub trait StoreHarness: Sized + Send + Sync + 'static {
     /// Whether the store can [peek](Store::peek).
     const PEEKS: bool = true;
 
+    /// Whether the database refuses a plain `INSERT` of what only deliveries may write: a status, attempts, parking.
+    const REFUSES_STATE: bool = false;
+
     /// An empty, migrated store that no other test sees.
     fn fresh() -> impl Future<Output = Result<Self, Failure>> + Send;
 

@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use postrider_core::{
-    Event,
-    store::{Change, ClaimedEvent, EventStatus, Settled, Settlement},
+    Event, EventId,
+    store::{Change, ClaimedEvent, EventStatus, Lease, Seq, Settled, Settlement},
 };
 
 use super::{
     Checked, Failure, StoreHarness,
-    scene::{PAST_BACKOFF, RETENTION, Scene, claimed_ids, dead, retry, settlement, sorted},
+    gate::Gate,
+    scene::{
+        BACKOFF, PAST_BACKOFF, RETENTION, Scene, claimed_ids, dead, ids, keyed, retry, settlement, sorted,
+    },
 };
 
 /// Longer than any store waits for a lock before it goes around it, and shorter than it would wait for ever.
@@ -133,5 +136,160 @@ pub async fn a_claim_does_not_wait_for_a_locked_row<H: StoreHarness>() -> Checke
     events.extend(scene.claim().await?.events);
     let all = [&first, &locked, &last].map(|event| event.id().clone());
     assert_eq!(sorted(claimed_ids(&events)), sorted(all.to_vec()));
+    Ok(())
+}
+
+/// What a few claims bring that must not wait for a lock; none of it is settled.
+async fn claims_soon<H: StoreHarness>(scene: &mut Scene<H>) -> Result<Vec<ClaimedEvent>, Failure> {
+    let mut events: Vec<ClaimedEvent> = Vec::new();
+    for _ in 0..3 {
+        let in_flight: Vec<Seq> = events.iter().map(|event| event.seq).collect();
+        let claim = scene.owner.claim(&scene.store, 1000, usize::MAX, &in_flight);
+        events.extend(soon(claim).await?.events);
+    }
+    Ok(events)
+}
+
+/// The order in which the events of interest came.
+fn order_of(came: &[EventId], events: &[Event]) -> Vec<EventId> {
+    came.iter().filter(|id| events.iter().any(|event| event.id() == *id)).cloned().collect()
+}
+
+/// A claim that meets a locked event whose time has not come brings everything else, and the event comes at its time.
+pub async fn a_claim_goes_around_a_locked_row_that_is_delayed<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    if !scene.keeps().delays {
+        return Ok(());
+    }
+    let delayed = Event::json_text("Delayed", "{}").key("later").deliver_after(BACKOFF).build()?;
+    scene.write(&delayed).await?;
+    for number in 0..100 {
+        scene.keyed::<1>(&format!("key {number}")).await?;
+    }
+    if !scene.harness.lock_row(&delayed).await? {
+        return Ok(());
+    }
+    let claimed = claims_soon(&mut scene).await;
+    scene.harness.unlock_row().await?;
+    let claimed = claimed?;
+    assert_eq!(claimed.len(), 100);
+    scene.done(&claimed).await?;
+    let claimed = scene.claim().await?;
+    assert!(claimed.events.is_empty() && claimed.next_due.is_some_and(|due| due <= BACKOFF), "{claimed:?}");
+    assert!(matches!(scene.status(&delayed).await?, EventStatus::Waiting { .. }));
+    scene.pass(PAST_BACKOFF).await?;
+    assert_eq!(scene.drain().await?, ids(&[delayed]));
+    Ok(())
+}
+
+/// A locked follower is not returned while its key waits, no later event of its key overtakes it, and other keys go on: those that are due, and
+/// those that come back.
+pub async fn a_claim_goes_around_a_locked_follower<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    let (key, other) = ("k", "other");
+    for key in [key, other] {
+        scene.keyed::<1>(key).await?;
+    }
+    for head in scene.claim_exactly::<2>().await? {
+        scene.settle(&head, retry(1)).await?;
+    }
+    let followers: [Event; 2] = scene.keyed(key).await?;
+    let [back] = scene.keyed(other).await?;
+    scene.pass(PAST_BACKOFF).await?;
+    let [first, _] = &followers;
+    if !scene.harness.lock_row(first).await? {
+        return Ok(());
+    }
+    let heads = claims_soon(&mut scene).await;
+    let came = async {
+        let heads = heads?;
+        assert_eq!(heads.len(), 2, "the heads are due and nobody else is");
+        let done: Vec<Settlement> = heads.iter().map(|head| settlement(head, Change::Done)).collect();
+        soon(scene.owner.settle(&scene.store, &done, RETENTION)).await?;
+        let [new] = scene.keyed("new").await?;
+        let claimed = claims_soon(&mut scene).await?;
+        let came = claimed_ids(&claimed);
+        assert!(came.contains(back.id()), "a key that comes back waits for another key's locked row");
+        assert!(came.contains(new.id()));
+        assert!(
+            followers.iter().map(Event::id).zip(order_of(&came, &followers)).all(|(id, came)| *id == came)
+        );
+        Ok::<_, Failure>(claimed)
+    };
+    let came = came.await;
+    scene.harness.unlock_row().await?;
+    let came = came?;
+    scene.done(&came).await?;
+    let mut all = claimed_ids(&came);
+    all.extend(scene.drain().await?);
+    assert_eq!(order_of(&all, &followers), ids(&followers));
+    Ok(())
+}
+
+/// A locked event that comes back and is not wanted stays where it is, and so do those behind it: none is lost, and they come in order.
+pub async fn a_claim_goes_around_a_locked_row_that_comes_back_unwanted<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    if !scene.keeps().dead_heads {
+        return Ok(());
+    }
+    let before = scene.owner.positions();
+    scene.keyed::<1>("k").await?;
+    let [head] = scene.claim_exactly().await?;
+    scene.settle(&head, retry(1)).await?;
+    let parked: [Event; 4] = scene.keyed("k").await?;
+    assert!(scene.claim().await?.events.is_empty());
+    scene.pass(PAST_BACKOFF).await?;
+    let [head] = scene.claim_exactly().await?;
+    scene.settle(&head, Change::Done).await?;
+    let [_, second, ..] = &parked;
+    if !scene.harness.lock_row(second).await? {
+        return Ok(());
+    }
+    scene.owner.admit(Some(Gate::new(|row| row.key != Some("k"))));
+    let [other] = scene.keyed("other").await?;
+    let came = claims_soon(&mut scene).await;
+    scene.harness.unlock_row().await?;
+    assert_eq!(claimed_ids(&came?), [other.id().clone()]);
+    scene.owner.admit(None);
+    scene.owner.go_back(before);
+    let came = scene.drain().await?;
+    assert_eq!(order_of(&came, &parked), ids(&parked));
+    Ok(())
+}
+
+/// While a lane is locked, claims go on and the other lanes are marked. What a claim would write in the locked lane is written later, and nothing
+/// overtakes.
+pub async fn a_claim_goes_around_a_locked_lane<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    let keys: Vec<String> = (0..40).map(|number| format!("key {number}")).collect();
+    for key in &keys {
+        scene.keyed::<1>(key).await?;
+    }
+    let heads: [ClaimedEvent; 40] = scene.claim_exactly().await?;
+    let waits: Vec<Settlement> = heads.iter().map(|head| settlement(head, retry(1))).collect();
+    scene.owner.settle(&scene.store, &waits, RETENTION).await?;
+    let Some(locked) = heads.iter().map(|event| event.lane).max() else { return Ok(()) };
+    let mut followers: Vec<[Event; 2]> = Vec::new();
+    for key in &keys {
+        followers.push(keyed(key)?);
+    }
+    let written: Vec<Event> = followers.iter().flatten().cloned().collect();
+    scene.harness.write(&written).await?;
+    if !scene.harness.lock_lane(locked).await? {
+        return Ok(());
+    }
+    let [new] = scene.keyed("new").await?;
+    let came = claims_soon(&mut scene).await;
+    let marks: Vec<(Lease, Seq)> = scene.owner.leases().iter().map(|lease| (*lease, 1)).collect();
+    let marked = soon(async { Ok(scene.store.mark_sent(&marks).await?) }).await;
+    scene.harness.unlock_row().await?;
+    assert_eq!(claimed_ids(&came?), [new.id().clone()]);
+    let marked = marked?;
+    assert_eq!((marked.lost.len(), marked.locked), (0, vec![locked]));
+    scene.pass(PAST_BACKOFF).await?;
+    let came = scene.drain().await?;
+    for followers in &followers {
+        assert_eq!(order_of(&came, followers), ids(followers));
+    }
     Ok(())
 }

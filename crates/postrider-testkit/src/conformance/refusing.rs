@@ -103,3 +103,13 @@ pub async fn a_plain_insert_without_exactly_one_payload_in_its_limit_is_refused<
 pub async fn a_plain_insert_of_a_status_that_there_is_not_is_refused<H: StoreHarness>() -> Checked {
     are_refused::<H>(vec![insert(&[("event_type", "X"), ("payload", "{}"), ("status", "1")])]).await
 }
+
+/// What only deliveries may write is refused where that costs an insert nothing: an event that was parked by its writer would never be sent.
+pub async fn a_plain_insert_of_what_deliveries_write_is_refused<H: StoreHarness>() -> Checked {
+    if !H::REFUSES_STATE {
+        return Ok(());
+    }
+    let state = [("status", "2"), ("status", "3"), ("attempts", "1"), ("attempts", "-1"), ("parked", "true")];
+    let of = |column| insert(&[("event_type", "X"), ("payload", "{}"), column]);
+    are_refused::<H>(state.into_iter().map(of).collect()).await
+}

@@ -153,6 +153,10 @@ macro_rules! delivery_conformance {
                 a_locked_head_is_not_freed
                 a_settle_goes_around_a_locked_lane
                 a_claim_does_not_wait_for_a_locked_row
+                a_claim_goes_around_a_locked_row_that_is_delayed
+                a_claim_goes_around_a_locked_follower
+                a_claim_goes_around_a_locked_row_that_comes_back_unwanted
+                a_claim_goes_around_a_locked_lane
             }
             fencing {
                 an_owner_that_was_replaced_settles_nothing
@@ -254,6 +258,7 @@ macro_rules! writer_conformance {
                 a_plain_insert_of_an_empty_text_is_refused
                 a_plain_insert_without_exactly_one_payload_in_its_limit_is_refused
                 a_plain_insert_of_a_status_that_there_is_not_is_refused
+                a_plain_insert_of_what_deliveries_write_is_refused
             }
         }
     };

@@ -10,8 +10,8 @@ use postrider_core::{
     BoxFuture, EventId, Result, Store, Target,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats, Subject, Taken,
-        TypeCount,
+        ListedEvent, Listing, Marked, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats, Subject,
+        Taken, TypeCount,
     },
 };
 use postrider_engine::{
@@ -127,7 +127,7 @@ impl BrokenStore {
         self.inner.renew(leases, ttl)
     }
 
-    pub(super) fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
+    pub(super) fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Marked>> {
         self.inner.mark_sent(marks)
     }
 

@@ -13,7 +13,7 @@ use postrider_core::{
     rng::Rng,
     store::{
         Change, Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
+        ListedEvent, Listing, Marked, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
         TypeCount,
     },
 };
@@ -222,7 +222,7 @@ impl Store for FaultyStore {
         self.outliving("renew", move |inner| Box::pin(async move { inner.renew(&leases, ttl).await }))
     }
 
-    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
+    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Marked>> {
         let marks = marks.to_vec();
         self.outliving("mark_sent", move |inner| Box::pin(async move { inner.mark_sent(&marks).await }))
     }

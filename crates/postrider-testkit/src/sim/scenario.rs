@@ -209,7 +209,7 @@ impl Scenario {
             },
             handler_timeout: match trial {
                 Some((Trial::Hangs, _)) => Some(Duration::from_millis(30 + rng.below(300))),
-                None if rng.chance(0.3) => Some(Duration::from_millis(30 + rng.below(1000))),
+                None if rng.chance(0.5) => Some(Duration::from_millis(30 + rng.below(1000))),
                 _ => None,
             },
             claim_batch: 1 + rng.below(20) as usize,

@@ -11,8 +11,8 @@ use std::{
 use postrider::{
     BoxFuture, EventId, Metrics, Result, Store, Target,
     store::{
-        Change, Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
+        Change, Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lease, LeaseRequest, Leased,
+        ListedEvent, Listing, Marked, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
         TypeCount,
     },
 };
@@ -101,7 +101,7 @@ impl Store for Recording {
         join(instance: &'a str, ttl: Duration) -> u32;
         leave(instance: &'a str) -> ();
         renew(leases: &'a [Lease], ttl: Duration) -> Renewed;
-        mark_sent(marks: &'a [(Lease, Seq)]) -> Vec<Lane>;
+        mark_sent(marks: &'a [(Lease, Seq)]) -> Marked;
         release(lanes: &'a [(Lease, Seq)]) -> ();
         claim(claim: &'a Claim) -> Claimed;
         peek() -> Option<Peek>;

@@ -41,7 +41,7 @@ use self::{
     write::{Findings, Writer},
 };
 use super::{hold, lease};
-use crate::choose::Budget;
+use crate::{choose::Budget, connections::LockedLanes};
 
 /// Least number of rows that one statement may read.
 const ROWS_MIN: usize = 128;
@@ -71,6 +71,7 @@ pub(super) struct Claiming<'a> {
     pub(super) lease: &'a lease::Statements,
     pub(super) hold: &'a hold::Statements,
     pub(super) late: &'a LateCommits,
+    pub(super) locked_lanes: &'a LockedLanes,
     /// How many lanes the outbox has.
     pub(super) lanes: u32,
 }
@@ -115,7 +116,8 @@ impl Claiming<'_> {
         let lists = self.read(&reader, &judge, conn, &lanes, &gate, claim.limit).await?;
         let chosen = self.choose(lists, &judge, &lanes, &gate, claim, &mut claimed);
         read_heavy(&reader, conn, chosen.events, &mut claimed.events).await?;
-        let writer = Writer { sql: &self.sql.write, lease: self.lease, hold: self.hold };
+        let Self { lease, hold, locked_lanes, .. } = self;
+        let writer = Writer { sql: &self.sql.write, lease, hold, locked_lanes };
         writer.write(conn, &chosen.findings, lanes.iter().map(|lane| lane.lease), &mut claimed).await?;
 
         let lost = &claimed.lost;
@@ -235,11 +237,12 @@ impl Claiming<'_> {
         claimed: &mut Claimed,
     ) -> Chosen {
         let Lists { again, fresh, mut waiting, mut returning, mut back } = lists;
-        // What is about to be parked behind a key that comes back may be the first of what does: the next claim sees it.
-        if again.iter().any(|met| matches!(met.verdict, Verdict::Park { returning: true })) {
-            returning.more |= !returning.met.is_empty();
-            returning.met.clear();
-        }
+        // What is about to be parked behind a key that comes back may be the first of its events that do: the next claim sees it.
+        let parking = again.iter().filter(|met| met.verdict == Verdict::Park { returning: true });
+        let parking: HashSet<(Lane, &str)> = parking.filter_map(Met::key_of_lane).collect();
+        let before = returning.met.len();
+        returning.met.retain(|met| met.key_of_lane().is_none_or(|key| !parking.contains(&key)));
+        returning.more |= returning.met.len() < before;
         let mut queues = Queues {
             again: Queue::new(again),
             fresh: Queue::new(fresh.met),
@@ -275,11 +278,12 @@ impl Claiming<'_> {
 
         let met = || again.iter().chain(&fresh_met).chain(&waiting.met);
         let unwanted = returned.iter().filter(|met| met.verdict == Verdict::PassOver);
-        let mut findings = Findings {
-            unwanted: unwanted.map(|met| (met.row.lane, met.row.seq)).collect(),
-            empty: returning.empty,
-            ..Findings::default()
-        };
+        let unwanted = unwanted.filter_map(|met| {
+            let (lane, key) = met.key_of_lane()?;
+            Some((hold::Key { lane, key: key.to_owned() }, met.row.seq))
+        });
+        let mut findings =
+            Findings { unwanted: unwanted.collect(), empty: returning.empty, ..Findings::default() };
         met().for_each(|met| findings.add(met));
         let fresh_ended = reached >= gate.tip.min(furthest(lanes));
         claimed.more = !(again_left.is_empty() && fresh_ended && waiting.ended && returning_left.is_empty());

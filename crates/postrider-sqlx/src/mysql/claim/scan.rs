@@ -79,6 +79,11 @@ impl Met {
     pub(super) fn is_candidate(&self) -> bool {
         matches!(self.verdict, Verdict::Return { .. })
     }
+
+    /// Its key, in its lane.
+    pub(super) fn key_of_lane(&self) -> Option<(Lane, &str)> {
+        Some((self.row.lane, self.row.key.as_deref()?))
+    }
 }
 
 /// Judges the rows of one claim.

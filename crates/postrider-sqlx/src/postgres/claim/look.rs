@@ -112,6 +112,13 @@ pub(super) struct Seen {
     pub(super) words: Option<Words>,
 }
 
+impl Seen {
+    /// The key that orders it, if that was read.
+    pub(super) fn key(&self) -> Option<&str> {
+        self.words.as_ref()?.key.as_deref()
+    }
+}
+
 /// A row's key and types, as they stand in the table.
 #[derive(Debug, Default)]
 pub(super) struct Words {
@@ -333,6 +340,9 @@ pub(super) fn too_far_back(cursors: &[Cursor<'_>]) -> Option<Seq> {
     (first_behind(cursors) < last).then_some(last)
 }
 
+/// The kind of rows that are looked at once more.
+const AGAIN: i32 = 2;
+
 fn kind(row: &PgRow) -> i32 {
     row.try_get(column::KIND).unwrap_or_default()
 }
@@ -400,8 +410,8 @@ impl Look {
     pub(super) fn let_out(&mut self) {
         let Self { again, fresh, waiting, returning, .. } = self;
         for seen in again.iter_mut().chain(fresh).chain(waiting) {
-            let key = seen.words.as_ref().and_then(|words| words.key.as_ref());
-            let of_key = |freed: &&Freed| freed.lane == seen.lane && Some(&freed.key) == key;
+            let key = seen.key();
+            let of_key = |freed: &&Freed| freed.lane == seen.lane && Some(freed.key.as_str()) == key;
             if seen.state == (State::Follower { returning: true })
                 && returning.iter().find(of_key).is_some_and(|freed| freed.is_behind(seen.seq))
             {
@@ -426,7 +436,7 @@ impl Look {
             kind => {
                 let seen = self.see(row, claim)?;
                 match kind {
-                    2 => self.again.push(seen),
+                    AGAIN => self.again.push(seen),
                     3 => {
                         if row.try_get(column::READ)? {
                             self.read.insert(seen.seq, row::claimed(row, seen.held)?);
@@ -523,14 +533,14 @@ fn seen(
     (state, available_at, held): (State, Timestamp, bool),
     claim: &Claim,
 ) -> sqlx::Result<Seen> {
-    // Only an admission asks for these.
-    let words = match claim.admission {
-        Some(_) => Some(Words {
+    // Only an admission asks for these, and a key that comes back for those of its events that are looked at once more.
+    let words = match claim.admission.is_some() || kind(row) == AGAIN {
+        true => Some(Words {
             key: row.try_get(column::KEY)?,
             event_type: row.try_get(column::EVENT_TYPE)?,
             aggregate_type: row.try_get(column::AGGREGATE_TYPE)?,
         }),
-        None => None,
+        false => None,
     };
     let weight = natural(row.try_get(column::WEIGHT)?);
     let waits = row.try_get::<Option<i16>, _>(column::STATUS)? == Some(2);

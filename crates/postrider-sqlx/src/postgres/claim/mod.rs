@@ -32,12 +32,19 @@ use self::{
     stream::Stream,
     trail::{Begun, Looks, Met},
 };
-pub(super) use self::{history::WentBack, look::Scale, write::Findings};
+pub(super) use self::{
+    history::WentBack,
+    look::Scale,
+    write::{Findings, Written},
+};
 use super::{
     row,
     statement::{Shape, Statement, integer, natural},
 };
-use crate::choose::{Budget, Kind, Turns};
+use crate::{
+    choose::{Budget, Kind, Turns},
+    connections::renewal::Locked,
+};
 
 /// The statements of this folder.
 #[derive(Debug)]
@@ -217,14 +224,20 @@ fn full_lanes(look: &Look) -> HashSet<Lane> {
 /// What comes back because its key is free again, the holds that nothing is left behind of, and whether more is behind them.
 ///
 /// Beyond what was met something unparked of a key may come first, so nothing comes back from there; nor while a given-back
-/// follower is about to be parked, which may be the first of what does.
+/// follower of the same key is about to be parked, which may be the first of what does.
 fn returning(claim: &Claim, look: &mut Look) -> (Vec<Seen>, Vec<Freed>, bool) {
     let met: BTreeMap<Lane, Seq> = claim.lanes.iter().map(|lane| (lane.lease.lane, lane.from.met)).collect();
     let more_keys = look.returning.len() > RETURNING_KEYS_MAX;
     let (mut rows, mut empty, mut more) = (Vec::new(), Vec::new(), false);
+    let parking = look.again.iter().filter(|seen| seen.state == State::Follower { returning: true });
+    let parking: HashSet<(Lane, &str)> = parking.filter_map(|seen| Some((seen.lane, seen.key()?))).collect();
     for mut freed in std::mem::take(&mut look.returning).into_iter().take(RETURNING_KEYS_MAX) {
         if freed.parked.is_empty() {
             empty.push(freed);
+            continue;
+        }
+        if parking.contains(&(freed.lane, freed.key.as_str())) {
+            more = true;
             continue;
         }
         let met = met.get(&freed.lane).copied().unwrap_or_default();
@@ -236,10 +249,6 @@ fn returning(claim: &Claim, look: &mut Look) -> (Vec<Seen>, Vec<Freed>, bool) {
         more |= left && rows.len() > before;
     }
     more |= more_keys && !rows.is_empty();
-    if look.again.iter().any(|seen| matches!(seen.state, State::Follower { returning: true })) {
-        more |= !rows.is_empty();
-        rows.clear();
-    }
     (rows, empty, more)
 }
 
@@ -353,6 +362,7 @@ pub(super) async fn write(
     leases: &super::lease::Statements,
     conn: &mut PgConnection,
     findings: &[Findings],
-) -> sqlx::Result<write::Written> {
-    write::write(&sql.write, leases, conn, findings).await
+    locked: Locked,
+) -> sqlx::Result<Written> {
+    write::write(&sql.write, leases, conn, findings, locked).await
 }

@@ -326,12 +326,18 @@ impl Looks {
     pub(super) fn notice(&mut self, begun: &Begun, sight: &Sight) -> Option<WentBack> {
         let went_back = sight.place.went_back_from(&begun.known);
         if went_back.is_some() {
-            // Numbers are not given again: a position from before must find nothing.
-            *self = Self { last_number: self.last_number, place: sight.place, ..Self::default() };
+            self.place = sight.place;
+            self.forget();
         } else {
             self.place = self.place.or_later(sight.place);
         }
         went_back
+    }
+
+    /// Forgets everything that was remembered of the events, and goes on from where the database stands.
+    pub(in super::super) fn forget(&mut self) {
+        // Numbers are not given again: a position from before must find nothing.
+        *self = Self { last_number: self.last_number, place: self.place, ..Self::default() };
     }
 
     /// Notes what a claim saw, and gives it a number.

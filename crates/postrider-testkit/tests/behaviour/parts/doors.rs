@@ -11,9 +11,9 @@ use std::{
 use postrider::{
     BoxFuture, EventId, Result, Store, StoreError, StoreErrorKind, Target,
     store::{
-        Admission, Claim, Claimed, DeadLetter, EventStatus, Features, Glance, Hold, Lane, Lease,
-        LeaseRequest, Leased, ListedEvent, Listing, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement,
-        Stats, Subject, TypeCount,
+        Admission, Claim, Claimed, DeadLetter, EventStatus, Features, Glance, Hold, Lease, LeaseRequest,
+        Leased, ListedEvent, Listing, Marked, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats,
+        Subject, TypeCount,
     },
 };
 
@@ -162,7 +162,7 @@ impl Store for Doors {
         self.inner.leave(instance)
     }
 
-    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
+    fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Marked>> {
         Box::pin(self.mark.through(Box::pin(async move { self.inner.mark_sent(marks).await })))
     }
 
