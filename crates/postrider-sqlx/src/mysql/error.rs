@@ -69,10 +69,10 @@ fn kind_of_code(code: u16) -> StoreErrorKind {
 
 fn kind(error: &sqlx::Error) -> StoreErrorKind {
     match error {
-        sqlx::Error::PoolTimedOut => StoreErrorKind::Busy,
-        sqlx::Error::Io(_) | sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed => {
-            StoreErrorKind::Unreachable
-        }
+        sqlx::Error::Io(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed => StoreErrorKind::Unreachable,
         // What sqlx calls a protocol error is, as a rule, a connection that ended in the middle of a packet.
         sqlx::Error::Protocol(_) => StoreErrorKind::Unreachable,
         error => database(error).map_or(StoreErrorKind::Other, |told| kind_of_code(told.number())),
@@ -128,12 +128,12 @@ pub(crate) fn may_pass(error: &sqlx::Error) -> bool {
 }
 
 /// Whether it is a table that is missing.
-pub(super) fn is_missing_table(error: &sqlx::Error) -> bool {
+pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
     database(error).is_some_and(|told| told.number() == code::NO_SUCH_TABLE)
 }
 
 /// Whether it is a right that is missing.
-pub(super) fn is_denied(error: &sqlx::Error) -> bool {
+pub(crate) fn is_denied(error: &sqlx::Error) -> bool {
     kind(error) == StoreErrorKind::Denied
 }
 

@@ -10,6 +10,7 @@ mod outage;
 mod outbox_java;
 mod plans;
 mod recovery;
+mod rights;
 mod rules;
 mod server;
 mod spring_outbox;

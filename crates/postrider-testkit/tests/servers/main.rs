@@ -2,6 +2,8 @@
 //!
 //! * `away`: a server that goes away in every phase of an engine's life
 //! * `hostile`: a server whose defaults are against us
+//! * `opening`: a server that falls silent while a store is opened, and a role that has no time
+//! * `rights`: every role can do its part with the rights that are printed for it
 //! * `silent`: connections that are dead without a word, and locks of others
 //! * `tls`: what is asked of a connection, and what it becomes
 //! * `version`: a server that is too old, found by a pool of the program's own
@@ -21,6 +23,8 @@ mod hostile;
 #[path = "../behaviour/parts/log.rs"]
 #[allow(dead_code, reason = "other tests read it in more ways")]
 mod log;
+mod opening;
+mod rights;
 #[path = "../processes/server.rs"]
 #[allow(dead_code, reason = "other tests restart it")]
 mod server;
