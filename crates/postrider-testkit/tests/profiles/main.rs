@@ -15,3 +15,4 @@ mod rules;
 mod server;
 mod spring_outbox;
 mod systems;
+mod texts;
