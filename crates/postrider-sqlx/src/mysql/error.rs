@@ -29,6 +29,8 @@ mod code {
     pub(super) const PRIVILEGE_MISSING: u16 = 1227;
     pub(super) const READ_ONLY_SERVER: u16 = 1290;
     pub(super) const NO_SUCH_SAVEPOINT: u16 = 1305;
+    /// MariaDB says so of a user that it does not know, now and then.
+    pub(super) const ACCESS_DENIED_BY_PLUGIN: u16 = 1698;
     pub(super) const READ_ONLY_TRANSACTION: u16 = 1792;
     pub(super) const READ_ONLY_MODE: u16 = 1836;
     pub(super) const CONNECTION_KILLED: u16 = 1927;
@@ -59,6 +61,7 @@ fn kind_of_code(code: u16) -> StoreErrorKind {
             StoreErrorKind::ReadOnly
         }
         code::WRONG_PASSWORD
+        | code::ACCESS_DENIED_BY_PLUGIN
         | code::ACCESS_TO_DATABASE_DENIED
         | code::COMMAND_DENIED
         | code::COLUMN_DENIED
