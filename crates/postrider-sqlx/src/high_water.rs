@@ -35,6 +35,12 @@ impl HighWater {
         due
     }
 
+    /// Another database is asked from now on.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn forget(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Known::default();
+    }
+
     /// This is the last number now. An error, once, if it was a larger one before; `place` says where.
     pub(crate) fn rise(&self, last: Seq, place: &str) -> Result<(), StoreError> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -182,3 +182,22 @@ async fn a_new_file_is_in_wal_mode_and_memory_has_one_connection() {
     assert_eq!(memory.pool().options().get_max_lifetime(), None);
     assert_eq!(memory.pool().options().get_idle_timeout(), None);
 }
+
+#[tokio::test]
+async fn a_file_whose_texts_are_utf_16_is_refused_with_what_to_do() {
+    let folder = Folder::new();
+    for encoding in ["UTF-16", "UTF-16le", "UTF-16be"] {
+        let file = folder.file(encoding);
+        shell(&file, &format!("PRAGMA encoding = '{encoding}'; CREATE TABLE shop (id INTEGER)"));
+        let store = SqliteStore::connect(&file).await.unwrap();
+        for refused in [store.check().await, store.migrate().await, store.rehearse(true).await] {
+            let error = refused.unwrap_err();
+            assert!(
+                matches!(&error, Error::Schema(SchemaError::Setting { setting: "encoding", found, .. }) if found.starts_with("UTF-16")),
+                "{error:?}"
+            );
+            assert!(error.to_string().contains("`PRAGMA encoding = 'UTF-8'`"), "{error}");
+        }
+        assert_eq!(shell(&file, "SELECT count(*) FROM sqlite_master"), "1\n", "nothing was made there");
+    }
+}

@@ -251,6 +251,22 @@ fn check_overrides(place: &str, overrides: &Overrides, say: &mut impl FnMut(Prob
     }
 }
 
+/// What happens to delivered rows of a system, whatever `retention` says; none where it has a say.
+fn ignored_retention(system: System, is_zero: bool) -> Option<&'static str> {
+    match system {
+        System::SpringOutbox => None,
+        System::Debezium if is_zero => None,
+        System::Debezium => {
+            Some("delivered rows are deleted at once, as its own connector does not need them")
+        }
+        System::Flowcatalyst
+        | System::FlowcatalystDispatchJobs
+        | System::OutboxJava
+        | System::OutboxJavaUnlocked
+        | System::Custom => Some("delivered rows stay in the table, and its own system deletes them"),
+    }
+}
+
 fn check_profile(name: &str, source: &Source, profile: &Profile, say: &mut impl FnMut(Problem)) {
     for (setting, given, instead) in [
         (
@@ -265,6 +281,15 @@ fn check_profile(name: &str, source: &Source, profile: &Profile, say: &mut impl 
             say(Problem::new(format!("the source `{name}` has a `profile` and `{setting}`"))
                 .hint(format!("`{setting}` is for Postrider's own tables{instead}")));
         }
+    }
+    if let Some(retention) = source.retention
+        && let Some(instead) = ignored_retention(profile.system, retention.0.is_zero())
+    {
+        say(Problem::new(format!(
+            "the source `{name}` has a `profile` of {} and `retention`",
+            profile.system.name()
+        ))
+        .hint(format!("{instead}: leave `retention` out")));
     }
     if let Some(both) = profile.without.iter().find(|column| profile.columns.contains_key(column)) {
         let both = both.name();

@@ -49,8 +49,8 @@ pub(crate) struct Source {
     /// How long a lease holds; another instance takes over after it. Default 15s.
     #[serde(default)]
     pub(crate) lease: Option<Span>,
-    /// How long delivered events are kept. Default 1h; `0s` deletes them at once. In tables that others designed they stay, but for
-    /// `spring-outbox`, whose own program deletes them too, and `debezium`, where they are deleted at once.
+    /// How long delivered events are kept. Default 1h; `0s` deletes them at once. Of the profiles, `spring-outbox` takes it too. With `debezium`
+    /// they are deleted at once, and with others they stay in the table: giving it there is a mistake.
     #[serde(default)]
     pub(crate) retention: Option<Span>,
     /// Most of what is in memory.

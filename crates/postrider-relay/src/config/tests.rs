@@ -106,6 +106,34 @@ fn a_route_to_a_sink_that_is_not_there_is_named_with_its_line() {
 }
 
 #[test]
+fn a_retention_that_a_profile_would_ignore_is_told() {
+    let of = |system: &str, retention: &str| {
+        let profile = match system {
+            "custom" => "{ system: custom, table: t, columns: { id: id, payload: payload } }".to_owned(),
+            system => format!("{{ system: {system} }}"),
+        };
+        read(&format!(
+            "sources: {{ flow: {{ url: \"postgres://h/d\", profile: {profile}, retention: {retention}, routes: [{{ event_type: \"*\", sink: a }}] }} }}\n\
+             sinks: {{ a: {{ stdout: {{}} }} }}\n"
+        ))
+    };
+    for system in
+        ["flowcatalyst", "flowcatalyst-dispatch-jobs", "outbox-java", "outbox-java-unlocked", "custom"]
+    {
+        for retention in ["0s", "1h"] {
+            let problems = of(system, retention).unwrap_err();
+            let told = problems.first().map(|problem| problem.what.as_str()).unwrap_or_default();
+            assert!(
+                told.contains("`retention`") && told.contains(system),
+                "{system} {retention}: {problems:?}"
+            );
+        }
+    }
+    assert!(of("debezium", "1h").is_err() && of("debezium", "0s").is_ok());
+    assert!(of("spring-outbox", "0s").is_ok() && of("spring-outbox", "1h").is_ok());
+}
+
+#[test]
 fn all_that_is_wrong_is_told_at_once() {
     // S4-36
     let text = "sources: { shop: { url: shop.db, routes: [] } }\nsinks: { a: {}, b: { stdout: {}, file: { path: x } } }\n";

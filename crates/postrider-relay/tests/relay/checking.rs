@@ -184,6 +184,18 @@ async fn a_source_that_cannot_be_reached_hides_no_other_from_status() {
     assert!(!said(&output).contains("canary"), "{}", said(&output));
 }
 
+/// Neither a check is good nor does a run succeed, and both say why.
+fn refused(kind: Kind, file: &str, reason: &str) {
+    let checked = postrider(&["check", "--connect", "--json", "--config", file]);
+    assert_eq!(checked.status.code(), Some(3), "{kind:?} {}", said(&checked));
+    let answer: Value = serde_json::from_slice(&checked.stdout).unwrap();
+    let told = answer["connections"][0]["answer"].as_str().unwrap().to_owned();
+    assert!(told.contains(reason), "{kind:?} {told}");
+    let run = postrider(&["run", "--once", "--config", file]);
+    assert_eq!(run.status.code(), Some(3), "{kind:?} {}", said(&run));
+    assert!(said(&run).contains(reason), "{kind:?} {}", said(&run));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn where_nothing_can_work_a_check_is_not_good_and_a_run_to_the_end_ends_with_the_reason() {
     for kind in BOTH {
@@ -199,18 +211,15 @@ async fn where_nothing_can_work_a_check_is_not_good_and_a_run_to_the_end_ends_wi
             );
             folder.write("relay.yaml", &text).to_str().unwrap().to_owned()
         };
-        let refused = |file: &str, reason: &str| {
-            let checked = postrider(&["check", "--connect", "--json", "--config", file]);
-            assert_eq!(checked.status.code(), Some(3), "{kind:?} {}", said(&checked));
-            let answer: Value = serde_json::from_slice(&checked.stdout).unwrap();
-            let told = answer["connections"][0]["answer"].as_str().unwrap().to_owned();
-            assert!(told.contains(reason), "{kind:?} {told}");
-            let run = postrider(&["run", "--once", "--config", file]);
-            assert_eq!(run.status.code(), Some(3), "{kind:?} {}", said(&run));
-            assert!(said(&run).contains(reason), "{kind:?} {}", said(&run));
-        };
         // No tables. Those of other tests are in other schemas of the same database, and are told of.
-        refused(&config(database.url_of(None), ", migrate: false"), "postrider_meta");
+        refused(kind, &config(database.url_of(None), ", migrate: false"), "postrider_meta");
+        if kind == Kind::Postgres {
+            let url = database.url_of(None);
+            let (place, _) = url.split_once("?options=").unwrap_or((&url, ""));
+            let nowhere = format!("{place}?options=-csearch_path%3Dno_such_schema");
+            // The tables of other tests, in other schemas of the same database, may be told of.
+            refused(kind, &config(nowhere, ""), "the search path");
+        }
         let own = config(database.url_of(None), "");
         assert!(postrider(&["check", "--connect", "--config", &own]).status.success(), "they will be made");
         assert!(postrider(&["init", "--config", &own]).status.success());
@@ -227,7 +236,7 @@ async fn where_nothing_can_work_a_check_is_not_good_and_a_run_to_the_end_ends_wi
             }
         }
         let theirs = config(database.url_of(Some(&format!("{relay}:sesame"))), "");
-        refused(&theirs, "ON postrider_event TO ");
+        refused(kind, &theirs, "ON postrider_event TO ");
         for host in hosts {
             let relay = format!("{relay}{host}");
             let grants = postrider(&[
@@ -248,7 +257,101 @@ async fn where_nothing_can_work_a_check_is_not_good_and_a_run_to_the_end_ends_wi
         assert!(checked.status.success(), "{kind:?} {}", said(&checked));
         let run = postrider(&["run", "--once", "--config", &theirs]);
         assert!(run.status.success(), "{kind:?} {}", said(&run));
+        if kind == Kind::Postgres {
+            let frozen = format!("{}%20-cdefault_transaction_read_only%3Don", database.url_of(None));
+            refused(kind, &config(frozen, ""), "read-only");
+        }
         database.drop(&[&relay]).await;
+    }
+}
+
+/// FlowCatalyst's and spring-outbox's tables, as far as both databases spell them alike.
+const EXTERNAL: [(&str, &str); 2] = [
+    (
+        "flowcatalyst",
+        "CREATE TABLE TABLE_NAME (id VARCHAR(13) PRIMARY KEY, type VARCHAR(20) NOT NULL, message_group VARCHAR(255), \
+         payload TEXT NOT NULL, status VARCHAR(20) NOT NULL DEFAULT 'PENDING', retry_count INT NOT NULL DEFAULT 0, \
+         created_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, processed_at TIMESTAMP NULL, error_message TEXT)",
+    ),
+    (
+        "spring-outbox",
+        "CREATE TABLE TABLE_NAME (id VARCHAR(36) PRIMARY KEY, event_type VARCHAR(255) NOT NULL, payload TEXT NOT NULL, \
+         status VARCHAR(20) NOT NULL, retry_count INT NOT NULL DEFAULT 0, next_retry_at TIMESTAMP NULL, \
+         created_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, updated_at TIMESTAMP NULL)",
+    ),
+];
+
+/// The same for tables that somebody else designed: a right to them or to ours that is missing, a missing schema, a read-only database.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nothing_can_work_on_somebody_elses_table_a_check_is_not_good_and_a_run_ends_with_the_reason() {
+    for kind in BOTH {
+        let (folder, receiver) = (Folder::new(), Receiver::start().await);
+        let mut database = Database::new(kind).await;
+        for (system, create) in EXTERNAL {
+            database.run(&create.replace("TABLE_NAME", &system.replace('-', "_"))).await;
+        }
+        let relay = format!("r{}", database.name);
+        database.user(&relay).await;
+        let config = |url: String, system: &str, more: &str| {
+            let table = system.replace('-', "_");
+            let text = format!(
+                "sources: {{ shop: {{ url: \"{url}\", profile: {{ system: {system}, table: {table}{more} }}, routes: [{{ event_type: \"*\", sink: out }}] }} }}\n\
+                 sinks: {{ out: {{ http: {{ url: \"{}\" }} }} }}\n",
+                receiver.url
+            );
+            folder.write("relay.yaml", &text).to_str().unwrap().to_owned()
+        };
+        let (own, their) = (database.url_of(None), database.url_of(Some(&format!("{relay}:sesame"))));
+        let theirs = |system: &str| config(their.clone(), system, "");
+        let accounts = match kind {
+            Kind::Postgres => vec![relay.clone()],
+            Kind::Mysql => vec![format!("'{relay}'@'%'"), format!("'{relay}'@'localhost'")],
+        };
+        // The table is theirs to read and write, and tables of ours can be neither made nor are there.
+        for account in &accounts {
+            for (system, _) in EXTERNAL {
+                let table = system.replace('-', "_");
+                database.run(&format!("GRANT SELECT, UPDATE ON {table} TO {account}")).await;
+            }
+        }
+        refused(
+            kind,
+            &theirs("flowcatalyst"),
+            if kind == Kind::Mysql { "CREATE" } else { "permission denied" },
+        );
+        refused(kind, &theirs("spring-outbox"), "the right to DELETE was not granted");
+        // MySQL would have to be read-only for all.
+        if kind == Kind::Postgres {
+            let frozen = format!("{own}%20-cdefault_transaction_read_only%3Don");
+            refused(kind, &config(frozen, "flowcatalyst", ""), "read-only");
+        }
+        let nowhere = config(own.clone(), "flowcatalyst", ", beside: no_such_schema.ours_");
+        refused(kind, &nowhere, "no_such_schema");
+        let good = config(own.clone(), "flowcatalyst", "");
+        for args in [["check", "--connect"], ["run", "--once"]] {
+            let output = postrider(&[&args, ["--config", &good].as_slice()].concat());
+            assert!(output.status.success(), "{kind:?} {args:?} {}", said(&output));
+        }
+        database.drop(&[&relay]).await;
+    }
+}
+
+/// A server that accepts connections and says nothing: a run to the end ends with that.
+#[test]
+fn a_run_to_the_end_ends_where_a_server_says_nothing() {
+    let folder = Folder::new();
+    for scheme in ["postgres", "mysql"] {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let text = format!(
+            "sources: {{ shop: {{ url: \"{scheme}://shop:canary@{}/shop\", routes: [{{ event_type: \"*\", sink: out }}] }} }}\n\
+             sinks: {{ out: {{ stdout: {{}} }} }}\n",
+            silent.local_addr().unwrap()
+        );
+        let file = folder.write("relay.yaml", &text);
+        let output = postrider(&["run", "--once", "--config", file.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(3), "{scheme} {}", said(&output));
+        assert!(said(&output).contains("cannot be reached"), "{scheme} {}", said(&output));
+        assert!(!said(&output).contains("canary"), "{scheme} {}", said(&output));
     }
 }
 

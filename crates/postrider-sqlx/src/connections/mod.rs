@@ -25,6 +25,8 @@ use std::{
 use sqlx::{Connection, Database, Pool, pool::PoolConnection};
 use tokio::time::Instant;
 
+#[cfg(any(feature = "postgres", feature = "profiles"))]
+use self::limits::OPENING;
 use self::{limits::Limits, sticky::Sticky};
 pub(crate) use self::{locked_lanes::LockedLanes, sticky::Task};
 
@@ -188,6 +190,15 @@ impl<DB: Database> Connections<DB> {
         };
         pool.close().await;
     }
+}
+
+/// Does a step of opening a database, which no lease limits. A server that accepts connections and then says nothing ends it with an error.
+#[cfg(any(feature = "postgres", feature = "profiles"))]
+pub(crate) async fn opening<T>(step: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+    tokio::time::timeout(OPENING, step).await.unwrap_or_else(|_| {
+        let what = format!("no answer within {OPENING:?}");
+        Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, what)))
+    })
 }
 
 /// Whether a connection that comes from a pool is one. An error would be a warning of the pool's: another is opened without a word.

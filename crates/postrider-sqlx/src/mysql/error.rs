@@ -29,6 +29,8 @@ mod code {
     pub(super) const PRIVILEGE_MISSING: u16 = 1227;
     pub(super) const READ_ONLY_SERVER: u16 = 1290;
     pub(super) const NO_SUCH_SAVEPOINT: u16 = 1305;
+    /// MariaDB says so of a user that it does not know, now and then.
+    pub(super) const ACCESS_DENIED_BY_PLUGIN: u16 = 1698;
     pub(super) const READ_ONLY_TRANSACTION: u16 = 1792;
     pub(super) const READ_ONLY_MODE: u16 = 1836;
     pub(super) const CONNECTION_KILLED: u16 = 1927;
@@ -59,6 +61,7 @@ fn kind_of_code(code: u16) -> StoreErrorKind {
             StoreErrorKind::ReadOnly
         }
         code::WRONG_PASSWORD
+        | code::ACCESS_DENIED_BY_PLUGIN
         | code::ACCESS_TO_DATABASE_DENIED
         | code::COMMAND_DENIED
         | code::COLUMN_DENIED
@@ -69,10 +72,10 @@ fn kind_of_code(code: u16) -> StoreErrorKind {
 
 fn kind(error: &sqlx::Error) -> StoreErrorKind {
     match error {
-        sqlx::Error::PoolTimedOut => StoreErrorKind::Busy,
-        sqlx::Error::Io(_) | sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed => {
-            StoreErrorKind::Unreachable
-        }
+        sqlx::Error::Io(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed => StoreErrorKind::Unreachable,
         // What sqlx calls a protocol error is, as a rule, a connection that ended in the middle of a packet.
         sqlx::Error::Protocol(_) => StoreErrorKind::Unreachable,
         error => database(error).map_or(StoreErrorKind::Other, |told| kind_of_code(told.number())),
@@ -128,12 +131,12 @@ pub(crate) fn may_pass(error: &sqlx::Error) -> bool {
 }
 
 /// Whether it is a table that is missing.
-pub(super) fn is_missing_table(error: &sqlx::Error) -> bool {
+pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
     database(error).is_some_and(|told| told.number() == code::NO_SUCH_TABLE)
 }
 
 /// Whether it is a right that is missing.
-pub(super) fn is_denied(error: &sqlx::Error) -> bool {
+pub(crate) fn is_denied(error: &sqlx::Error) -> bool {
     kind(error) == StoreErrorKind::Denied
 }
 

@@ -18,6 +18,7 @@
 //! * `settle`: what became of it; `hold` sees to the keys
 //! * `peek`: finding what nobody told of
 //! * `operate`: what operators see and do; `pause`: what they have told to wait
+//! * `row_log`: whether the server's log lets us write
 //! * `error`: what error codes mean, and which of them are worth another try
 //! * `statement`: what SQL texts are made of
 
@@ -33,6 +34,7 @@ mod pause;
 mod peek;
 mod rehearse;
 mod row;
+pub(crate) mod row_log;
 mod schema;
 mod settle;
 mod statement;
@@ -51,7 +53,7 @@ use std::{
 };
 
 use postrider_core::{
-    BoxFuture, ConfigError, EventId, Result, SchemaError, Store, Target,
+    BoxFuture, ConfigError, EventId, Result, Store, Target,
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Instances, Keeps, Lease, LeaseRequest,
@@ -195,35 +197,17 @@ impl MysqlStore {
         Ok(Server::of_mysql(&told)?)
     }
 
-    /// An error where the server's log takes statements only: it refuses every write of a session that reads what is committed, as those of
-    /// the verbs do.
+    /// An error where the server's log refuses every write of ours.
     async fn require_row_log(&self) -> Result<()> {
         let ask = |mut conn: Conn<MySql>| async move {
-            let sql = "SHOW SESSION VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format')";
-            let rows = sqlx::raw_sql(sql).fetch_all(&mut *conn).await?;
-            let mut found = Vec::new();
-            for row in &rows {
-                found.push((statement::text(row, "Variable_name")?, statement::text(row, "Value")?));
-            }
-            Ok(found)
+            let rows = sqlx::raw_sql(row_log::ASK).fetch_all(&mut *conn).await?;
+            let pairs = rows
+                .iter()
+                .map(|row| Ok((statement::text(row, "Variable_name")?, statement::text(row, "Value")?)));
+            pairs.collect::<sqlx::Result<Vec<_>>>()
         };
         let found = self.run("ask for the log's format", ask).await?;
-        let is = |name: &str, value: &str| {
-            let same = |text: &Option<String>, other: &str| {
-                text.as_deref().is_some_and(|text| text.eq_ignore_ascii_case(other))
-            };
-            found.iter().any(|(n, v)| same(n, name) && same(v, value))
-        };
-        if is("log_bin", "ON") && is("binlog_format", "STATEMENT") {
-            return Err(SchemaError::Setting {
-                setting: "binlog_format",
-                found: "STATEMENT".to_owned(),
-                needed: "ROW or MIXED: sessions that read what is committed can write nothing otherwise; SET GLOBAL binlog_format = 'ROW', \
-                         and in the server's configuration",
-            }
-            .into());
-        }
-        Ok(())
+        Ok(row_log::refusal(found.into_iter()).map_or(Ok(()), Err)?)
     }
 
     /// Closes all connections, those of [`pool`](MysqlStore::pool) included.

@@ -10,7 +10,7 @@ use super::{
 };
 
 /// A statement for each right that whoever delivers needs; as `migrations/grants.sql` grants them.
-const TRIES: [(&str, &str, &str); 20] = [
+const TRIES: [(&str, &str, &str); 23] = [
     ("meta", "SELECT", "SELECT name, value FROM {p}meta WHERE 1 = 0"),
     ("event", "SELECT", "SELECT seq, event_id, lane, place, effective_key FROM {p}event WHERE 1 = 0"),
     (
@@ -34,6 +34,9 @@ const TRIES: [(&str, &str, &str); 20] = [
     ("member", "UPDATE", "UPDATE {p}member SET until = until WHERE 1 = 0"),
     ("member", "DELETE", "DELETE FROM {p}member WHERE 1 = 0"),
     ("pause", "SELECT", "SELECT kind, name FROM {p}pause WHERE 1 = 0"),
+    ("pause", "INSERT", "INSERT INTO {p}pause SELECT * FROM {p}pause WHERE 1 = 0"),
+    ("pause", "UPDATE", "UPDATE {p}pause SET reason = reason WHERE 1 = 0"),
+    ("pause", "DELETE", "DELETE FROM {p}pause WHERE 1 = 0"),
     ("lane", "UPDATE", "SELECT lane FROM {p}lane WHERE 1 = 0 FOR UPDATE"),
 ];
 

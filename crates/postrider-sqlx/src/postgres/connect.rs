@@ -4,12 +4,20 @@ use std::{str::FromStr, time::Duration};
 
 use postrider_core::{ConfigError, Result};
 use sqlx::{
-    ConnectOptions, Connection, PgConnection, PgPool, Postgres, Row,
+    AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool, Postgres, Row,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-use super::{error::of_sqlx, session};
-use crate::connections::{Connections, is_alive, limits::Limits};
+use super::{
+    error::{is_out_of_time, of_sqlx},
+    session::{self, BEGIN},
+};
+use crate::connections::{
+    Connections, is_alive,
+    limits::{Limits, OPENING},
+    opening,
+    retry::retried,
+};
 
 /// What a database can be named by.
 const KNOWN: &str = "postgres://user:password@host:port/database";
@@ -149,22 +157,28 @@ pub(crate) fn place(options: &PgConnectOptions) -> String {
 /// a server process each, unless somebody stands between who has one for both. A pooler that is busy may give them two; say so in
 /// the name of the database then.
 pub(super) async fn is_pooled(options: &PgConnectOptions) -> Result<bool> {
-    let fail = |error| of_sqlx(error, format!("cannot connect to {}", place(options)));
-    let (mut one, mut two) = (
-        PgConnection::connect_with(options).await.map_err(fail)?,
-        PgConnection::connect_with(options).await.map_err(fail)?,
-    );
-    let same = async {
-        Ok(process(&mut one).await? == process(&mut two).await?
-            || process(&mut one).await? == process(&mut two).await?)
+    let ask = |_until| async move {
+        let (mut one, mut two) =
+            (PgConnection::connect_with(options).await?, PgConnection::connect_with(options).await?);
+        let same = process(&mut one).await? == process(&mut two).await?
+            || process(&mut one).await? == process(&mut two).await?;
+        let _ = (one.close().await, two.close().await);
+        Ok(same)
     };
-    let same = same.await.map_err(fail)?;
-    let _ = (one.close().await, two.close().await);
-    Ok(same)
+    // The role's own limit may end even the statement that sets another.
+    let asked = opening(retried(OPENING, is_out_of_time, ask)).await;
+    asked.map_err(|error| of_sqlx(error, format!("cannot connect to {}", place(options))))
 }
 
+/// Which process serves this connection. The limit is for this transaction alone: behind a pooler the session is somebody else's afterwards.
 async fn process(conn: &mut PgConnection) -> sqlx::Result<i32> {
-    sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(conn).await?.try_get(0)
+    let ask = format!(
+        "{BEGIN}; SET LOCAL statement_timeout = {}; SELECT pg_backend_pid(); COMMIT",
+        OPENING.as_millis()
+    );
+    // Safe because nothing but numbers go in.
+    let rows = sqlx::raw_sql(AssertSqlSafe(ask)).fetch_all(conn).await?;
+    rows.first().ok_or(sqlx::Error::RowNotFound)?.try_get(0)
 }
 
 #[cfg(test)]

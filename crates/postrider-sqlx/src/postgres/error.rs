@@ -21,14 +21,24 @@ pub(super) fn is_refusal(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some() && !is_transient(error)
 }
 
+/// Whether it is a right that is missing.
+pub(crate) fn is_denied(error: &sqlx::Error) -> bool {
+    kind(error) == StoreErrorKind::Denied
+}
+
 /// Whether it says that a table or a column is missing.
-pub(super) fn is_no_match(error: &sqlx::Error) -> bool {
+pub(crate) fn is_no_match(error: &sqlx::Error) -> bool {
     matches!(state(error).as_deref(), Some("42P01" | "42703"))
 }
 
 /// Whether somebody else had a lock for longer than it was to be waited for.
 pub(super) fn is_locked(error: &sqlx::Error) -> bool {
     state(error).as_deref() == Some("55P03")
+}
+
+/// Whether the server has ended the statement because it took too long.
+pub(super) fn is_out_of_time(error: &sqlx::Error) -> bool {
+    state(error).as_deref() == Some("57014")
 }
 
 /// Whether a server, or what stands before it, does not know a parameter that every connection begins with: PgBouncer.

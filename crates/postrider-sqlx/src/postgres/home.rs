@@ -3,7 +3,12 @@
 use postrider_core::{Error, Result, SchemaError, tx::Prefix};
 use sqlx::{ConnectOptions, Connection, PgConnection, Row, postgres::PgConnectOptions};
 
-use super::{connect::place, error::of_sqlx, schema::role};
+use super::{
+    connect::{Opening, place},
+    error::of_sqlx,
+    schema::role,
+};
+use crate::connections::opening;
 
 /// The table that tells our tables from foreign ones. A name that is not quoted is folded to lower case.
 fn mark(prefix: &Prefix) -> String {
@@ -84,13 +89,18 @@ pub(super) async fn enter(conn: &mut PgConnection, prefix: &Prefix) -> sqlx::Res
     }
 }
 
-/// The same options, with the search path fixed to the schema that has our tables, if there are any: another set that is made in front of it
-/// later does not lead sessions there.
-pub(super) async fn fixed(options: PgConnectOptions, prefix: &Prefix) -> Result<PgConnectOptions> {
-    let fail = |error| of_sqlx(error, format!("cannot connect to {}", place(&options)));
-    let mut conn = options.connect().await.map_err(fail)?;
-    let found = find(&mut conn, prefix).await.map_err(fail)?;
-    let _ = conn.close().await;
+/// The options of these sessions, with the search path fixed to the schema that has our tables, if there are any: another set that is made in
+/// front of it later does not lead sessions there.
+pub(super) async fn fixed(sessions: &Opening, prefix: &Prefix) -> Result<PgConnectOptions> {
+    let look = async {
+        let mut conn = sessions.session().connect().await?;
+        let found = find(&mut conn, prefix).await?;
+        let _ = conn.close().await;
+        Ok(found)
+    };
+    let options = sessions.options.clone();
+    let found = opening(look).await;
+    let found = found.map_err(|error| of_sqlx(error, format!("cannot connect to {}", place(&options))))?;
     match found.map_err(Error::from)? {
         Some(home) => Ok(options.options([("search_path", role(&home))])),
         None => Ok(options),

@@ -204,12 +204,12 @@ impl PgStoreBuilder {
         };
         let connections = self.connections.unwrap_or(CONNECTIONS);
         // A pooler refuses whoever asks for settings.
-        let options = match pooled {
-            true => named.options.clone(),
-            false => home::fixed(named.options.clone(), &self.prefix).await?,
-        };
         let settings = (!pooled).then_some(Settings { plans: Plans::Ordered, statements: None });
-        let opening = Opening { pool: connect::pool(connections), options, settings };
+        let mut opening =
+            Opening { pool: connect::pool(connections), options: named.options.clone(), settings };
+        if !pooled {
+            opening.options = home::fixed(&opening, &self.prefix).await?;
+        }
         let verbs = opening.at_once(connections).await?;
         let pool = connect::pool(connections).connect_lazy_with(named.options);
         self.pooled(pooled).on(pool, verbs, &opening)

@@ -18,7 +18,7 @@ const RIGHTS: [(&str, &[&str]); 7] = [
     ("lane", &["SELECT", "UPDATE"]),
     ("member", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
     ("hold", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
-    ("pause", &["SELECT"]),
+    ("pause", &["SELECT", "INSERT", "DELETE"]),
 ];
 
 /// Nobody is called so for longer than the transaction.

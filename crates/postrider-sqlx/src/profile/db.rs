@@ -215,6 +215,26 @@ impl Db {
         }
     }
 
+    /// Whether it is a right that is missing.
+    pub(super) fn is_denied(&self, error: &sqlx::Error) -> bool {
+        match self.kind {
+            #[cfg(feature = "postgres")]
+            Kind::Postgres => crate::postgres::error::is_denied(error),
+            #[cfg(feature = "mysql")]
+            Kind::Mysql => crate::mysql::error::is_denied(error),
+        }
+    }
+
+    /// Whether it is a table that is missing.
+    pub(super) fn is_missing_table(&self, error: &sqlx::Error) -> bool {
+        match self.kind {
+            #[cfg(feature = "postgres")]
+            Kind::Postgres => crate::postgres::error::is_no_match(error),
+            #[cfg(feature = "mysql")]
+            Kind::Mysql => crate::mysql::error::is_missing_table(error),
+        }
+    }
+
     pub(super) fn error(&self, error: sqlx::Error, what: String) -> Error {
         match self.kind {
             #[cfg(feature = "postgres")]

@@ -15,7 +15,7 @@ use super::{Profile, db::Tx, mind::Mind, pause, recover, shape::Shape, sql::Kind
 pub(super) const LANE: Lane = 0;
 
 /// Our own tables.
-const OURS: [&str; 3] = ["lane", "dead", "pause"];
+pub(super) const OURS: [&str; 3] = ["lane", "dead", "pause"];
 
 /// Most characters of an owner's name that are stored.
 const NAME_CHARS_MAX: usize = 255;
@@ -70,14 +70,13 @@ pub(super) fn grants(kind: Kind, profile: &Profile, relay: &str, operator: &str)
     let [relay, operator] = [relay, operator].map(|role| kind.role(role));
     let table = kind.table(&profile.table);
     let [lane, dead, pause] = OURS.map(|name| kind.table(&profile.beside.with_suffix(name)));
-    // Whoever delivers deletes rows only where that system does.
-    let deletes = if profile.statuses.is_none() || profile.purges { ", DELETE" } else { "" };
+    let deletes = if profile.deletes() { ", DELETE" } else { "" };
     format!(
         "-- Who delivers.\n\
          GRANT SELECT, UPDATE{deletes} ON {table} TO {relay};\n\
          GRANT SELECT, INSERT, UPDATE ON {lane} TO {relay};\n\
          GRANT SELECT, INSERT, DELETE ON {dead} TO {relay};\n\
-         GRANT SELECT ON {pause} TO {relay};\n\n\
+         GRANT SELECT, INSERT, DELETE ON {pause} TO {relay};\n\n\
          -- Who looks at events, tries dead ones again, discards them, pauses and resumes.\n\
          GRANT SELECT, UPDATE, DELETE ON {table} TO {operator};\n\
          GRANT SELECT ON {lane} TO {operator};\n\

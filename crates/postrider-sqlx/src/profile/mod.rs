@@ -57,7 +57,7 @@ pub use self::{
     name::{Name, TableName},
     spec::{Field, NullKey, Profile, Statuses, Times, Value},
 };
-use crate::connections::retry::Tries;
+use crate::connections::{opening, retry::Tries};
 
 /// A table that somebody else designed, to be delivered from. Cloning it copies a pointer.
 #[derive(Clone)]
@@ -80,12 +80,16 @@ impl ProfileStore {
         let (db, place) = Db::open(url).await?;
         let kind = db.kind();
         let fail = |error| db.error(error, format!("cannot look at the table {} in {place}", profile.table));
-        let mut tx = db.begin(Use::Operating).await.map_err(fail)?;
-        if let Some(refusal) = rights::unreadable(kind, &mut tx).await.map_err(fail)? {
-            return Err(refusal.into());
-        }
-        let shape = Shape::look(kind, profile.clone(), &mut tx).await.map_err(fail)??;
-        tx.commit().await.map_err(fail)?;
+        let look = async {
+            let mut tx = db.begin(Use::Operating).await?;
+            if let Some(refusal) = rights::unusable(kind, &mut tx).await? {
+                return Ok(Err(refusal));
+            }
+            let shape = Shape::look(kind, profile.clone(), &mut tx).await?;
+            tx.commit().await?;
+            Ok(shape)
+        };
+        let shape = opening(look).await.map_err(fail)??;
         rights::check(&db, &place, &shape).await?;
         let target = Target {
             dialect: Dialect::Profile,

@@ -1,6 +1,6 @@
 //! Whether the rights to the table suffice, found out before anything is delivered.
 
-use postrider_core::{Error, Result, SchemaError, StoreErrorKind};
+use postrider_core::{Result, SchemaError};
 
 use super::{
     Field,
@@ -9,11 +9,15 @@ use super::{
     shape::Shape,
     sql::{Kind, Sql},
 };
+use crate::connections::opening;
 
-/// Why nothing can be read from this database. PostgreSQL hands texts of every encoding over as UTF-8, but for those of none.
-pub(super) async fn unreadable(kind: Kind, tx: &mut Tx) -> sqlx::Result<Option<SchemaError>> {
+/// Why nothing can be delivered from this database. PostgreSQL hands texts of every encoding over as UTF-8, but for those of none.
+pub(super) async fn unusable(kind: Kind, tx: &mut Tx) -> sqlx::Result<Option<SchemaError>> {
+    #[cfg(feature = "mysql")]
     if kind.is_mysql() {
-        return Ok(None);
+        use crate::mysql::row_log;
+        let found = tx.fetch(Sql::new(kind, row_log::ASK)).await?;
+        return Ok(row_log::refusal(found.iter().map(|row| (row.text(0), row.text(1)))));
     }
     let found = tx.fetch(Sql::new(kind, "SELECT current_setting('server_encoding')")).await?;
     let found = found.first().and_then(|row| row.text(0)).filter(|found| found == "SQL_ASCII");
@@ -30,7 +34,7 @@ pub(super) async fn check(db: &Db, place: &str, shape: &Shape) -> Result<()> {
         // Rows are locked while they are claimed, which takes this right too.
         ("UPDATE", format!("UPDATE {table} SET {id} = {id} WHERE 1 = 0")),
     ];
-    if shape.profile.statuses.is_none() {
+    if shape.profile.deletes() {
         tries.push(("DELETE", format!("DELETE FROM {table} WHERE 1 = 0")));
     }
     for (right, sql) in tries {
@@ -39,13 +43,11 @@ pub(super) async fn check(db: &Db, place: &str, shape: &Shape) -> Result<()> {
             tx.execute(shape.sql(sql)).await?;
             tx.commit().await
         };
-        if let Err(error) = tried.await {
+        if let Err(error) = opening(tried).await {
             let table = shape.profile.table.to_string();
-            return Err(match db.error(error, format!("cannot look at the table {table} in {place}")) {
-                Error::Store(error) if error.kind() == StoreErrorKind::Denied => {
-                    SchemaError::ForeignRight { table, right }.into()
-                }
-                error => error,
+            return Err(match db.is_denied(&error) {
+                true => SchemaError::ForeignRight { table, right }.into(),
+                false => db.error(error, format!("cannot look at the table {table} in {place}")),
             });
         }
     }
@@ -53,7 +55,7 @@ pub(super) async fn check(db: &Db, place: &str, shape: &Shape) -> Result<()> {
 }
 
 /// What whoever delivers does with each of our own tables, on no row.
-const OURS: [(&str, &str, &str); 7] = [
+const OURS: [(&str, &str, &str); 9] = [
     ("lane", "SELECT", "SELECT source FROM {table} WHERE 1 = 0"),
     ("lane", "INSERT", "INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0"),
     ("lane", "UPDATE", "UPDATE {table} SET clean = 0 WHERE 1 = 0"),
@@ -61,32 +63,59 @@ const OURS: [(&str, &str, &str); 7] = [
     ("dead", "INSERT", "INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0"),
     ("dead", "DELETE", "DELETE FROM {table} WHERE 1 = 0"),
     ("pause", "SELECT", "SELECT source FROM {table} WHERE 1 = 0"),
+    ("pause", "INSERT", "INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0"),
+    ("pause", "DELETE", "DELETE FROM {table} WHERE 1 = 0"),
 ];
 
 /// Tries the same with our own tables, in a transaction that is rolled back, and makes those that are missing if they are to be made and that
 /// can be taken back.
 pub(super) async fn rehearse(db: &Db, place: &str, shape: &Shape, migrate: bool) -> Result<()> {
-    let what = || format!("cannot do what delivering does in {place}");
-    let mut tx = db.begin(Use::Operating).await.map_err(|error| db.error(error, what()))?;
-    if migrate && !shape.kind.is_mysql() {
-        lane::migrate(shape, &mut tx).await.map_err(|error| db.error(error, what()))?;
-    }
-    for (name, right, sql) in OURS {
-        if migrate && shape.kind.is_mysql() && !lane::exists(shape, &mut tx, name).await.unwrap_or(true) {
-            continue;
+    let missing = opening(missing_right(db, shape, migrate)).await;
+    let missing =
+        missing.map_err(|error| db.error(error, format!("cannot do what delivering does in {place}")))?;
+    match missing {
+        None => Ok(()),
+        Some((table, right)) => {
+            let role = role(db, shape).await;
+            Err(SchemaError::Right { table, right: right.to_owned(), role }.into())
         }
-        let table = shape.ours(name);
-        if let Err(error) = tx.execute(shape.sql(sql.replace("{table}", &table))).await {
-            return Err(match db.error(error, what()) {
-                Error::Store(error) if error.kind() == StoreErrorKind::Denied => {
-                    let role = role(db, shape).await;
-                    SchemaError::Right { table, right: right.to_owned(), role }.into()
+    }
+}
+
+/// The first right to a table of ours that is missing.
+async fn missing_right(
+    db: &Db,
+    shape: &Shape,
+    migrate: bool,
+) -> sqlx::Result<Option<(String, &'static str)>> {
+    let mut tx = db.begin(Use::Operating).await?;
+    let mut tries: Vec<_> =
+        OURS.iter().map(|(name, right, sql)| (*name, *right, (*sql).to_owned())).collect();
+    // MySQL cannot take a new table back. It looks at rights before it looks for the table, so that they can be tried without it.
+    let absent_is_fine = migrate && shape.kind.is_mysql();
+    if absent_is_fine {
+        for name in lane::OURS {
+            if !lane::exists(shape, &mut tx, name).await? {
+                if let Some(schema) = &shape.profile.beside.schema {
+                    tx.execute(shape.sql(format!("SHOW TABLES FROM {}", shape.kind.quoted(schema)))).await?;
                 }
-                error => error,
-            });
+                let like = shape.ours("rehearsal_of_nothing");
+                tries.insert(0, (name, "CREATE", format!("CREATE TABLE {{table}} LIKE {like}")));
+            }
+        }
+    } else if migrate {
+        lane::migrate(shape, &mut tx).await?;
+    }
+    for (name, right, sql) in tries {
+        let table = shape.ours(name);
+        match tx.execute(shape.sql(sql.replace("{table}", &table))).await {
+            Err(error) if db.is_denied(&error) => return Ok(Some((table, right))),
+            Err(error) if !(absent_is_fine && db.is_missing_table(&error)) => return Err(error),
+            _ => {}
         }
     }
-    tx.rollback().await.map_err(|error| db.error(error, what()))
+    tx.rollback().await?;
+    Ok(None)
 }
 
 /// Who connects, as SQL names them. A transaction that met an error answers no more, so another one is asked.

@@ -264,6 +264,11 @@ impl Profile {
         }
     }
 
+    /// Whether whoever delivers deletes rows: at once where the table has no status, and once they are old where that system does.
+    pub(super) fn deletes(&self) -> bool {
+        self.statuses.is_none() || self.purges
+    }
+
     pub(super) fn has(&self, field: Field) -> bool {
         self.columns.contains_key(&field)
     }

@@ -1,6 +1,6 @@
 //! From the name of a database to a pool of connections.
 
-use std::{path::Path, str::FromStr, time::Duration};
+use std::{path::Path, str::FromStr, sync::Arc, time::Duration};
 
 use postrider_core::{ConfigError, Result};
 use sqlx::{
@@ -9,7 +9,10 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
-use super::error::{is_busy, of_sqlx};
+use super::{
+    error::{is_busy, of_sqlx},
+    open_file::{OpenFile, Writers},
+};
 use crate::connections::retry::retried;
 
 /// How long SQLite itself waits for a lock. A verb gives up before, if its lease is short.
@@ -19,7 +22,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const OPEN_MAX: Duration = Duration::from_secs(10);
 
 /// SQLite has one writer; more connections than this only wait for each other.
-const CONNECTIONS_MAX: u32 = 4;
+pub(super) const CONNECTIONS_MAX: u32 = 4;
 
 /// How far SQLite may read ahead of us. Fewer rows mean more changes of thread; a claim bounds its bytes itself.
 const ROWS_AHEAD_MAX: usize = 512;
@@ -31,9 +34,9 @@ struct Named {
     read_only: bool,
 }
 
-/// A pool for `sqlite::memory:`, `sqlite://path`, `sqlite:path` or a plain path. A missing file is created, a missing
-/// folder is not.
-pub(super) async fn connect(url: &str) -> Result<SqlitePool> {
+/// A pool for `sqlite::memory:`, `sqlite://path`, `sqlite:path` or a plain path, and the file that it leads to. A missing file is created, a
+/// missing folder is not.
+pub(super) async fn connect(url: &str) -> Result<(SqlitePool, Arc<OpenFile>)> {
     if let Some(scheme) = foreign_scheme(url) {
         return Err(ConfigError::Database { given: scheme.to_owned(), known: KNOWN }.into());
     }
@@ -63,12 +66,26 @@ pub(super) async fn connect(url: &str) -> Result<SqlitePool> {
     } else {
         SqlitePoolOptions::new().max_connections(CONNECTIONS_MAX)
     };
-    // A connection to a file does not go stale, so asking it before each use would only cost time.
-    let pool = pool
-        .test_before_acquire(false)
-        .before_acquire(move |conn, _| Box::pin(async move { Ok(in_memory || !conn.is_in_transaction()) }));
+    let path = (!in_memory).then(|| options.get_filename().to_owned());
+    let file = Arc::new(OpenFile::new(path, Writers::OfTheStore));
+    let pool = leading_to(&file, pool, in_memory);
     // Of many that open a new file at once, some are refused at first.
-    retried(OPEN_MAX, is_busy, |_until| pool.clone().connect_with(options.clone())).await.map_err(cannot)
+    let opened = retried(OPEN_MAX, is_busy, |_until| pool.clone().connect_with(options.clone()));
+    let pool = opened.await.map_err(cannot)?;
+    // A file that is removed later is missed, and not made anew without its tables.
+    pool.set_connect_options(options.create_if_missing(false));
+    file.look();
+    Ok((pool, file))
+}
+
+/// The same pool, whose connections lead to the file at the path. They do not go stale otherwise, so that asking each before its use would only
+/// cost time.
+fn leading_to(file: &Arc<OpenFile>, pool: SqlitePoolOptions, in_memory: bool) -> SqlitePoolOptions {
+    let file = Arc::clone(file);
+    pool.test_before_acquire(false).before_acquire(move |conn, meta| {
+        let is_good = in_memory || !conn.is_in_transaction() && file.is_current(meta.age);
+        Box::pin(std::future::ready(Ok(is_good)))
+    })
 }
 
 /// What a database can be named by.
@@ -103,13 +120,22 @@ pub(super) async fn acquire(pool: &SqlitePool) -> sqlx::Result<PoolConnection<Sq
     }
 }
 
-/// A pool of one connection to the same file, for renewals; a database in memory has no other connection than its own.
-pub(super) fn beside(pool: &SqlitePool) -> SqlitePool {
+/// The file that a pool of the program's own leads to.
+pub(super) fn file_of(pool: &SqlitePool) -> Arc<OpenFile> {
+    let path = (!is_in_memory(pool)).then(|| pool.connect_options().get_filename().to_owned());
+    let file = OpenFile::new(path, Writers::OfTheProgram);
+    file.look();
+    Arc::new(file)
+}
+
+/// A pool of so many connections to the same file, opened as the first pool's are; a database in memory has no other connection than its own.
+pub(super) fn beside(pool: &SqlitePool, file: &Arc<OpenFile>, connections: u32) -> SqlitePool {
     if is_in_memory(pool) {
         return pool.clone();
     }
     let options = SqliteConnectOptions::clone(&pool.connect_options());
-    SqlitePoolOptions::new().max_connections(1).test_before_acquire(false).connect_lazy_with(options)
+    let like = pool.options().clone().max_connections(connections).min_connections(0);
+    leading_to(file, like, false).connect_lazy_with(options)
 }
 
 pub(super) fn is_in_memory(pool: &SqlitePool) -> bool {

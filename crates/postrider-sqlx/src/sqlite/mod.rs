@@ -5,7 +5,7 @@
 //!
 //! # Layout
 //!
-//! * `connect`: from a name to a pool
+//! * `connect`: from a name to a pool; `open_file`: whether the path still leads to the file that is open
 //! * `schema` and `migrations/`: creating, upgrading and printing the tables
 //! * `insert`: what an insert says and binds; `write` and `rusqlite` say it through a driver
 //! * `lease`: who may deliver
@@ -21,6 +21,7 @@ mod error;
 mod insert;
 mod lease;
 mod list;
+mod open_file;
 mod operate;
 mod pause;
 mod peek;
@@ -43,7 +44,7 @@ use std::{
 };
 
 use postrider_core::{
-    BoxFuture, EventId, Result, SchemaError, Store, Target,
+    BoxFuture, EventId, Result, SchemaError, Store, StoreError, StoreErrorKind, Target,
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Instances, Keeps, Lease, LeaseRequest,
@@ -54,6 +55,7 @@ use postrider_core::{
 };
 use sqlx::{Row as _, Sqlite, SqlitePool, pool::PoolConnection};
 
+use self::open_file::{Found, OpenFile};
 #[cfg(feature = "rusqlite")]
 pub use self::rusqlite::Rusqlite;
 pub use self::write::SqliteTx;
@@ -72,9 +74,14 @@ use crate::{
 pub struct SqliteStore(Arc<Inner>);
 
 struct Inner {
+    /// For those who write.
     pool: SqlitePool,
-    /// For renewals, which are not to wait for what the program does with its connections.
+    /// For the verbs, which do not wait for what the program does with its connections. Settles and renewals have their own: whoever uses up the
+    /// others costs no lease.
+    verbs: SqlitePool,
+    settling: SqlitePool,
     keeping: SqlitePool,
+    open_file: Arc<OpenFile>,
     /// What verbs may take.
     limits: Mutex<Limits>,
     /// For messages.
@@ -102,7 +109,8 @@ impl SqliteStore {
 
     /// As [`connect`](SqliteStore::connect), with a prefix for the tables other than `postrider_`.
     pub async fn connect_with_prefix(url: &str, prefix: Prefix) -> Result<Self> {
-        Ok(Self::with_prefix(connect::connect(url).await?, prefix))
+        let (pool, file) = connect::connect(url).await?;
+        Ok(Self::on(pool, file, prefix))
     }
 
     /// An outbox in a database that the program has a pool for already. The pool's settings stay as they are; WAL mode
@@ -113,9 +121,18 @@ impl SqliteStore {
 
     /// As [`new`](SqliteStore::new), with a prefix for the tables other than `postrider_`.
     pub fn with_prefix(pool: SqlitePool, prefix: Prefix) -> Self {
+        let file = connect::file_of(&pool);
+        Self::on(pool, file, prefix)
+    }
+
+    fn on(pool: SqlitePool, open_file: Arc<OpenFile>, prefix: Prefix) -> Self {
         let file = pool.connect_options().get_filename().display().to_string();
+        let beside = |connections| connect::beside(&pool, &open_file, connections);
         Self(Arc::new(Inner {
-            keeping: connect::beside(&pool),
+            verbs: beside(connect::CONNECTIONS_MAX),
+            settling: beside(1),
+            keeping: beside(1),
+            open_file,
             limits: Mutex::default(),
             pool,
             file,
@@ -136,12 +153,10 @@ impl SqliteStore {
 
     /// Which product and version the database is.
     pub async fn server(&self) -> Result<Server> {
-        let told = sqlx::raw_sql("SELECT sqlite_version()")
-            .fetch_one(self.pool())
-            .await
-            .and_then(|row| row.try_get::<String, _>(0));
-        let told = told.map_err(|error| error::of_sqlx(error, "cannot ask the database for its version"))?;
-        Ok(Server::of_sqlite(&told)?)
+        let ask = |mut conn: PoolConnection<Sqlite>| async move {
+            sqlx::raw_sql("SELECT sqlite_version()").fetch_one(&mut *conn).await?.try_get::<String, _>(0)
+        };
+        Ok(Server::of_sqlite(&self.run("ask for the version", ask).await?)?)
     }
 
     /// An error in a file whose texts are kept as UTF-16: their sizes, which claims and the table itself go by, would be other ones there.
@@ -162,13 +177,16 @@ impl SqliteStore {
     /// down, if somebody is to copy the file.
     pub async fn close(&self) {
         // From now on the pool counts as closed, and nobody opens another connection to peek.
-        let closed = self.0.pool.close();
-        self.0.keeping.close().await;
-        self.0.peek.close().await;
+        let Inner { pool, verbs, settling, keeping, peek, .. } = &*self.0;
+        let closed = pool.close();
+        for pool in [verbs, settling, keeping] {
+            pool.close().await;
+        }
+        peek.close().await;
         closed.await;
     }
 
-    /// The pool that the verbs run on.
+    /// The pool for transactions that write events. The verbs have connections of their own to the same file, but for a database in memory.
     pub fn pool(&self) -> &SqlitePool {
         &self.0.pool
     }
@@ -194,7 +212,20 @@ impl SqliteStore {
         T: Send + 'a,
         F: Future<Output = sqlx::Result<T>> + Send + 'a,
     {
-        self.run_on(&self.0.pool, self.limits().verb(), what, verb)
+        self.run_on(&self.0.verbs, self.limits().verb(), what, verb)
+    }
+
+    /// The same for what settles.
+    fn run_settling<'a, T, F>(
+        &'a self,
+        what: &'static str,
+        verb: impl Fn(PoolConnection<Sqlite>) -> F + Send + Sync + 'a,
+    ) -> BoxFuture<'a, Result<T>>
+    where
+        T: Send + 'a,
+        F: Future<Output = sqlx::Result<T>> + Send + 'a,
+    {
+        self.run_on(&self.0.settling, self.limits().verb(), what, verb)
     }
 
     /// The same for what keeps the lease.
@@ -220,7 +251,7 @@ impl SqliteStore {
         T: Send + 'a,
         F: Future<Output = sqlx::Result<T>> + Send + 'a,
     {
-        self.run_on(&self.0.pool, OPERATOR, what, verb)
+        self.run_on(&self.0.verbs, OPERATOR, what, verb)
     }
 
     fn run_on<'a, T, F>(
@@ -257,6 +288,22 @@ impl SqliteStore {
     /// From now on verbs have the limits of this lease.
     fn set_lease(&self, lease: Duration) {
         *self.0.limits.lock().unwrap_or_else(PoisonError::into_inner) = Limits::of_lease(lease);
+    }
+
+    /// An error if the path leads to another file than the one that was opened: once if that can be delivered from, and for as long as nothing can.
+    async fn check_file(&self) -> Result<()> {
+        let Inner { open_file, high_water, peek, file, .. } = &*self.0;
+        let what = || format!("cannot claim events in {file}");
+        match open_file.look() {
+            Found::Same => Ok(()),
+            Found::Another => {
+                high_water.forget();
+                peek.close().await;
+                let told = "another file was put in its place, and is delivered from";
+                Err(StoreError::new(StoreErrorKind::WentBack, what(), told).into())
+            }
+            Found::Wrong(why) => Err(StoreError::new(StoreErrorKind::Unreachable, what(), why).into()),
+        }
     }
 
     /// An error if the file went back in time: it was restored from a backup.
@@ -316,7 +363,7 @@ impl Store for SqliteStore {
             let migrate = move |mut conn: PoolConnection<Sqlite>| async move {
                 schema::migrate(&mut conn, &target.prefix).await
             };
-            Ok(self.run_on(&self.0.pool, MIGRATION, "create the tables", migrate).await??)
+            Ok(self.run_on(&self.0.verbs, MIGRATION, "create the tables", migrate).await??)
         })
     }
 
@@ -370,6 +417,7 @@ impl Store for SqliteStore {
             claim::claim(sql, lease, &mut conn, claim).await
         });
         Box::pin(async move {
+            self.check_file().await?;
             let claimed = claiming.await?;
             // What it met is of no use if it was met in another time.
             self.check_time().await?;
@@ -390,7 +438,7 @@ impl Store for SqliteStore {
         retention: Duration,
     ) -> BoxFuture<'a, Result<Settled>> {
         let Inner { settle: sql, lease, .. } = &*self.0;
-        self.run("settle events", move |mut conn| async move {
+        self.run_settling("settle events", move |mut conn| async move {
             settle::settle(sql, lease, &mut conn, leases, settlements, retention).await
         })
     }

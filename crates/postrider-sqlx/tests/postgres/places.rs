@@ -172,6 +172,8 @@ async fn a_rehearsal_names_the_right_that_is_missing() {
         ("lane", "UPDATE"),
         ("member", "INSERT"),
         ("meta", "SELECT"),
+        ("pause", "INSERT"),
+        ("pause", "DELETE"),
     ] {
         database.run(&format!("REVOKE {right} ON postrider_{table} FROM {relay}")).await;
         let error = store.rehearse(false).await.unwrap_err().to_string();

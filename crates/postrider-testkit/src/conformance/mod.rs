@@ -18,6 +18,7 @@
 //! * [`scene`]: a fresh store and one instance that holds its lanes, as every check begins
 //! * [`atomicity`], [`round_trip`], [`undecodable`], [`claiming`], [`late`], [`late_commits`], [`admitting`], [`waiting`], [`holding`], [`settling`], [`fencing`], [`leasing`],
 //!   [`locking`], [`going_back`], [`operating`], [`listing`], [`pausing`], [`peeking`], [`refusing`]: the checks
+//! * [`rights`]: what each role does, for tests of the printed rights
 //! * `gate`: an admission that remembers what it was asked
 //! * `suite`: the lists of them, as macros: [`store_conformance!`](crate::store_conformance) has all of them,
 //!   [`writer_conformance!`](crate::writer_conformance) those about writing, for a further driver on a store that is proved already, and
@@ -40,6 +41,7 @@ pub mod operating;
 pub mod pausing;
 pub mod peeking;
 pub mod refusing;
+pub mod rights;
 pub mod round_trip;
 pub mod scene;
 pub mod settling;

@@ -30,7 +30,15 @@ pub(crate) struct Database {
     pub(crate) kind: Kind,
     pub(crate) url: String,
     name: String,
+    /// It is a database of PostgreSQL's, and not a schema in one.
+    whole: bool,
     conn: tokio::sync::Mutex<Conn>,
+}
+
+/// A user of a database.
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) url: String,
 }
 
 /// The test's own connection.
@@ -90,7 +98,56 @@ impl Database {
             }
         };
         conn.run(ddl).await?;
-        Ok(Self { kind, url, name, conn: conn.into() })
+        Ok(Self { kind, url, name, whole: false, conn: conn.into() })
+    }
+
+    /// An empty database of its own, made with this behind its name.
+    pub(crate) async fn with_encoding(kind: Kind, encoding: Option<&str>) -> Result<Self, Failure> {
+        let Some(encoding) = encoding else { return Self::new(kind, "SELECT 1").await };
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let server = server(kind)?;
+        let name = format!("encoded_{}_{}", process::id(), NUMBERS.fetch_add(1, Relaxed));
+        let mut admin = Conn::open(kind, &server).await?;
+        admin.run(&format!("CREATE DATABASE {name} {encoding}")).await?;
+        let (base, _) = server.split_once('?').unwrap_or((&server, ""));
+        let url = format!("{}/{name}", base.rsplit_once('/').ok_or("a URL names a database")?.0);
+        let conn = Conn::open(kind, &url).await?;
+        Ok(Self { kind, url, name, whole: true, conn: conn.into() })
+    }
+
+    /// A user who may connect and nothing else.
+    pub(crate) async fn add_user(&self, role: &str) -> Result<User, Failure> {
+        let name = format!("{role}_{}", self.name);
+        let (scheme, rest) = self.url.split_once("://").ok_or("a URL has a scheme")?;
+        let (_, place) = rest.split_once('@').ok_or("a URL names a host")?;
+        let create = match self.kind {
+            Kind::Postgres => format!(
+                "CREATE ROLE {name} LOGIN PASSWORD 'sesame'; GRANT USAGE ON SCHEMA {} TO {name}",
+                self.name
+            ),
+            Kind::Mysql => format!(
+                "CREATE USER '{name}'@'%' IDENTIFIED BY 'sesame', '{name}'@'localhost' IDENTIFIED BY 'sesame'"
+            ),
+        };
+        self.run(&create).await?;
+        Ok(User { url: format!("{scheme}://{name}:sesame@{place}"), name })
+    }
+
+    pub(crate) async fn drop_user(&self, user: &User) -> Checked {
+        let name = &user.name;
+        self.run(&match self.kind {
+            Kind::Postgres => format!("DROP OWNED BY {name}; DROP ROLE {name}"),
+            Kind::Mysql => format!("DROP USER '{name}'@'%', '{name}'@'localhost'"),
+        })
+        .await
+    }
+
+    /// What follows a user's name where rights are granted: MySQL has an account for each host.
+    pub(crate) fn hosts(&self) -> &'static [&'static str] {
+        match self.kind {
+            Kind::Postgres => &[""],
+            Kind::Mysql => &["@%", "@localhost"],
+        }
     }
 
     pub(crate) async fn run(&self, sql: &str) -> Checked {
@@ -141,6 +198,10 @@ impl Database {
     }
 
     pub(crate) async fn drop(self) -> Checked {
+        if self.whole && self.kind == Kind::Postgres {
+            let mut admin = Conn::open(self.kind, &server(self.kind)?).await?;
+            return admin.run(&format!("DROP DATABASE {} WITH (FORCE)", self.name)).await;
+        }
         self.conn.into_inner().run(&Self::dropping(self.kind, &self.name)).await
     }
 

@@ -1,7 +1,9 @@
 //! A database for one test, on the server that the environment names.
 
 use std::{
-    env, process,
+    env,
+    path::PathBuf,
+    process,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -17,6 +19,9 @@ pub(crate) enum Kind {
     Postgres,
     Mysql,
 }
+
+/// The password of the users that tests add.
+const USER_PASSWORD: &str = "sesame";
 
 /// A database that goes away with its test.
 pub(crate) struct Database {
@@ -61,6 +66,39 @@ impl Database {
         self.url_by(self.address()?)
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its URL for a user of [`add_user`](Self::add_user).
+    pub(crate) fn url_as(&self, user: &str) -> Result<String, Failure> {
+        let (scheme, _) = self.server.split_once("://").ok_or("the URL has no scheme")?;
+        Ok(format!("{scheme}://{user}:{USER_PASSWORD}@{}/{}", self.address()?, self.name))
+    }
+
+    /// A user who may connect and nothing else.
+    pub(crate) async fn add_user(&self, user: &str) -> Result<(), Failure> {
+        let sql = match self.kind {
+            Kind::Postgres => format!(
+                "CREATE ROLE {user} LOGIN PASSWORD '{USER_PASSWORD}'; GRANT USAGE ON SCHEMA public TO {user}"
+            ),
+            // Under both names of the host: a server may have an anonymous user for one of them, which would come first.
+            Kind::Mysql => format!(
+                "CREATE USER '{user}'@'%' IDENTIFIED BY '{USER_PASSWORD}', \
+                 '{user}'@'localhost' IDENTIFIED BY '{USER_PASSWORD}'"
+            ),
+        };
+        self.run(&sql).await
+    }
+
+    pub(crate) async fn drop_user(&self, user: &str) -> Result<(), Failure> {
+        let sql = match self.kind {
+            Kind::Postgres => format!("DROP OWNED BY {user}; DROP ROLE {user}"),
+            Kind::Mysql => format!("DROP USER '{user}'@'%', '{user}'@'localhost'"),
+        };
+        self.run(&sql).await
+    }
+
     pub(crate) async fn run(&self, sql: &str) -> Result<(), Failure> {
         run(self.kind, &self.url()?, sql.to_owned()).await
     }
@@ -99,5 +137,36 @@ impl Drop for Database {
             runtime.block_on(run(kind, &server, format!("DROP DATABASE {name}{force}"))).is_ok()
         });
         let _ = dropped.join();
+    }
+}
+
+/// A folder of its own with a file in it, both of which go away with the test.
+pub(crate) struct TempFile {
+    folder: PathBuf,
+    name: &'static str,
+}
+
+impl TempFile {
+    pub(crate) fn new(name: &'static str) -> Result<Self, Failure> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBERS.fetch_add(1, Relaxed);
+        let folder = env::temp_dir().join(format!("postrider_servers_{}_{number}", process::id()));
+        std::fs::create_dir(&folder)?;
+        Ok(Self { folder, name })
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.join(self.name)
+    }
+
+    /// Another file in the same folder.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

@@ -8,12 +8,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use postrider::{Delivery, Outbox, Store, postgres::PgStore};
+use postrider::{Delivery, Outbox, Store, postgres::PgStore, sqlite::SqliteStore};
 use postrider_testkit::{conformance::Failure, proxy::Proxy};
-use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
+use sqlx::{
+    AssertSqlSafe, Connection, MySqlConnection, PgConnection, SqlitePool,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions},
+};
+use tokio::sync::Semaphore;
 
 use crate::{
-    database::{Database, Kind, lazy_store},
+    database::{Database, Kind, TempFile, lazy_store},
     time::{PATIENCE, pass, until},
 };
 
@@ -155,6 +159,45 @@ async fn a_program_that_uses_up_its_own_pool_keeps_its_leases_and_its_outcomes()
         let took = delivered(&database, &beside, 6).await?;
         assert!(took < BUSY, "it took {took:?}");
     }
+    drop(all_of_it);
+    outbox.shutdown().await;
+    Ok(())
+}
+
+/// SQLite's counterpart: the program keeps every connection of its pool, and writes through another one.
+#[tokio::test]
+async fn a_program_that_uses_up_its_own_pool_of_sqlite_keeps_its_leases_and_its_outcomes()
+-> Result<(), Failure> {
+    let file = TempFile::new("used_up.db")?;
+    let options = SqliteConnectOptions::new().filename(file.path()).create_if_missing(true);
+    let options = options.journal_mode(SqliteJournalMode::Wal).busy_timeout(Duration::from_secs(5));
+    let beside = SqliteStore::new(SqlitePool::connect_with(options.clone()).await?);
+    beside.migrate().await?;
+    let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await?;
+    // Claims go through the program's own pool: so it is used up from when the event is claimed on.
+    let (received, gate) = (Arc::new(AtomicU64::new(0)), Arc::new(Semaphore::new(0)));
+    let (counted, let_through) = (Arc::clone(&received), Arc::clone(&gate));
+    let outbox = Outbox::builder()
+        .store(SqliteStore::new(pool.clone()))
+        .lease(LEASE)
+        .poll(Duration::from_millis(20), Duration::from_millis(200))
+        .on("Tested", move |_: Delivery| {
+            counted.fetch_add(1, SeqCst);
+            let gate = Arc::clone(&let_through);
+            async move { gate.acquire().await.map(|permit| permit.forget()).unwrap_or_default() }
+        })
+        .start()
+        .await?;
+    sqlx::raw_sql("INSERT INTO postrider_event (event_type, payload) VALUES ('Tested', '{}')")
+        .execute(beside.pool())
+        .await?;
+    until("the handler has it", PATIENCE, async || Ok((received.load(SeqCst) == 1).then_some(()))).await?;
+    let all_of_it = pool.acquire().await?;
+    pass(LEASE + BUSY).await;
+    gate.add_permits(1);
+    let is_done = async || Ok((beside.stats().await?.done == 1).then_some(()));
+    until("its outcome is written", LEASE, is_done).await?;
+    assert_eq!(received.load(SeqCst), 1, "the lease was kept, so that it came once");
     drop(all_of_it);
     outbox.shutdown().await;
     Ok(())

@@ -10,7 +10,9 @@ GRANT SELECT, UPDATE, DELETE ON {p}event TO {relay};
 GRANT SELECT, INSERT, DELETE ON {p}done TO {relay};
 GRANT SELECT, UPDATE ON {p}lane TO {relay};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {p}hold, {p}member TO {relay};
-GRANT SELECT ON {p}meta, {p}pause TO {relay};
+GRANT SELECT ON {p}meta TO {relay};
+-- A sink that rejects everything is told of by a pause, which ends by itself.
+GRANT SELECT, INSERT, DELETE ON {p}pause TO {relay};
 -- Without it, events that nobody told of are found by polling alone.
 GRANT SELECT ON SEQUENCE {p}event_seq_seq TO {relay};
 
