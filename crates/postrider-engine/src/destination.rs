@@ -167,7 +167,7 @@ impl Destination {
 
     /// An event of this key has used up its attempts. Says whether all do.
     pub(crate) fn exhausted(&mut self, key: u64) -> bool {
-        if self.may_reject {
+        if self.may_reject || broken::is(Variant::ExhaustionUnbraked) {
             return false;
         }
         if self.exhausted.len() < EXHAUSTED_KEYS && !self.exhausted.contains(&key) {

@@ -390,7 +390,9 @@ impl Receiver {
                 Ruling::Counts
             }
             Outcome::Retry { .. } | Outcome::Unknown { .. } if alive => Ruling::Counts,
-            Outcome::Retry { .. } | Outcome::Unknown { .. } if healthy => {
+            Outcome::Retry { .. } | Outcome::Unknown { .. }
+                if healthy && !broken::is(Variant::HealthCheckIgnored) =>
+            {
                 self.answered(destination, now);
                 Ruling::Counts
             }
@@ -448,7 +450,7 @@ impl Receiver {
             return Ruling::PutOff { pause, news };
         }
         self.destinations.cover();
-        self.ramp = Some(0).filter(|_| !self.in_process);
+        self.ramp = Some(0).filter(|_| !self.in_process && !broken::is(Variant::NoRamp));
         Ruling::Down { pause: self.breaker.refused(attempt.healthy, now, rng), news: true }
     }
 

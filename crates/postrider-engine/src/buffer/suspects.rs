@@ -39,7 +39,8 @@ impl Buffer {
 
     /// Until when others have their turn after a suspect, if they do and want it.
     pub(super) fn others_go_until(&self, now: Instant) -> Option<Instant> {
-        let until = self.others_until.filter(|until| now < *until)?;
+        let until =
+            self.others_until.filter(|until| now < *until && !broken::is(Variant::SuspectsStopEverybody))?;
         let same = |slot: usize| self.receiver_of.get(slot).copied() == self.suspect_receiver;
         (self.hot.has(same) || self.cold.has(same)).then_some(until)
     }
@@ -54,7 +55,8 @@ impl Buffer {
 
     /// Whether a slot waits for a suspect.
     pub(super) fn waits_for(&self, alone: &Alone, slot: usize) -> bool {
-        matches!(alone, Alone::Wait { receiver, .. } if self.receiver_of.get(slot) == Some(receiver))
+        matches!(alone, Alone::Wait { receiver, .. } if self.receiver_of.get(slot) == Some(receiver)
+            || broken::is(Variant::SuspectsStopEverybody))
     }
 
     /// What was written after a lane was taken was not under way when its last owner ended: the table says how far that *may* have come, which is
