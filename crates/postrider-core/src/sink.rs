@@ -282,11 +282,16 @@ pub trait Sink: Send + Sync + 'static {
         Box::pin(std::future::ready(Health::Unknown))
     }
 
-    /// Whether that part of it is up where this event goes. For a sink with several places, such as topics, of which one may be missing
-    /// while the others take what comes: what fails at a place that is up has failed by itself. What it says holds for all events of the same
-    /// [destination](Self::destination). The same as [`health`](Self::health) unless a sink says otherwise.
-    fn health_for<'a>(&'a self, _event: &'a Event) -> BoxFuture<'a, Health> {
-        self.health()
+    /// Whether the [destination](Self::destination) of this event is up. What fails at one that is up has failed by itself, and its attempt
+    /// counts. The answer holds for all events of that destination.
+    ///
+    /// By default this is [`health`](Self::health) where there is one destination, and [`Health::Unknown`] where there are several: that a server is
+    /// up does not mean that each of its topics or streams takes what it is sent.
+    fn health_for<'a>(&'a self, event: &'a Event) -> BoxFuture<'a, Health> {
+        match self.destination(event) {
+            None => self.health(),
+            Some(_) => Box::pin(std::future::ready(Health::Unknown)),
+        }
     }
 }
 

@@ -207,7 +207,13 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     let got_on = plan.got_on(&claimed);
     let more = claimed.more;
     lock(&shared.buffer).acquit(&claimed);
-    let items = plan.items(std::mem::take(&mut claimed.events), &shared.routes, shared.settings.key_order);
+    let mut items =
+        plan.items(std::mem::take(&mut claimed.events), &shared.routes, shared.settings.key_order);
+    let failing = lock(&shared.failing);
+    if !failing.is_empty() {
+        items.iter_mut().for_each(|item| item.failed = failing.has(item.id()));
+    }
+    drop(failing);
     let (taken, again, (hot, cold)) = {
         let mut buffer = lock(&shared.buffer);
         let taken = buffer.take(plan, claimed, items);

@@ -253,7 +253,10 @@ async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
     }
     let outcomes = send(sink, shared.routes.traits(receiver).send_timeout, &batch).await;
     let outcomes = match outcomes {
-        outcomes if was_nothing_sent(&outcomes) => vec![Outcome::unknown("nothing was sent"); outcomes.len()],
+        // It was not sent, so it never counts; and to come again at once would help nobody.
+        outcomes if was_nothing_sent(&outcomes) => {
+            vec![Outcome::unavailable("nothing was sent"); outcomes.len()]
+        }
         outcomes if failed_as_a_whole(&outcomes) && !broken::is(Variant::BatchFailsEach) => {
             outcomes.into_iter().map(as_a_whole).collect()
         }

@@ -9,6 +9,7 @@ use postrider_core::rng::Rng;
 use tokio::time::Instant;
 
 use crate::{
+    brake::Brake,
     breaker::Breaker,
     broken::{self, Variant},
     hash::{self, QuickState},
@@ -19,17 +20,14 @@ use crate::{
 /// So many keys in a row that failed, with nothing delivered in between, are an outage.
 pub(crate) const FAILING_KEYS: usize = 5;
 
-/// So many keys in a row that were rejected, with nothing delivered in between: the destination is broken, and not they.
-pub(crate) const REJECTED_KEYS: usize = 10;
-
-/// So many keys in a row that used up their attempts, with nothing delivered in between: the same.
-pub(crate) const EXHAUSTED_KEYS: usize = 25;
-
 /// Most destinations of one receiver that are told apart.
 const NAMED_MAX: usize = 256;
 
 /// One that had nothing to do for so long may be forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
+
+/// That is looked for no more often than this.
+const TIDIED_EVERY: Duration = Duration::from_secs(10);
 
 /// What goes to a destination that is down comes again after so long: the longer it has been down, the later.
 const WAIT_MIN: Duration = Duration::from_secs(1);
@@ -75,12 +73,7 @@ pub(crate) struct Destination {
     /// Keys that failed since something was delivered, and how often.
     failing: Vec<u64>,
     failures: u32,
-    /// Keys that were rejected since something was delivered.
-    rejected: Vec<u64>,
-    /// Keys that used up their attempts since then.
-    exhausted: Vec<u64>,
-    /// An operator says that it is right to reject.
-    may_reject: bool,
+    brake: Brake,
     used_at: Option<Instant>,
 }
 
@@ -98,9 +91,7 @@ impl Destination {
             others_at: 0,
             failing: Vec::new(),
             failures: 0,
-            rejected: Vec::new(),
-            exhausted: Vec::new(),
-            may_reject: false,
+            brake: Brake::default(),
             used_at: None,
         }
     }
@@ -112,7 +103,7 @@ impl Destination {
 
     /// Nothing is known against it.
     fn is_plain(&self) -> bool {
-        self.breaker.is_closed() && !self.throttle.is_limited() && self.rejected.is_empty()
+        self.breaker.is_closed() && !self.throttle.is_limited() && self.brake.is_idle()
     }
 
     /// An event of this key was delivered, as the so-manieth of its receiver.
@@ -121,8 +112,7 @@ impl Destination {
             (self.others_at, self.last_key) = (self.last_at, key);
         }
         self.last_at = count;
-        self.rejected.clear();
-        self.exhausted.clear();
+        self.brake.delivered();
         self.answered();
     }
 
@@ -156,38 +146,24 @@ impl Destination {
 
     /// It has rejected an event of this key. Says whether it rejects everything.
     pub(crate) fn rejected(&mut self, key: u64) -> bool {
-        if self.may_reject || broken::is(Variant::RejectionsUnbraked) {
-            return false;
-        }
-        if self.rejected.len() < REJECTED_KEYS && !self.rejected.contains(&key) {
-            self.rejected.push(key);
-        }
-        self.rejects_everything()
+        !broken::is(Variant::RejectionsUnbraked) && self.brake.rejected(key)
     }
 
     /// An event of this key has used up its attempts. Says whether all do.
     pub(crate) fn exhausted(&mut self, key: u64) -> bool {
-        if self.may_reject || broken::is(Variant::ExhaustionUnbraked) {
-            return false;
-        }
-        if self.exhausted.len() < EXHAUSTED_KEYS && !self.exhausted.contains(&key) {
-            self.exhausted.push(key);
-        }
-        self.rejects_everything()
+        self.brake.exhausted(key)
     }
 
     pub(crate) fn rejects_everything(&self) -> bool {
-        self.rejected.len() >= REJECTED_KEYS || self.exhausted.len() >= EXHAUSTED_KEYS
+        self.brake.holds()
     }
 
     /// Whether what it rejects is to die, as an operator says.
     fn let_reject(&mut self, may: bool) {
-        if may && self.rejects_everything() {
-            self.rejected.clear();
-            self.exhausted.clear();
+        if may && self.brake.holds() {
             self.breaker.answered();
         }
-        self.may_reject = may;
+        self.brake.release(may);
     }
 
     /// It is down for so long at least. What was tried comes again after those that wait: it may be what the destination takes offence at.
@@ -218,7 +194,7 @@ impl Destination {
             return Gate::Wait(self.turn(spread, now));
         }
         if self.throttle.opens_at(now).is_some() {
-            return Gate::Wait(self.throttle.next_turn(WAIT_MAX, now));
+            return Gate::Wait(self.throttle.next_turn(1, spread, now));
         }
         if self.breaker.is_closed() { Gate::Open } else { Gate::Probe }
     }
@@ -246,11 +222,13 @@ pub(crate) struct Destinations {
     named: HashMap<Name, Destination, QuickState>,
     /// Whether something was known against one of them when that was last looked at.
     troubled: bool,
+    /// When those that had nothing to do for long were last forgotten.
+    tidied_at: Option<Instant>,
 }
 
 impl Destinations {
     pub(crate) fn new() -> Self {
-        Self { only: Destination::new(), named: HashMap::default(), troubled: false }
+        Self { only: Destination::new(), named: HashMap::default(), troubled: false, tidied_at: None }
     }
 
     /// Whether there is only one.
@@ -285,7 +263,7 @@ impl Destinations {
             return &mut self.only;
         };
         if self.named.len() >= NAMED_MAX && !self.named.contains_key(&name) {
-            self.named.retain(|_, known| known.is_used(now) || known.rejects_everything());
+            self.forget_unused(now);
         }
         let destination = if self.named.len() < NAMED_MAX || self.named.contains_key(&name) {
             self.named.entry(name).or_insert_with(Destination::new)
@@ -294,6 +272,19 @@ impl Destinations {
         };
         destination.used_at = Some(now);
         destination
+    }
+
+    /// Makes room for another name. To look at all of them for each event would cost more than sending it.
+    fn forget_unused(&mut self, now: Instant) {
+        if self.tidied_at.is_none_or(|at| now.saturating_duration_since(at) >= TIDIED_EVERY) {
+            self.tidied_at = Some(now);
+            self.named.retain(|_, known| known.is_used(now) || known.rejects_everything());
+        }
+    }
+
+    /// Whether it is one of those that share, because there are too many to tell apart.
+    pub(crate) fn is_shared(&self, name: Option<Name>) -> bool {
+        name.is_some_and(|name| !self.named.contains_key(&name))
     }
 
     /// Something is known against one of them.

@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     pin::pin,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -39,6 +42,9 @@ use crate::{
 
 /// How long a task rests after a panic, so that one that always panics does not spin.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
+
+/// At a shutdown what is queued is delivered for so long, before it is left to other instances.
+const HAND_OVER_AFTER: Duration = Duration::from_secs(1);
 
 /// What an engine is made of.
 pub struct Parts {
@@ -98,6 +104,8 @@ pub(crate) struct Shared {
     pub(crate) failing: std::sync::Mutex<Failing>,
     pub(crate) complaints: std::sync::Mutex<Complaints>,
     pub(crate) brakes: std::sync::Mutex<Brakes>,
+    /// How many instances were alive when that was last asked, this one included.
+    pub(crate) members: AtomicUsize,
     pub(crate) stop_claiming: CancellationToken,
 }
 
@@ -167,6 +175,7 @@ impl Engine {
             failing: std::sync::Mutex::default(),
             complaints: std::sync::Mutex::default(),
             brakes: std::sync::Mutex::default(),
+            members: AtomicUsize::new(1),
             stop_claiming: CancellationToken::new(),
         });
         match pauses::read(&shared).await {
@@ -322,7 +331,15 @@ impl Engine {
             return report;
         }
         let deadline = Instant::now() + shared.settings.drain_timeout;
-        let _ = tokio::time::timeout_at(deadline, self.drained()).await;
+        // From now on the others have a larger share, and take what is free.
+        if let Err(error) = farewell(shared.store.leave(&shared.settings.instance)).await {
+            debug!(
+                error = error_chain(&error),
+                "could not say that this instance is gone: it will be noticed"
+            );
+        }
+        let handed_over = AtomicUsize::new(0);
+        let _ = tokio::time::timeout_at(deadline, self.drained(&handed_over)).await;
 
         tasks.workers.shutdown().await;
         let interrupted = lock(&shared.buffer).sending();
@@ -330,17 +347,11 @@ impl Engine {
         let grace = Instant::now() + shared.settings.lease.min(Duration::from_secs(1));
         let settled = tokio::time::timeout_at(grace, self.settled()).await.is_ok();
         self.take_back_attempts().await;
-        let given_back = lock(&shared.buffer).give_back();
+        let given_back = lock(&shared.buffer).give_back() + handed_over.into_inner();
         shared.metrics.given_back(given_back as u64);
 
         // Lanes of which nothing is under way are free at once; the others run out.
         let released = self.release().await && settled && interrupted == 0;
-        if let Err(error) = farewell(shared.store.leave(&shared.settings.instance)).await {
-            debug!(
-                error = error_chain(&error),
-                "could not say that this instance is gone: it will be noticed"
-            );
-        }
         self.stop.cancel();
         while tasks.others.join_next().await.is_some() {}
         let report = ShutdownReport { given_back, interrupted, released };
@@ -357,13 +368,50 @@ impl Engine {
         self.stop.cancel();
     }
 
-    async fn drained(&self) {
+    /// Waits until nothing is left to send or to settle, and frees each lane as soon as it has nothing to do: a slow send keeps its own and no other.
+    /// Where others are alive, what is not being sent after a moment is left to them, and counted.
+    async fn drained(&self, handed_over: &AtomicUsize) {
+        let others = self.shared.members.load(Relaxed) > 1;
+        let hand_over_at = Instant::now() + HAND_OVER_AFTER;
         loop {
             let progress = self.shared.progress.notified();
-            if lock(&self.shared.buffer).is_drained(Instant::now()) {
+            let hands_over = others && Instant::now() >= hand_over_at;
+            let (drained, lanes, queued) = {
+                let buffer = lock(&self.shared.buffer);
+                let lanes = if hands_over { buffer.idle_lanes().0 } else { buffer.finished_lanes() };
+                (buffer.is_drained(Instant::now()), lanes.clone(), buffer.queued_in(&lanes))
+            };
+            if drained {
                 return;
             }
-            progress.await;
+            if !lanes.is_empty() && self.give_back(&lanes).await {
+                handed_over.fetch_add(queued, Relaxed);
+                continue;
+            }
+            // What could not be given back is given back with the others at the end.
+            tokio::select! {
+                biased;
+                () = progress => {}
+                () = tokio::time::sleep_until(hand_over_at), if others && !hands_over => {}
+            }
+        }
+    }
+
+    /// Gives lanes back. Returns whether the database knows it.
+    async fn give_back(&self, lanes: &[(Lease, Seq)]) -> bool {
+        match farewell(self.shared.store.release(lanes)).await {
+            Ok(()) => {
+                let mut buffer = lock(&self.shared.buffer);
+                lanes.iter().for_each(|(lease, _)| buffer.lose(*lease));
+                true
+            }
+            Err(error) => {
+                warn!(
+                    error = error_chain(&error),
+                    "could not give the lanes back: their leases will run out"
+                );
+                false
+            }
         }
     }
 
@@ -393,20 +441,7 @@ impl Engine {
     async fn release(&self) -> bool {
         // What could not be written is the next owner's to find.
         let (lanes, all) = lock(&self.shared.buffer).idle_lanes();
-        match farewell(self.shared.store.release(&lanes)).await {
-            Ok(()) => {
-                let mut buffer = lock(&self.shared.buffer);
-                lanes.iter().for_each(|(lease, _)| buffer.lose(*lease));
-                all
-            }
-            Err(error) => {
-                warn!(
-                    error = error_chain(&error),
-                    "could not give the lanes back: their leases will run out"
-                );
-                false
-            }
-        }
+        self.give_back(&lanes).await && all
     }
 }
 

@@ -87,6 +87,16 @@ impl Failing {
         }
     }
 
+    /// Whether no event has failed lately.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// Whether an event has failed in this process, and not been delivered since.
+    pub(crate) fn has(&self, id: &EventId) -> bool {
+        self.events.contains_key(id)
+    }
+
     /// What is known of an event that has failed.
     pub(crate) fn of(&self, id: &EventId, now: Instant) -> Failure {
         let since = |at: Instant| now.saturating_duration_since(at);

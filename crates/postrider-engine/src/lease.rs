@@ -7,7 +7,11 @@
 //! only if nobody took the lane meanwhile. A lane whose row another session has locked is tried again until its lease is about to end, and then
 //! given up alone.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{
+    pin::pin,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use postrider_core::{
     rng::Rng,
@@ -169,6 +173,7 @@ impl Keeper {
                 return None;
             }
         };
+        self.shared.members.store(members, Relaxed);
         let share = (store.features().lanes as usize).div_ceil(members);
         let owned = {
             let mut buffer = lock(&self.shared.buffer);

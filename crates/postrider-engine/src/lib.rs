@@ -14,6 +14,7 @@
 //! [`Engine`] and [`Writer`] are its halves for those who wire by hand. [`memory`] is a store without a database.
 
 mod announce;
+mod brake;
 mod breaker;
 #[doc(hidden)]
 pub mod broken;

@@ -33,6 +33,11 @@ impl<T> Lineup<T> {
         }
     }
 
+    /// Everything that lines up.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.queues.iter().flatten()
+    }
+
     /// Takes everything of a route, in order.
     pub(crate) fn take_all(&mut self, route: usize) -> VecDeque<T> {
         self.turns.retain(|turn| *turn != route);

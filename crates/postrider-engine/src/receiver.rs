@@ -11,6 +11,7 @@ use postrider_core::{BatchOrder, Outcome, SinkTraits, rng::Rng};
 use tokio::time::Instant;
 
 use crate::{
+    brake::Brake,
     breaker::Breaker,
     broken::{self, Variant},
     destination::{Destinations, Gate, Name},
@@ -20,6 +21,15 @@ use crate::{
 
 /// After an outage it takes so many sends in a row until all that is allowed goes at once again.
 const RAMP: u32 = 8;
+
+/// A notice that everything is rejected ends after so long, if something is delivered: whoever wrote it may be gone.
+const NOTICE_MAX: Duration = Duration::from_secs(600);
+
+/// What failed before leaves one part in so many of the sends to what has not.
+const FAILED_LEAVE: usize = 4;
+
+/// What has to wait for the pace of its destination does so in memory, if it is no longer than this.
+const PACED_IN_MEMORY: Duration = Duration::from_secs(2);
 
 /// That one event can fail the others of its batch is remembered for so many sends.
 const WHOLE_REMEMBERED: u32 = 1000;
@@ -74,8 +84,9 @@ pub(crate) struct Receiver {
     batch_max: usize,
     /// Most events of one key in one batch.
     pub(crate) key_max: usize,
-    /// Sends under way, and most of them at a time, if it says so.
+    /// Sends under way, those of them with events that have failed before, and most of them at a time, if it says so.
     pub(crate) busy: usize,
+    failed_busy: usize,
     concurrent: Option<usize>,
     /// Sends that got through since it was down, as long as that are few.
     ramp: Option<u32>,
@@ -84,12 +95,17 @@ pub(crate) struct Receiver {
     /// Least time for each event, and when the next may be sent for that reason.
     spacing: Duration,
     not_before: Option<Instant>,
+    /// Over all destinations, each of which may have a single key.
+    brake: Brake,
     /// Whether operators were told by this instance that it rejects everything.
     told_rejecting: bool,
+    /// Whether what operators had been told before this instance began was taken over.
+    has_inherited: bool,
     /// Whether what was sent last was a suspect.
     pub(crate) suspect_went_last: bool,
-    /// Counts what was delivered.
+    /// Counts what was delivered, and how much that was when operators were last thought of.
     delivered: u64,
+    delivered_at_look: u64,
     /// How many events it was sent the last time, one after the other, and how long that took.
     pace: (usize, Duration),
 }
@@ -114,9 +130,13 @@ impl Receiver {
             fails_whole: 0,
             spacing: traits.spacing,
             not_before: None,
+            brake: Brake::default(),
             told_rejecting: false,
+            has_inherited: false,
+            failed_busy: 0,
             suspect_went_last: false,
             delivered: 0,
+            delivered_at_look: 0,
             pace: (0, Duration::ZERO),
         }
     }
@@ -303,7 +323,7 @@ impl Receiver {
 
     /// Forgets everything but what it is.
     pub(crate) fn reset(&mut self) {
-        (self.breaker, self.busy, self.not_before) = (Breaker::new(), 0, None);
+        (self.breaker, self.busy, self.failed_busy, self.not_before) = (Breaker::new(), 0, 0, None);
         (self.destinations, self.shares) = (Destinations::new(), Shares::default());
     }
 
@@ -329,6 +349,7 @@ impl Receiver {
             }
         }
         if self.delivered > before {
+            self.brake.delivered();
             self.breaker.answered();
             self.fails_whole = self.fails_whole.saturating_sub(1);
             self.ramp = self.ramp.map(|sends| sends + 1).filter(|sends| *sends < RAMP);
@@ -347,7 +368,12 @@ impl Receiver {
 
     /// An event of this key has used up its attempts. Says whether it may die: not if all do.
     pub(crate) fn lets_die(&mut self, destination: Option<Name>, key: u64, now: Instant) -> bool {
-        self.in_process || !self.destinations.of_mut(destination, now).exhausted(key)
+        if self.in_process {
+            return true;
+        }
+        let there = self.destinations.of_mut(destination, now).exhausted(key);
+        let anywhere = self.brake.exhausted(key);
+        !there && !anywhere
     }
 
     /// It works, whatever it says of the event.
@@ -406,7 +432,11 @@ impl Receiver {
                 Ruling::Excused(in_a_row)
             }
             Outcome::Rejected { .. } if !self.in_process => {
-                if self.destinations.of_mut(destination, now).rejected(key) {
+                let there = self.destinations.of_mut(destination, now).rejected(key);
+                if !broken::is(Variant::RejectionsUnbraked) && self.brake.rejected(key) {
+                    return self.down_as_a_whole(healthy, now, rng);
+                }
+                if there {
                     return self.down(attempt, now, rng);
                 }
                 self.answered(destination, now);
@@ -421,6 +451,10 @@ impl Receiver {
             }
             Outcome::Deferred { after } if !self.in_process && !broken::is(Variant::TooFastIgnored) => {
                 self.answered(destination, now);
+                // One of too many to tell apart says nothing of the others: only this event waits.
+                if self.destinations.is_shared(destination) {
+                    return Ruling::Stands;
+                }
                 let known = self.destinations.of_mut(destination, now);
                 // Where one event can fail the others, a batch may be several requests.
                 if attempt.others_delivered && self.independent {
@@ -449,23 +483,34 @@ impl Receiver {
             self.destinations.note_trouble();
             return Ruling::PutOff { pause, news };
         }
-        self.destinations.cover();
-        self.ramp = Some(0).filter(|_| !self.in_process && !broken::is(Variant::NoRamp));
-        Ruling::Down { pause: self.breaker.refused(attempt.healthy, now, rng), news: true }
+        self.down_as_a_whole(attempt.healthy, now, rng)
+    }
+
+    /// The receiver is down with all its destinations.
+    fn down_as_a_whole(&mut self, healthy: bool, now: Instant, rng: &mut Rng) -> Ruling {
+        let news = self.is_up();
+        if news {
+            self.destinations.cover();
+            self.ramp = Some(0).filter(|_| !self.in_process && !broken::is(Variant::NoRamp));
+        }
+        Ruling::Down { pause: self.breaker.refused(healthy, now, rng), news }
     }
 
     /// Whether what it rejects is to die, as an operator says.
     pub(crate) fn let_reject(&mut self, may: bool) {
         let was_braked = self.rejects_everything();
         self.destinations.let_reject(may);
+        self.brake.release(may);
         if may && was_braked {
             self.breaker.answered();
+            // What dies now takes as many sends as what was delivered before.
+            self.ramp = None;
         }
     }
 
     /// Whether it, or a part of it, rejects whatever it is sent.
     fn rejects_everything(&self) -> bool {
-        self.destinations.rejects_everything()
+        self.brake.holds() || self.destinations.rejects_everything()
     }
 
     /// Operators were told that it rejects everything.
@@ -473,23 +518,72 @@ impl Receiver {
         self.told_rejecting = true;
     }
 
-    /// What to tell operators, after a look at whether they are told already.
-    pub(crate) fn look_at_rejections(&mut self, listed: bool) -> Option<Rejections> {
-        match (self.rejects_everything(), listed) {
-            (true, false) => Some(Rejections::Tell),
-            (false, true) if self.told_rejecting => {
-                self.told_rejecting = false;
-                Some(Rejections::End)
-            }
-            _ => None,
+    /// What to tell operators, after a look at whether they are told already, and for how long.
+    ///
+    /// What they were told before this instance began is taken over: the first failure pulls the brake, and the first delivery ends the notice. One that
+    /// another instance has written is its own affair, unless it is old: whoever still rejects everything tells it again.
+    pub(crate) fn look_at_rejections(&mut self, listed: Option<Duration>) -> Option<Rejections> {
+        let first = !std::mem::replace(&mut self.has_inherited, true);
+        let Some(lasts) = listed else { return self.rejects_everything().then_some(Rejections::Tell) };
+        if first && !self.in_process {
+            self.brake.inherit();
+            self.told_rejecting = true;
         }
+        if self.rejects_everything() || self.brake.is_inherited() {
+            return None;
+        }
+        let delivers = self.delivered > std::mem::replace(&mut self.delivered_at_look, self.delivered);
+        let is_old = lasts >= NOTICE_MAX && delivers;
+        (std::mem::take(&mut self.told_rejecting) || is_old).then_some(Rejections::End)
+    }
+
+    /// Something that has failed before is being sent.
+    pub(crate) fn sending_failed(&mut self) {
+        self.failed_busy += 1;
+    }
+
+    /// That has ended.
+    pub(crate) fn failed_ended(&mut self) {
+        self.failed_busy = self.failed_busy.saturating_sub(1);
+    }
+
+    /// Whether something that has failed before may be sent beside the others of its kind: they may hang, and leave a quarter of the sends to
+    /// what has not failed.
+    pub(crate) fn has_room_for_failed(&self, workers: usize) -> bool {
+        let most = self.concurrent.unwrap_or(workers);
+        self.in_process || self.failed_busy < (most - most / FAILED_LEAVE).max(1)
+    }
+
+    /// Whether so much that failed before is under way that it has to be told from the rest.
+    pub(crate) fn is_full_of_failed(&self, workers: usize) -> bool {
+        !self.has_room_for_failed(workers)
+    }
+
+    /// How long an event waits that its destination is too slow for.
+    pub(crate) fn next_turn(&mut self, destination: Option<Name>, spread: u64, now: Instant) -> Duration {
+        let per_request = self.batch_max;
+        self.destinations.of_mut(destination, now).throttle.next_turn(per_request, spread, now)
+    }
+
+    /// Whether what goes to this destination waits for its pace: until when, and how many more may do so in memory.
+    pub(crate) fn paced_until(&self, destination: Option<Name>, now: Instant) -> Option<(Instant, usize)> {
+        let known = Some(self.destinations.of(destination)).filter(|_| !self.destinations.is_one())?;
+        let opens = known.throttle.opens_at(now).filter(|_| known.breaker.is_closed())?;
+        let soon = opens.saturating_duration_since(now) <= PACED_IN_MEMORY;
+        Some((opens, if soon { known.throttle.within(PACED_IN_MEMORY, self.batch_max) } else { 0 }))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::destination::{EXHAUSTED_KEYS, FAILING_KEYS, REJECTED_KEYS, name};
+    use crate::{
+        brake::{EXHAUSTED_KEYS, REJECTED_KEYS},
+        destination::{FAILING_KEYS, name},
+    };
+
+    /// For how long operators have been told.
+    const NEW: Option<Duration> = Some(Duration::ZERO);
 
     fn attempt(destination: Option<&str>, key: u64, since: u64) -> Attempt {
         let destination = destination.map(name);
@@ -646,9 +740,12 @@ mod tests {
         assert!(!sink.is_up() && sink.rejects_everything());
         delivered(&mut sink, None, 1);
         assert!(sink.is_up() && !sink.rejects_everything());
-        assert_eq!(sink.look_at_rejections(true), None, "another instance has said so");
+        assert_eq!(sink.look_at_rejections(None), None);
+        assert_eq!(sink.look_at_rejections(NEW), None, "another instance has said so");
         sink.told_rejecting();
-        assert_eq!(sink.look_at_rejections(true), Some(Rejections::End));
+        assert_eq!(sink.look_at_rejections(NEW), Some(Rejections::End));
+        delivered(&mut sink, None, 1);
+        assert_eq!(sink.look_at_rejections(Some(NOTICE_MAX)), Some(Rejections::End), "that one is gone");
         assert_eq!(rule(&mut sink, &rejected, 1, 0), Ruling::Stands);
         // One key that is rejected time and again is that key's affair.
         assert!((0..1000).all(|_| rule(&mut sink, &rejected, 1, 0) == Ruling::Stands));
@@ -659,7 +756,7 @@ mod tests {
         let mut sink = Receiver::new(SinkTraits::SINK);
         let dead = (0..1000).filter(|key| sink.lets_die(None, *key, Instant::now())).count();
         assert!(dead < EXHAUSTED_KEYS, "{dead}");
-        assert_eq!(sink.look_at_rejections(false), Some(Rejections::Tell));
+        assert_eq!(sink.look_at_rejections(None), Some(Rejections::Tell));
         delivered(&mut sink, None, 1);
         assert!(sink.lets_die(None, 1, Instant::now()));
     }
@@ -669,12 +766,45 @@ mod tests {
         let mut sink = Receiver::new(SinkTraits::SINK);
         let rejected = Outcome::rejected("400");
         (0..100).for_each(|key| _ = rule(&mut sink, &rejected, key, 0));
-        assert_eq!(sink.look_at_rejections(false), Some(Rejections::Tell));
+        assert_eq!(sink.look_at_rejections(None), Some(Rejections::Tell));
         sink.told_rejecting();
-        assert_eq!(sink.look_at_rejections(true), None);
+        assert_eq!(sink.look_at_rejections(NEW), None);
         sink.let_reject(true);
         assert!(sink.is_up());
         assert!((0..100).all(|key| rule(&mut sink, &rejected, key, 0) == Ruling::Stands));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_receiver_with_a_destination_for_each_key_has_a_brake_too() {
+        let mut sink = Receiver::new(SinkTraits::SINK);
+        let rejected = Outcome::rejected("400");
+        let rule = |key: u64| rule_at(&mut sink, &rejected, &format!("/{key}"), key);
+        let dead = (0..200).map(rule).filter(|ruling| *ruling == Ruling::Stands).count();
+        assert!(dead < REJECTED_KEYS, "{dead}");
+        assert!(!sink.is_up() && sink.rejects_everything());
+        delivered(&mut sink, Some("/1"), 1);
+        assert!(sink.is_up() && !sink.rejects_everything());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_operators_were_told_before_is_taken_over_until_something_is_delivered() {
+        let mut sink = Receiver::new(SinkTraits::SINK);
+        assert_eq!(sink.look_at_rejections(NEW), None);
+        assert!(sink.is_up(), "it is sent something");
+        assert!(matches!(rule(&mut sink, &Outcome::rejected("400"), 1, 0), Ruling::Down { .. }));
+        assert_eq!(sink.look_at_rejections(NEW), None);
+        delivered(&mut sink, None, 1);
+        assert_eq!(sink.look_at_rejections(NEW), Some(Rejections::End));
+    }
+
+    #[test]
+    fn what_failed_before_leaves_a_quarter_of_the_sends_to_the_rest() {
+        let mut sink = Receiver::new(SinkTraits { concurrent: Some(10), ..SinkTraits::SINK });
+        let sent =
+            (0..100).take_while(|_| sink.has_room_for_failed(4).then(|| sink.sending_failed()).is_some());
+        assert_eq!(sent.count(), 8);
+        sink.failed_ended();
+        assert!(sink.has_room_for_failed(4));
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use crate::{engine::Shared, lock, time_limit::answer};
 
 /// Why it is there, as whoever asks is told.
-const REASON: &str = "it rejected ten events of different keys and took none: they wait, and one of them is tried now and then";
+const REASON: &str = "it failed events of ten or more different keys and took none: what goes to it waits, and one event is tried now and then";
 
 /// How long a brake is off.
 const BRAKE_OFF_FOR: Duration = Duration::from_secs(3600);
@@ -35,11 +35,23 @@ pub(crate) struct Changes {
 
 /// Tells what has changed, and obeys what an operator has. What is not written is told again with the next look.
 pub(crate) async fn look(shared: &Shared, pauses: &[Pause]) {
-    let named = |of: fn(&Subject) -> Option<&str>| -> Vec<String> {
-        pauses.iter().filter_map(|pause| of(&pause.subject).map(str::to_owned)).collect()
-    };
-    let told = named(|subject| if let Subject::Rejected(name) = subject { Some(name) } else { None });
-    let mut off = named(|subject| if let Subject::Brake(name) = subject { Some(name) } else { None });
+    let now = lock(&shared.buffer).database_now();
+    let told: Vec<(String, Duration)> = pauses
+        .iter()
+        .filter_map(|pause| match &pause.subject {
+            Subject::Rejected(name) => {
+                Some((name.clone(), now.map_or(Duration::ZERO, |now| now.since(pause.since))))
+            }
+            _ => None,
+        })
+        .collect();
+    let mut off: Vec<String> = pauses
+        .iter()
+        .filter_map(|pause| match &pause.subject {
+            Subject::Brake(name) => Some(name.clone()),
+            _ => None,
+        })
+        .collect();
     let over = lock(&shared.brakes).over(&off, Instant::now());
     off.retain(|sink| !over.contains(sink));
     for sink in over {

@@ -38,6 +38,10 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Requests may be so much ahead of the rate: a timer comes late, and tells no less than a millisecond.
 const AHEAD: Duration = Duration::from_millis(5);
 
+/// What has to wait elsewhere comes again at least this often, as long as none waits for longer than that.
+const TURN: Duration = Duration::from_millis(2);
+const TURNS_MAX: Duration = Duration::from_secs(600);
+
 /// Where events are counted, a batch has as many as may go in this time.
 const AT_ONCE: Duration = Duration::from_millis(50);
 
@@ -190,15 +194,28 @@ impl Throttle {
         };
     }
 
-    /// How long something waits that cannot go now: each has a turn of its own, as far as they are told out.
-    pub(crate) fn next_turn(&mut self, longest: Duration, now: Instant) -> Duration {
+    /// How long an event waits that cannot go now, where a request carries so many of them.
+    ///
+    /// Events come again one after the other, as fast as they can be sent but no slower than one every two milliseconds: how fast that is may change
+    /// before they come. Where many wait, or the destination asked for a long time, they come in the last half of the longest wait.
+    pub(crate) fn next_turn(&mut self, per_request: usize, spread: u64, now: Instant) -> Duration {
         let opens = self.opens_at(now).unwrap_or(now);
-        let room = self.rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(1.0 / rate));
-        let turn = self.turns_until.map_or(opens, |at| at.max(opens)) + room;
+        let events = if self.counts_events { 1 } else { per_request.max(1) };
+        let room = self.rate.map_or(TURN, |rate| Duration::from_secs_f64(1.0 / (rate * events as f64)));
+        let turn = self.turns_until.map_or(opens, |at| at.max(opens)) + room.min(TURN);
         let wait = turn.saturating_duration_since(now);
-        // Beyond that nobody knows how fast it will be.
-        self.turns_until = Some(if wait > longest { opens + longest / 2 } else { turn });
-        wait.min(longest)
+        if wait <= TURNS_MAX {
+            self.turns_until = Some(turn);
+            return wait;
+        }
+        TURNS_MAX - (TURNS_MAX / 2).mul_f64((spread % 1024) as f64 / 1024.0)
+    }
+
+    /// How many events may wait in memory for their turn: as many as can go within so long.
+    pub(crate) fn within(&self, time: Duration, per_request: usize) -> usize {
+        let events = if self.counts_events { 1 } else { per_request.max(1) };
+        self.rate
+            .map_or(usize::MAX, |rate| ((rate * time.as_secs_f64()) as usize).max(1).saturating_mul(events))
     }
 }
 
@@ -321,13 +338,26 @@ mod tests {
     }
 
     #[test]
-    fn what_has_to_wait_has_turns_that_lie_apart_as_the_rate_says() {
+    fn what_has_to_wait_comes_again_one_after_the_other_and_within_the_longest_wait() {
         let now = Instant::now();
         let mut throttle = Throttle::new();
         (0..10).for_each(|_| throttle.taken(now));
         throttle.too_fast(now, ms(1000), now);
-        let turns: Vec<_> = (0..3).map(|_| throttle.next_turn(ms(30_000), now).as_millis()).collect();
-        assert!(turns.windows(2).all(|two| two[1] - two[0] > 90), "{turns:?}");
-        assert!((0..10_000).all(|_| throttle.next_turn(ms(30_000), now) <= ms(30_000)));
+        let turns: Vec<_> = (0..3).map(|_| throttle.next_turn(1, 0, now)).collect();
+        assert_eq!(turns, [ms(1002), ms(1004), ms(1006)]);
+        let waits: Vec<Duration> = (0..1_000_000).map(|n| throttle.next_turn(1, n, now)).collect();
+        assert!(waits.iter().all(|wait| *wait <= TURNS_MAX));
+        let late = waits.iter().filter(|wait| **wait > TURNS_MAX / 2).count();
+        assert!(late > 700_000, "they do not all come back at once: {late}");
+    }
+
+    #[test]
+    fn a_request_that_carries_many_events_lets_as_many_come_again() {
+        let now = Instant::now();
+        let mut throttle = Throttle::new();
+        (0..50).for_each(|_| throttle.taken(now));
+        throttle.too_fast(now, ms(1000), now);
+        let last = (0..5000).map(|_| throttle.next_turn(100, 0, now)).max();
+        assert!(last.is_some_and(|last| last < ms(2100)), "{last:?}");
     }
 }

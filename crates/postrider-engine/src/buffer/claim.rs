@@ -201,6 +201,11 @@ impl Buffer {
         }
     }
 
+    /// The database's clock now, as far as it was ever seen.
+    pub(crate) fn database_now(&self) -> Option<Timestamp> {
+        self.clock.map(|(then, here)| then.plus(here.elapsed()))
+    }
+
     /// Cursors over waiting events are times of the database's clock. If that was set, they say nothing any more.
     fn note_clock(&mut self, now: Timestamp) {
         let here = Instant::now();

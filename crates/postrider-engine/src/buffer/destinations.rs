@@ -6,7 +6,10 @@ use super::*;
 use crate::{destination::Gate, share::Room};
 
 /// Most events of one line that are passed over at a time, in search of one whose destination has room.
-const PASSED_MAX: usize = 32;
+const PASSED_MAX: usize = 256;
+
+/// What waits for a send to end is looked at again after so long at the latest.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Buffer {
     /// Takes up to so many events of a line, where a send goes to one destination all of the same one and only if there is room for it. What
@@ -18,32 +21,49 @@ impl Buffer {
         most: usize,
         now: Instant,
     ) -> VecDeque<Item> {
-        if !self.receiver(slot).is_some_and(Receiver::has_one_destination) {
+        let workers = self.workers;
+        let (one, full) = self.receiver(slot).map_or((false, false), |receiver| {
+            (receiver.has_one_destination(), receiver.is_full_of_failed(workers))
+        });
+        if !one && !full {
             return self.queue_of(source).take(slot, most);
         }
         let (mut passed, mut crowded) = (VecDeque::new(), None);
         let found = loop {
             let mut items = self.queue_of(source).take(slot, most);
             let Some(first) = items.front() else { break items };
-            let (destination, spread) = (first.destination, first.seq);
-            self.leave_other_destinations(&mut items, destination);
-            let workers = self.workers;
-            let room = self
-                .receiver_mut(slot)
-                .map_or(Room::Yes, |receiver| receiver.room(destination, workers, spread, now));
+            let (destination, spread, failed) = (first.destination, first.seq, first.has_failed());
+            if one {
+                self.leave_other_destinations(&mut items, destination);
+            }
+            if full {
+                self.leave_others(&mut items, |item| item.has_failed() == failed);
+            }
+            let crowd = passed.len() >= PASSED_MAX / 2;
+            let room = match (full && failed, self.paced_room(slot, &items, &passed, now)) {
+                // A send that ends makes room.
+                (true, _) if !crowd => Room::Soon(now + LOOK_AGAIN),
+                (true, _) => Room::Wait(LOOK_AGAIN + LOOK_AGAIN.mul_f64((spread % 64) as f64 / 64.0)),
+                (false, Some(room)) => room,
+                (false, None) if !one => Room::Yes,
+                (false, None) => self
+                    .receiver_mut(slot)
+                    .map_or(Room::Yes, |receiver| receiver.room(destination, workers, spread, now)),
+            };
             match room {
                 Room::Yes => break items,
                 Room::Wait(after) => items.into_iter().for_each(|item| self.put_off(item, after, now)),
                 Room::Soon(at) => {
+                    crowded = Some(crowded.map_or(at, |crowded: Instant| crowded.min(at)));
                     passed.append(&mut items);
-                    crowded = crowded.map_or(Some(at), |until: Instant| Some(until.min(at)));
                     if passed.len() >= PASSED_MAX {
                         break items;
                     }
                 }
             }
         };
-        let found = if found.is_empty() { self.take_alone(slot, &mut passed) } else { found };
+        let found =
+            if found.is_empty() && one && !full { self.take_alone(slot, &mut passed, now) } else { found };
         while let Some(item) = passed.pop_back() {
             self.line_up_first(item);
         }
@@ -55,10 +75,13 @@ impl Buffer {
     }
 
     /// Those of the first destination among what was passed over, if it has room as long as nobody else wants it.
-    fn take_alone(&mut self, slot: usize, passed: &mut VecDeque<Item>) -> VecDeque<Item> {
+    fn take_alone(&mut self, slot: usize, passed: &mut VecDeque<Item>, now: Instant) -> VecDeque<Item> {
         let Some(destination) = passed.front().map(|item| item.destination) else { return VecDeque::new() };
         let workers = self.workers;
-        if !self.receiver(slot).is_some_and(|receiver| receiver.has_room_alone(destination, workers)) {
+        let has_room = |receiver: &Receiver| {
+            receiver.has_room_alone(destination, workers) && receiver.paced_until(destination, now).is_none()
+        };
+        if !self.receiver(slot).is_some_and(has_room) {
             return VecDeque::new();
         }
         let most = self.receiver(slot).map_or(1, Receiver::batch_now);
@@ -66,10 +89,33 @@ impl Buffer {
         passed.drain(..count).collect()
     }
 
+    /// Whether events of a destination that sets its own pace wait in line for it. None if it has room now, as far as its pace is concerned.
+    fn paced_room(
+        &mut self,
+        slot: usize,
+        items: &VecDeque<Item>,
+        passed: &VecDeque<Item>,
+        now: Instant,
+    ) -> Option<Room> {
+        let first = items.front()?;
+        let (destination, spread) = (first.destination, first.seq);
+        let receiver = self.receiver_mut(slot)?;
+        let (opens, most) = receiver.paced_until(destination, now)?;
+        let waiting = passed.iter().filter(|item| item.destination == destination).count();
+        if waiting < most && passed.len() < PASSED_MAX / 2 {
+            return Some(Room::Soon(opens));
+        }
+        Some(Room::Wait(receiver.next_turn(destination, spread, now)))
+    }
+
     /// Leaves in a batch what goes to this destination; the others stay where they stood.
     fn leave_other_destinations(&mut self, items: &mut VecDeque<Item>, destination: Option<Name>) {
-        let (kept, mut others): (VecDeque<Item>, VecDeque<Item>) =
-            items.drain(..).partition(|item| item.destination == destination);
+        self.leave_others(items, |item| item.destination == destination);
+    }
+
+    /// Leaves in a batch what satisfies this; the others stay where they stood.
+    fn leave_others(&mut self, items: &mut VecDeque<Item>, keep: impl Fn(&Item) -> bool) {
+        let (kept, mut others): (VecDeque<Item>, VecDeque<Item>) = items.drain(..).partition(keep);
         *items = kept;
         while let Some(other) = others.pop_back() {
             self.line_up_first(other);
@@ -168,7 +214,7 @@ impl Buffer {
         };
         let fails_whole = receiver.fails_whole();
         let apart = |item: &Item| match item.apart {
-            Apart::Not if fails_whole && (item.attempts > 0 || item.held) => Apart::Alone,
+            Apart::Not if fails_whole && item.has_failed() => Apart::Alone,
             apart => apart,
         };
         let Some(first) = items.front().map(apart) else { return Apart::Not };

@@ -48,6 +48,7 @@ impl Buffer {
             slot,
             destination: destination_of(event, slot, routes),
             along: false,
+            failed: false,
             apart: Apart::Not,
             weight_bytes,
         };

@@ -163,6 +163,31 @@ impl Buffer {
         broken::is(Variant::LanesFrozen) && self.lanes.values().any(|lane| lane.busy > 0)
     }
 
+    /// The lanes that have nothing in memory at all, with their suspects.
+    pub(crate) fn finished_lanes(&self) -> Vec<(Lease, Seq)> {
+        if self.is_frozen() {
+            return Vec::new();
+        }
+        let queued = self.hot.iter().chain(self.cold.iter()).chain(self.reserved.values());
+        let mut unfinished: HashSet<Lane> = queued.map(|item| item.lease.lane).collect();
+        unfinished.extend(self.keys.keys().map(|key| key.lane));
+        let finished = |lane: &&OwnedLane| {
+            lane.busy == 0 && lane.suspects.is_empty() && !unfinished.contains(&lane.lease.lane)
+        };
+        self.lanes.values().filter(finished).map(|lane| (lane.lease, lane.suspect_to)).collect()
+    }
+
+    /// How many events of these lanes are in memory and not being sent.
+    pub(crate) fn queued_in(&self, lanes: &[(Lease, Seq)]) -> usize {
+        let lanes: HashSet<Lane> = lanes.iter().map(|(lease, _)| lease.lane).collect();
+        let queued = self.hot.iter().chain(self.cold.iter()).filter(|item| lanes.contains(&item.lease.lane));
+        let suspects = self.lanes.values().filter(|lane| lanes.contains(&lane.lease.lane));
+        let followers = self.keys.iter().filter(|(key, _)| lanes.contains(&key.lane));
+        queued.count()
+            + suspects.map(|lane| lane.suspects.len()).sum::<usize>()
+            + followers.map(|(_, followers)| followers.len()).sum::<usize>()
+    }
+
     /// What has to be marked in the table before these events are sent, with room for those that come next. If one of their lanes has
     /// to be, all of them are, and up to the same place: marked each at its own time, nearly every claim would have to write.
     pub(crate) fn marks(&self, claimed: &Claimed, ahead: Seq) -> Vec<(Lease, Seq)> {

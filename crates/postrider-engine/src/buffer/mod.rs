@@ -117,6 +117,8 @@ pub(crate) struct Item {
     pub(crate) destination: Option<Name>,
     /// It is under way together with earlier events of its key.
     pub(crate) along: bool,
+    /// It has failed in this process, whatever the table says of it.
+    pub(crate) failed: bool,
     /// With whom it may be sent.
     apart: Apart,
     /// Its route, plus one; zero if it has none.
@@ -132,6 +134,11 @@ impl Item {
 
     pub(crate) fn id(&self) -> &EventId {
         self.cargo.as_ref().map_or_else(|row| &row.id, Event::id)
+    }
+
+    /// Whether it was sent before and not taken, alone or with others.
+    fn has_failed(&self) -> bool {
+        self.failed || self.held || self.attempts > 0 || self.apart != Apart::Not
     }
 
     /// The key that is busy with it.
@@ -171,6 +178,8 @@ pub(crate) struct Hand {
     /// Where the first of them goes, and whether the send has ended.
     destination: Option<Name>,
     sent: bool,
+    /// Whether one of them has failed before.
+    failed: bool,
     /// Sent to see whether the receiver is back, or this destination of it.
     probe: bool,
     probed: Option<Option<Name>>,
@@ -202,8 +211,9 @@ pub(crate) enum Next {
 enum Alone {
     /// No suspect stands in the way of anybody.
     Nobody,
-    /// One waits until its receiver has nothing else to do, or that receiver's others wait for one: until this moment.
-    Wait { until: Instant, receiver: usize },
+    /// One waits until its receiver has nothing else to do, or those of its receiver wait for one that is under way: these receivers send nothing
+    /// else, until this moment.
+    Wait { until: Instant, receivers: Vec<usize> },
     /// One of this lane can go, and where it stands.
     Now(Lane, usize),
 }
@@ -215,6 +225,14 @@ pub(crate) enum HandOver {
     Full,
     /// Somebody else's lane, in flight already, a receiver that is down, or shutting down: the table has it.
     LeftToClaim,
+}
+
+/// A suspect that is being sent or settled.
+#[derive(Debug, Clone, Copy)]
+struct SuspectUnderWay {
+    seq: Seq,
+    receiver: usize,
+    since: Instant,
 }
 
 struct OwnedLane {
@@ -230,8 +248,8 @@ struct OwnedLane {
     /// Events up to this one may have been under way when the last owner ended: each goes alone, and is counted before.
     suspect_to: Seq,
     suspects: VecDeque<Item>,
-    /// The suspect that is under way.
-    suspect_under_way: Option<Seq>,
+    /// The suspects that are under way; more than one only where the first hangs.
+    suspects_under_way: Vec<SuspectUnderWay>,
     taken_at: Instant,
     /// Events that are being sent or settled.
     busy: usize,
@@ -263,7 +281,7 @@ impl OwnedLane {
             sent_to: taken.suspect_to,
             suspect_to,
             suspects: VecDeque::new(),
-            suspect_under_way: None,
+            suspects_under_way: Vec::new(),
             taken_at: Instant::now(),
             busy: 0,
             draining: None,
@@ -274,7 +292,9 @@ impl OwnedLane {
 
     /// An event has ended, whatever became of it. Whether it was the suspect.
     fn end_suspect(&mut self, seq: Seq) -> bool {
-        self.suspect_under_way.take_if(|suspect| *suspect == seq).is_some()
+        let before = self.suspects_under_way.len();
+        self.suspects_under_way.retain(|suspect| suspect.seq != seq);
+        self.suspects_under_way.len() < before
     }
 
     /// Whether it can be given up.

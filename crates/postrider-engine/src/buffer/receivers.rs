@@ -64,6 +64,10 @@ impl Buffer {
         let destination = items.front().and_then(|item| item.destination);
         let since = receiver.map_or(0, |receiver| receiver.sending(destination, now));
         self.handlers_busy += usize::from(in_process);
+        let failed = items.iter().any(Item::has_failed);
+        if failed {
+            self.receiver_mut(slot).into_iter().for_each(Receiver::sending_failed);
+        }
         let receiver = self.receiver_of.get(slot).and_then(|receiver| receiver.checked_sub(1));
         let (taken_at, taken) = (now, items.len());
         let (until, pauses_begun) = (self.first_deadline, self.pauses_begun.load(Relaxed));
@@ -79,6 +83,7 @@ impl Buffer {
             slot,
             destination,
             sent,
+            failed,
             probe,
             probed,
         }
@@ -92,6 +97,9 @@ impl Buffer {
         _ = self.sent(hand, now);
         if let Some(receiver) = self.receiver_mut(hand.slot) {
             receiver.ended(hand.destination);
+            if hand.failed {
+                receiver.failed_ended();
+            }
             receiver.end_probe(hand.probe, hand.probed, now);
             receiver.note_pace(hand.taken, now.saturating_duration_since(hand.taken_at));
         }
@@ -167,11 +175,11 @@ impl Buffer {
         (ruling, back)
     }
 
-    /// Which receivers reject everything and which no longer do, where operators are `told` of some already, and have taken the brakes of
-    /// others `off`.
+    /// Which receivers reject everything and which no longer do, where operators are `told` of some already, and for how long, and have taken the
+    /// brakes of others `off`.
     pub(crate) fn rejecting(
         &mut self,
-        told: &[String],
+        told: &[(String, Duration)],
         off: &[String],
         routes: &RouteTable,
     ) -> rejecting::Changes {
@@ -180,7 +188,8 @@ impl Buffer {
             // One that has no name can be told of to nobody.
             let Some(name) = routes.names(Some(id)).first() else { continue };
             receiver.let_reject(off.contains(name));
-            match receiver.look_at_rejections(told.contains(name)) {
+            let listed = told.iter().find(|(told, _)| told == name).map(|(_, lasts)| *lasts);
+            match receiver.look_at_rejections(listed) {
                 Some(Rejections::Tell) => changes.tell.push(name.clone()),
                 Some(Rejections::End) => changes.end.push(name.clone()),
                 None => {}

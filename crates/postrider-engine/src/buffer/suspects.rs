@@ -5,35 +5,50 @@ use super::*;
 /// Between two suspects others go for so long at most.
 const OTHERS_GO_FOR: Duration = Duration::from_secs(1);
 
+/// A suspect that takes longer holds up no suspect of another receiver: it hangs, and what ends a process does so sooner.
+const HANGS_AFTER: Duration = Duration::from_secs(2);
+
 /// How long after a lane was taken an event must have been written to be beyond suspicion: clocks are read at different moments.
 const ACQUITTED_AFTER: Duration = Duration::from_secs(2);
 
 impl Buffer {
     /// Whether a suspect goes next. One goes at a time, so that nobody is counted for what somebody else did, and with nothing else for its
-    /// receiver; what goes elsewhere goes on. It waits for others, and others wait for it, no longer than its patience: a slow one must not stop
-    /// its receiver.
+    /// receiver; what goes elsewhere goes on. It waits for others of its receiver, and they wait for it, no longer than the patience: a slow one
+    /// must not stop its receiver. One that hangs keeps the suspects of other receivers waiting for a moment only.
     pub(super) fn alone(&self, now: Instant) -> Alone {
         // Until its outcome is settled: if the process ended before, its attempt would stay counted.
-        let under_way = self.lanes.values().any(|lane| lane.suspect_under_way.is_some());
-        if !under_way && self.others_go_until(now).is_some() {
+        let under_way: Vec<SuspectUnderWay> =
+            self.lanes.values().flat_map(|lane| lane.suspects_under_way.iter().copied()).collect();
+        if under_way.is_empty() && self.others_go_until(now).is_some() {
             return Alone::Nobody;
         }
-        let suspect = self.suspect(now);
-        let until = self.alone_since.unwrap_or(now) + self.patience;
-        match suspect {
-            Some((lane, place, receiver)) => {
-                let is_busy = self.receivers.get(receiver).is_some_and(|receiver| receiver.busy > 0);
-                if now >= until || (!under_way && !is_busy) {
-                    return Alone::Now(lane, place);
-                }
-                // Those of its receiver wait for the one that is under way, or for this one.
-                let receiver = self.suspect_receiver.filter(|_| under_way).unwrap_or(receiver);
-                Alone::Wait { until, receiver }
+        let mut waits: Vec<(Instant, Option<usize>)> = under_way
+            .iter()
+            .map(|suspect| (suspect.since + self.patience, Some(suspect.receiver)))
+            .filter(|(until, _)| now < *until)
+            .collect();
+        if let Some((lane, place, receiver)) = self.suspect(&under_way, now) {
+            let is_busy = self.receivers.get(receiver).is_some_and(|receiver| receiver.busy > 0);
+            let patient_until = self.alone_since.unwrap_or(now) + self.patience;
+            let last = under_way.iter().map(|suspect| suspect.since).max();
+            let may_go_at = match under_way.iter().find(|suspect| suspect.receiver == receiver) {
+                Some(same) => same.since + self.patience,
+                None if is_busy => patient_until,
+                None => last.map_or(now, |since| since + HANGS_AFTER.min(self.patience)),
+            };
+            if now >= may_go_at.min(patient_until) {
+                return Alone::Now(lane, place);
             }
-            None => match self.suspect_receiver.filter(|_| under_way && now < until) {
-                Some(receiver) => Alone::Wait { until, receiver },
-                None => Alone::Nobody,
-            },
+            // Those of its receiver make room for it, unless it waits for somebody else.
+            let makes_room = is_busy && under_way.is_empty();
+            waits.push((may_go_at.min(patient_until), makes_room.then_some(receiver)));
+        }
+        match waits.iter().map(|(until, _)| *until).min() {
+            Some(until) => {
+                let receivers = waits.into_iter().filter_map(|(_, receiver)| receiver).collect();
+                Alone::Wait { until, receivers }
+            }
+            None => Alone::Nobody,
         }
     }
 
@@ -55,8 +70,10 @@ impl Buffer {
 
     /// Whether a slot waits for a suspect.
     pub(super) fn waits_for(&self, alone: &Alone, slot: usize) -> bool {
-        matches!(alone, Alone::Wait { receiver, .. } if self.receiver_of.get(slot) == Some(receiver)
-            || broken::is(Variant::SuspectsStopEverybody))
+        let Alone::Wait { receivers, .. } = alone else { return false };
+        self.receiver_of.get(slot).is_some_and(|receiver| {
+            receivers.contains(receiver) || broken::is(Variant::SuspectsStopEverybody)
+        })
     }
 
     /// What was written after a lane was taken was not under way when its last owner ended: the table says how far that *may* have come, which is
@@ -79,11 +96,12 @@ impl Buffer {
     pub(super) fn take_suspect(&mut self, lane: Lane, place: usize, now: Instant) -> Option<Hand> {
         let owned = self.lanes.get_mut(&lane)?;
         let item = owned.suspects.remove(place)?;
-        owned.suspect_under_way = Some(item.seq);
+        let slot = item.slot;
+        let receiver = self.receiver_of.get(slot).copied().unwrap_or_default();
+        owned.suspects_under_way.push(SuspectUnderWay { seq: item.seq, receiver, since: now });
         self.suspect_turn = lane;
         self.alone_since = Some(now);
-        let slot = item.slot;
-        self.suspect_receiver = self.receiver_of.get(slot).copied();
+        self.suspect_receiver = Some(receiver);
         let hand = self.hand(slot, VecDeque::from([item]), now);
         self.receiver_mut(slot).into_iter().for_each(|receiver| receiver.suspect_went_last = true);
         Some(hand)
@@ -91,24 +109,26 @@ impl Buffer {
 
     /// The first suspect that could be sent, and where it goes. Receivers have turns, and so have lanes: one that its receiver refuses for good must
     /// not be all that it is asked for, and those of a slow receiver not all that is sent.
-    fn suspect(&self, now: Instant) -> Option<(Lane, usize, usize)> {
-        let elsewhere = self.suspect_where(now, |receiver| Some(receiver) != self.suspect_receiver);
-        elsewhere.or_else(|| self.suspect_where(now, |_| true))
+    fn suspect(&self, under_way: &[SuspectUnderWay], now: Instant) -> Option<(Lane, usize, usize)> {
+        let is_free = |receiver: usize| under_way.iter().all(|suspect| suspect.receiver != receiver);
+        let is_next = |receiver: usize| Some(receiver) != self.suspect_receiver;
+        self.suspect_where(now, |receiver| is_free(receiver) && is_next(receiver))
+            .or_else(|| self.suspect_where(now, is_free))
+            .or_else(|| self.suspect_where(now, |_| true))
     }
 
     fn suspect_where(&self, now: Instant, wanted: impl Fn(usize) -> bool) -> Option<(Lane, usize, usize)> {
         let (after, before) = (self.lanes.range(self.suspect_turn.saturating_add(1)..), ..=self.suspect_turn);
         let receiver_of = |item: &Item| self.receiver_of.get(item.slot).copied().unwrap_or_default();
-        after
-            .chain(self.lanes.range(before))
-            .filter(|(_, lane)| lane.suspect_under_way.is_none() && !lane.suspects.is_empty())
-            .find_map(|(&lane, owned)| {
+        after.chain(self.lanes.range(before)).filter(|(_, lane)| !lane.suspects.is_empty()).find_map(
+            |(&lane, owned)| {
                 let sendable = |item: &Item| {
                     wanted(receiver_of(item)) && self.is_open(item.slot, now) && !self.gives_way(item.slot)
                 };
                 let (place, item) = owned.suspects.iter().enumerate().find(|(_, item)| sendable(item))?;
                 Some((lane, place, receiver_of(item)))
-            })
+            },
+        )
     }
 
     /// A receiver that is down is asked for a suspect and for others in turn.

@@ -80,6 +80,11 @@ impl Sink for HttpBatchSink {
     fn health(&self) -> BoxFuture<'_, Health> {
         Box::pin(health::ask(&self.client, self.config.endpoint.health_path.as_deref()))
     }
+
+    /// The path of the health check is set for all paths of the server.
+    fn health_for<'a>(&'a self, _event: &'a Event) -> BoxFuture<'a, Health> {
+        self.health()
+    }
 }
 
 /// A send begins its last request before `request_timeout` is over, and so ends before twice that. The engine waits a little longer,

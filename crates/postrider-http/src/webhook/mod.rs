@@ -84,4 +84,9 @@ impl Sink for WebhookSink {
     fn health(&self) -> BoxFuture<'_, Health> {
         Box::pin(health::ask(&self.client, self.config.endpoint.health_path.as_deref()))
     }
+
+    /// The path of the health check is set for all paths of the server.
+    fn health_for<'a>(&'a self, _event: &'a Event) -> BoxFuture<'a, Health> {
+        self.health()
+    }
 }

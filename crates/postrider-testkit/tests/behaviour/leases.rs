@@ -350,6 +350,30 @@ async fn the_suspects_of_a_slow_receiver_hold_up_nobody_else() {
     }
 }
 
+/// What was under way to a quick receiver when the process ended does not wait for what hangs at another.
+#[tokio::test(start_paused = true)]
+async fn suspects_of_a_hanging_receiver_hold_up_no_suspects_of_another() {
+    let site = Site::memory(8);
+    let (seen, gate) = (Recorder::default(), Arc::new(Gate::shut()));
+    let first = site.outbox().on("Slow", seen.waits_at(&gate)).on("Quick", seen.waits_at(&gate)).workers(40);
+    let first = first.start().await.unwrap();
+    site.write_all(&first, (0..20).map(|_| plain("Slow"))).await;
+    let quick = site.write_all(&first, (0..20).map(|_| plain("Quick"))).await;
+    gate.until_arrivals(40).await;
+    first.engine().unwrap().abort();
+
+    let (hangs, again) = (Arc::new(Gate::shut()), Recorder::default());
+    let second = site.outbox().on("Slow", again.waits_at(&hangs)).on("Quick", again.delivers());
+    let _second = second.start().await.unwrap();
+    hangs.until_arrivals(1).await;
+    let began = Instant::now();
+    for id in &quick {
+        site.until_done(id).await;
+    }
+    assert!(began.elapsed() < secs(60), "{:?}", began.elapsed());
+    hangs.let_through();
+}
+
 /// A receiver hangs, and the process is asked to end again and again: that is no fault of what it was sending.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_is_asked_to_end_counts_no_attempt() {

@@ -22,7 +22,9 @@
 
 mod acceptance;
 mod batches;
+mod braking;
 mod databases;
+mod destinations;
 mod draining;
 mod health;
 mod hints;

@@ -294,3 +294,45 @@ async fn nothing_of_an_engine_is_left_when_it_has_ended_however_it_ended() {
         assert_eq!(store.strong_count(), 0, "{name}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn lanes_are_freed_one_by_one_while_a_slow_send_keeps_its_own() {
+    let site = Site::memory(16);
+    let (first, second, gate) = (Recorder::default(), Recorder::default(), Arc::new(Gate::shut()));
+    let leaving = site
+        .outbox()
+        .on("Slow", first.waits_at(&gate))
+        .on("Tested", first.delivers())
+        .drain_timeout(secs(60))
+        .start()
+        .await
+        .unwrap();
+    let staying = site.outbox().on("Tested", second.delivers()).on("Slow", second.delivers());
+    let staying = staying.start().await.unwrap();
+    crate::parts::pass(secs(20)).await;
+    site.write_all(&staying, (0..64).map(|n| plain("Slow").key(format!("s{n}")))).await;
+    gate.until_arrivals(1).await;
+    let ending = tokio::spawn({
+        let leaving = leaving.clone();
+        async move { leaving.shutdown().await }
+    });
+    settle_down().await;
+    let began = Instant::now();
+    let ids = site.write_all(&staying, (0..64).map(|n| keyed(&format!("k{n}"), n))).await;
+    // All but those that share a lane with what is being sent are delivered by the other one soon.
+    let done = async || {
+        let mut done = 0;
+        for id in &ids {
+            done += usize::from(site.is_done(id).await);
+        }
+        done
+    };
+    eventually("most of them came", async || done().await >= 40).await;
+    assert!(began.elapsed() < secs(10), "{:?}", began.elapsed());
+    assert!(!ending.is_finished(), "the slow send is still under way");
+    gate.let_through();
+    assert!(ending.await.unwrap().released);
+    for id in &ids {
+        site.until_done(id).await;
+    }
+}

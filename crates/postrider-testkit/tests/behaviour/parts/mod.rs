@@ -4,6 +4,7 @@
 mod doors;
 mod gate;
 mod log;
+mod receiver;
 mod recorder;
 mod site;
 mod tally;
@@ -13,6 +14,7 @@ pub(crate) use doors::Doors;
 pub(crate) use gate::Gate;
 pub(crate) use log::Log;
 use postrider::{Delivery, Event, EventBuilder, Outcome};
+pub(crate) use receiver::{Receiver, at, limited};
 pub(crate) use recorder::Recorder;
 pub(crate) use site::{Database, Folder, Site};
 pub(crate) use tally::Tally;

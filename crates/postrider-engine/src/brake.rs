@@ -1,0 +1,123 @@
+//! The brake: a receiver or destination that fails whatever it is sent is broken, and its events are not.
+//!
+//! After ten keys in a row that were rejected, or twenty-five that used up their attempts, nothing more dies there until something is delivered or
+//! an operator says so. A receiver counts the keys of all its destinations too: each of them may have a single key.
+
+use crate::broken::{self, Variant};
+
+/// Ten distinct keys rejected without a delivery in between pull the brake.
+pub(crate) const REJECTED_KEYS: usize = 10;
+
+/// Twenty-five distinct keys that used up their attempts do so too.
+pub(crate) const EXHAUSTED_KEYS: usize = 25;
+
+#[derive(Debug, Default)]
+pub(crate) struct Brake {
+    /// Keys that were rejected since something was delivered.
+    rejected: Vec<u64>,
+    /// Keys that used up their attempts since then.
+    exhausted: Vec<u64>,
+    /// Another process pulled it before this one began, and nothing was delivered since.
+    inherited: bool,
+    /// An operator has released it: what is rejected dies.
+    released: bool,
+}
+
+impl Brake {
+    /// An event of this key was rejected. Returns whether the brake holds, so that the event must not die.
+    pub(crate) fn rejected(&mut self, key: u64) -> bool {
+        if self.released {
+            return false;
+        }
+        note(&mut self.rejected, key, REJECTED_KEYS);
+        self.holds()
+    }
+
+    /// An event of this key has used up its attempts. Returns whether the brake holds.
+    pub(crate) fn exhausted(&mut self, key: u64) -> bool {
+        if self.released || broken::is(Variant::ExhaustionUnbraked) {
+            return false;
+        }
+        note(&mut self.exhausted, key, EXHAUSTED_KEYS);
+        self.holds()
+    }
+
+    pub(crate) fn holds(&self) -> bool {
+        let full = self.rejected.len() >= REJECTED_KEYS || self.exhausted.len() >= EXHAUSTED_KEYS;
+        full || self.inherited && !(self.rejected.is_empty() && self.exhausted.is_empty())
+    }
+
+    /// Whether nothing is known against whoever it belongs to.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.rejected.is_empty() && self.exhausted.is_empty()
+    }
+
+    /// Something was delivered.
+    pub(crate) fn delivered(&mut self) {
+        self.rejected.clear();
+        self.exhausted.clear();
+        self.inherited = false;
+    }
+
+    /// Another process has pulled it: the first failure is enough now.
+    pub(crate) fn inherit(&mut self) {
+        self.inherited = true;
+    }
+
+    /// Whether it still waits for the first delivery since another process pulled it.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.inherited
+    }
+
+    /// An operator releases it, or no longer does.
+    pub(crate) fn release(&mut self, released: bool) {
+        if released {
+            self.delivered();
+        }
+        self.released = released;
+    }
+}
+
+/// Notes a key, and no more of them than are needed.
+fn note(keys: &mut Vec<u64>, key: u64, most: usize) {
+    if keys.len() < most && !keys.contains(&key) {
+        keys.push(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distinct_keys_pull_it_and_a_delivery_lets_go() {
+        let mut brake = Brake::default();
+        assert!((0..100).all(|_| !brake.rejected(1)), "one key is that key's affair");
+        let died = (0..100).filter(|key| !brake.rejected(*key)).count();
+        assert!(died < REJECTED_KEYS && brake.holds(), "{died}");
+        brake.delivered();
+        assert!(!brake.holds() && !brake.rejected(1));
+        let died = (0..100).filter(|key| !brake.exhausted(*key)).count();
+        assert!(died < EXHAUSTED_KEYS && brake.holds(), "{died}");
+    }
+
+    #[test]
+    fn one_that_was_inherited_holds_from_the_first_failure_until_something_is_delivered() {
+        let mut brake = Brake::default();
+        brake.inherit();
+        assert!(!brake.holds(), "nothing has failed yet");
+        assert!(brake.rejected(1) && brake.holds());
+        brake.delivered();
+        assert!(!brake.is_inherited() && !brake.rejected(1));
+    }
+
+    #[test]
+    fn an_operator_releases_it() {
+        let mut brake = Brake::default();
+        (0..100).for_each(|key| _ = brake.rejected(key));
+        brake.release(true);
+        assert!((0..100).all(|key| !brake.rejected(key) && !brake.exhausted(key)));
+        brake.release(false);
+        assert!((0..100).any(|key| brake.rejected(key)));
+    }
+}
