@@ -6,7 +6,7 @@ use super::written;
 use crate::sim::{
     history::{Call, Entry, Happening, Name},
     receiver::To,
-    scenario::Scenario,
+    scenario::{HealthHabit, ReceiverScenario, Scenario},
     trial::Trial,
 };
 
@@ -31,13 +31,12 @@ impl Sink {
     }
 }
 
-/// Where a sink with one destination says that it is down, and nothing else goes wrong, calls become more and larger only with what it takes.
+/// Where a sink with one destination says that it is down, and nothing else goes wrong, calls become more and larger only with what it takes. One whose
+/// health check hangs is known to be down only after that.
 pub(super) fn grows(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<String>) {
     let Some((Trial::Outage, to)) = scenario.trial else { return };
-    let Some(receiver) = scenario.receiver(to).filter(|each| to != To::Handler && each.destinations == 1)
-    else {
-        return;
-    };
+    let has_one = |each: &&ReceiverScenario| each.destinations == 1 && each.health != HealthHabit::Hangs;
+    let Some(receiver) = scenario.receiver(to).filter(|_| to != To::Handler).filter(has_one) else { return };
     let written = written(entries, scenario);
     let mut sinks: BTreeMap<&Name, Sink> = BTreeMap::new();
     for (place, entry) in entries.iter().enumerate() {

@@ -33,6 +33,9 @@ pub(super) fn told(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<Stri
                 engine.check(by, entry.at, (from, to), wait, refusing.verbs, broken);
                 (engine.ready, engine.changed_at) = (*ready, entry.at);
             }
+            Happening::Leased { by, .. } => {
+                engines.entry(by).or_default().leased.get_or_insert(entry.at);
+            }
             Happening::Answered { by, outcome: "delivered", .. } if (from..to).contains(&entry.at) => {
                 engines.entry(by).or_default().delivered.get_or_insert(entry.at);
             }
@@ -55,6 +58,8 @@ pub(super) fn told(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<Stri
 struct Engine {
     ready: bool,
     changed_at: u64,
+    /// When it took its first lane.
+    leased: Option<u64>,
     /// When it had something to settle first that it could not.
     delivered: Option<u64>,
 }
@@ -70,8 +75,12 @@ impl Engine {
         verbs: Verbs,
         broken: &mut Vec<String>,
     ) {
-        // Who has nothing to settle does not notice.
-        let since = if verbs == Verbs::Settles { self.delivered } else { Some(from) };
+        // Who has no lane, or nothing to settle, does not notice.
+        let since = match verbs {
+            Verbs::Renewals => Some(from),
+            Verbs::Claims => self.leased.map(|at| at.max(from)),
+            Verbs::Settles => self.delivered,
+        };
         let Some(since) = since.filter(|_| self.ready && self.changed_at < to) else { return };
         if now.min(to) > since + wait {
             broken.push(format!("ready: {by} says so, {verbs:?} are refused since {} ms", since / 1000));
