@@ -229,6 +229,11 @@ mod flaws {
     }
 
     #[test]
+    fn lanes_that_one_slow_send_keeps_from_being_released_at_a_stop_are_found() {
+        is_late_in("Stop", Variant::LanesFrozen);
+    }
+
+    #[test]
     fn sends_that_do_not_ramp_up_after_an_outage_are_found() {
         breaks("ramp", Variant::NoRamp);
     }

@@ -13,7 +13,7 @@ use super::{
     faults::FaultyStore,
     gauges::Gauges,
     history::{Happening, History, Name},
-    lifecycle::Lifecycle,
+    lifecycle::{Change, Lifecycle},
     operate, readiness,
     receiver::{Receiver, To},
     scenario::Scenario,
@@ -104,7 +104,10 @@ impl Instance {
             self.outboxes.set(self.number, Some(outbox.clone()));
             tokio::time::sleep(end.at).await;
             self.outboxes.set(self.number, None);
-            self.crash(&outbox);
+            match end.change {
+                Change::Crash => self.crash(&outbox),
+                Change::Stop | Change::Join => self.stop(&outbox).await,
+            }
             (outbox, killed) = self.start().await;
         }
         self.outboxes.set(self.number, Some(outbox.clone()));

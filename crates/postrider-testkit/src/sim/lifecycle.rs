@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::rng::Rng;
 
-/// The one change in who is running. The first instance crashes, and starts again; or the others join it late.
+/// The one change in who is running. The first instance crashes or stops, and starts again; or the others join it late.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lifecycle {
     pub(super) change: Change,
@@ -16,6 +16,8 @@ pub(super) struct Lifecycle {
 pub(super) enum Change {
     /// The first instance crashes.
     Crash,
+    /// The first instance shuts down.
+    Stop,
     /// All instances but the first start late.
     Join,
 }

@@ -198,8 +198,13 @@ impl Scenario {
             (false, true) => 24,
             (false, false) => 1,
         };
-        let busy =
-            matches!(trial, Some((Trial::Rejects | Trial::TooFast | Trial::Spoilers | Trial::Broken, _)));
+        let busy = matches!(
+            trial,
+            Some((
+                Trial::Rejects | Trial::TooFast | Trial::Spoilers | Trial::Broken | Trial::HangingDestination,
+                _
+            ))
+        );
         let scenario = Self {
             trial,
             lanes: 1 << rng.below(4),
@@ -344,6 +349,7 @@ impl ReceiverScenario {
             }
             Trial::HangingDestination => {
                 self.destinations = 3;
+                self.one_destination |= rng.chance(0.5);
                 self.concurrent = 4 + rng.below(8) as usize;
                 // Where a send mixes destinations, all of it ends with its deadline.
                 self.send_timeout = Duration::from_secs(if self.has_one_destination() { 60 } else { 5 });

@@ -32,8 +32,10 @@ impl Scenario {
                 self.scanned = MANY_ROWS;
                 self.write_for_long(3, 1000);
             }
-            Trial::Join => {
-                self.lifecycle = Some(Lifecycle::draw(Change::Join, rng));
+            Trial::Stop | Trial::Join => {
+                let change = if trial == Trial::Stop { Change::Stop } else { Change::Join };
+                self.lifecycle = Some(Lifecycle::draw(change, rng));
+                self.drain_timeout = Duration::from_secs(if trial == Trial::Stop { 20 } else { 1 });
                 (self.lanes, self.instances) = (8, 2);
                 self.long_key = Some((to.a_type(rng), 2));
                 self.write_for_long(3, 400);
@@ -82,7 +84,7 @@ impl ReceiverScenario {
                 self.failing_keys = true;
             }
             Trial::Suspects => self.slow = Duration::from_millis(100 + rng.below(200)),
-            Trial::Join => {
+            Trial::Stop | Trial::Join => {
                 // A destination has only one send under way until it has delivered something.
                 self.destinations = 1;
                 self.slow = Duration::from_millis(15_000 + rng.below(10_000));

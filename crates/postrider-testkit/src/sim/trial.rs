@@ -31,6 +31,8 @@ pub(super) enum Trial {
     FailingKeys,
     /// A process crashes with many events under way to a slow sink.
     Suspects,
+    /// A process stops while one send takes very long.
+    Stop,
     /// A process joins while one send takes very long.
     Join,
     /// A sink says that it is down, to a few events alone.
@@ -44,7 +46,7 @@ pub(super) enum Trial {
 }
 
 impl Trial {
-    const RARE: [Self; 15] = [
+    const RARE: [Self; 16] = [
         Self::LongKey,
         Self::OneDestination,
         Self::HangingDestination,
@@ -55,6 +57,7 @@ impl Trial {
         Self::Hangs,
         Self::FailingKeys,
         Self::Suspects,
+        Self::Stop,
         Self::Join,
         Self::RefusedAlone,
         Self::HungVerbs,

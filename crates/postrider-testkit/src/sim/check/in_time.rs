@@ -95,7 +95,7 @@ struct Involved<'a> {
     failed: BTreeSet<&'a EventId>,
     /// Destinations of events that are refused alone.
     refusing: BTreeSet<Destination>,
-    /// The lanes of events, and those of the long key.
+    /// The lanes of events, and those with an event that goes in one send with the long key.
     lanes: BTreeMap<&'a EventId, Lane>,
     slow_lanes: BTreeSet<Lane>,
     /// When a lane was last taken.
@@ -106,7 +106,8 @@ impl<'a> Involved<'a> {
     fn new(entries: &'a [Entry], scenario: &'a Scenario) -> Self {
         let written = written(entries, scenario);
         let (mut failed, mut refusing, mut called) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
-        let (mut lanes, mut slow_lanes, mut leased_at) = (BTreeMap::new(), BTreeSet::new(), 0);
+        let (mut lanes, mut leased_at) = (BTreeMap::new(), 0);
+        let (mut of_calls, mut slow_calls) = (Vec::new(), BTreeSet::new());
         for entry in entries {
             match &entry.what {
                 Happening::Spoiler(id) => _ = failed.insert(id),
@@ -115,14 +116,17 @@ impl<'a> Involved<'a> {
                 Happening::Called { id, call, lane, .. } => {
                     called.insert(call, id);
                     lanes.insert(id, *lane);
+                    of_calls.push((*call, *lane));
                     if written.get(id).is_some_and(|event| event.key == Some(LONG_KEY)) {
-                        slow_lanes.insert(*lane);
+                        slow_calls.insert(*call);
                     }
                 }
                 Happening::Ended { call, late: true } => failed.extend(called.get(call).copied()),
                 _ => {}
             }
         }
+        let slow = of_calls.into_iter().filter(|(call, _)| slow_calls.contains(call));
+        let slow_lanes = slow.map(|(_, lane)| lane).collect();
         Self { scenario, failed, refusing, lanes, slow_lanes, leased_at }
     }
 
@@ -134,7 +138,7 @@ impl<'a> Involved<'a> {
             // Suspects of all receivers go one at a time.
             Trial::Suspects => return event.to == to || event.at < self.leased_at + ACQUITTED_US,
             // The lane with the slow send is not idle.
-            Trial::Join => {
+            Trial::Stop | Trial::Join => {
                 return self.lanes.get(id).is_some_and(|lane| self.slow_lanes.contains(lane));
             }
             _ => {}
