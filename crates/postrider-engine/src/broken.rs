@@ -61,6 +61,28 @@ pub enum Variant {
     RejectionsUnbraked,
     /// A key has as many followers in memory as there is room for.
     FollowersUnbounded,
+    /// A handler may take as long as it likes.
+    NoHandlerTimeout,
+    /// Failing keys open the breaker of a destination, although its health check passes.
+    HealthCheckIgnored,
+    /// While a suspect is under way, nothing is sent to any receiver.
+    SuspectsStopEverybody,
+    /// One lane that is not idle keeps all others from being released.
+    LanesFrozen,
+    /// After an outage all that is allowed goes at once.
+    NoRamp,
+    /// An event that its receiver refuses alone waits for ever.
+    UnavailableForIgnored,
+    /// Events die of used-up attempts, however many do in a row.
+    ExhaustionUnbraked,
+    /// A send may take as long as it likes.
+    SendsWithoutDeadline,
+    /// The engine waits for the store for as long as it takes.
+    VerbsWithoutLimit,
+    /// What a peek finds is left to the next poll.
+    PeeksIgnored,
+    /// The engine says that it is ready, whatever its verbs have come to.
+    ReadyRegardless,
 }
 
 #[cfg(not(feature = "broken-variants"))]

@@ -15,6 +15,7 @@ use tokio::{sync::Notify, time::Instant};
 use tracing::{debug, error};
 
 use crate::{
+    broken::{self, Variant},
     buffer::{Buffer, Plan},
     engine::Shared,
     gather::{GATHER, Gather},
@@ -158,7 +159,7 @@ async fn rest(shared: &Shared, watch: &mut Watch, pause_ends: Instant) -> Contro
         tokio::select! {
             biased;
             () = shared.stop_claiming.cancelled() => return ControlFlow::Break(()),
-            news = watch.peek(shared) => if news {
+            news = watch.peek(shared) => if news && !broken::is(Variant::PeeksIgnored) {
                 return ControlFlow::Continue(Woken::Peek);
             }
         }

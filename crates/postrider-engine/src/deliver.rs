@@ -111,7 +111,8 @@ async fn deliver_each(hand: &mut InHand<'_>) {
 fn handler_timeout(shared: &Shared, receiver: Option<ReceiverId>, item: &Item) -> Option<Duration> {
     receiver.filter(|id| shared.routes.traits(*id).in_process)?;
     let of_route = shared.routes.settings(item.route()).and_then(|route| route.handler_timeout);
-    Some(of_route.unwrap_or(shared.settings.handler_timeout)).filter(|limit| !limit.is_zero())
+    let limit = of_route.unwrap_or(shared.settings.handler_timeout);
+    Some(limit).filter(|limit| !limit.is_zero() && !broken::is(Variant::NoHandlerTimeout))
 }
 
 /// Waits for the end of a delivery. A handler that takes longer is given up, and nobody knows what it has done.

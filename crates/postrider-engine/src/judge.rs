@@ -16,6 +16,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     DeadHeads,
+    broken::{self, Variant},
     buffer::Item,
     catch::catch,
     complaints::attempt_failed,
@@ -101,7 +102,8 @@ pub(crate) fn max_attempts(shared: &Shared, item: &Item) -> u32 {
 /// How long an event may fail without anybody knowing why; none for any time.
 fn unavailable_for(shared: &Shared, item: &Item) -> Option<Duration> {
     let of_route = shared.routes.settings(item.route()).and_then(|route| route.unavailable_for);
-    Some(of_route.unwrap_or(shared.settings.unavailable_for)).filter(|limit| !limit.is_zero())
+    let limit = of_route.unwrap_or(shared.settings.unavailable_for);
+    Some(limit).filter(|limit| !limit.is_zero() && !broken::is(Variant::UnavailableForIgnored))
 }
 
 /// How long an event waits that has used up its attempts where all do.

@@ -421,7 +421,9 @@ impl Receiver {
                 Ruling::Counts
             }
             Outcome::Retry { .. } | Outcome::Unknown { .. } if alive => Ruling::Counts,
-            Outcome::Retry { .. } | Outcome::Unknown { .. } if healthy => {
+            Outcome::Retry { .. } | Outcome::Unknown { .. }
+                if healthy && !broken::is(Variant::HealthCheckIgnored) =>
+            {
                 self.answered(destination, now);
                 Ruling::Counts
             }
@@ -494,7 +496,7 @@ impl Receiver {
         let news = self.is_up();
         if news {
             self.destinations.cover();
-            self.ramp = Some(0).filter(|_| !self.in_process);
+            self.ramp = Some(0).filter(|_| !self.in_process && !broken::is(Variant::NoRamp));
         }
         Ruling::Down { pause: self.breaker.refused(healthy, now, rng), news }
     }

@@ -7,7 +7,11 @@ use std::{collections::BTreeSet, sync::Mutex, time::Duration};
 use postrider_core::{Error, sink::error_chain};
 use tokio::time::Instant;
 
-use crate::{Unsettled, lock};
+use crate::{
+    Unsettled,
+    broken::{self, Variant},
+    lock,
+};
 
 /// What a verb has come to, last.
 #[derive(Debug, Default)]
@@ -144,7 +148,7 @@ impl Vitals {
         let renewed = age(state.renewal.succeeded.unwrap_or(state.started));
         let claim_failing = state.claim.failing.as_ref().map(|(since, _)| age(*since));
         let unsettled = state.settling.into_iter().chain(waiting).min().map(age);
-        let late = |age: Duration| age > lease;
+        let late = |age: Duration| age > lease && !broken::is(Variant::ReadyRegardless);
         let mut reasons = Vec::new();
         if late(renewed) {
             reasons.push(format!("no lease was renewed for {renewed:.0?}{}", state.renewal.error()));

@@ -59,6 +59,20 @@ mod flaws {
         }
     }
 
+    /// Runs seeds until an event that has nothing to do with what goes wrong in a trial is delivered too late.
+    fn is_late_in(trial: &str, variant: Variant) {
+        let in_trial = format!(", {trial} at ");
+        let breaks = |seed: &u64| {
+            let report = broken::with(variant, || sim::run(*seed));
+            let late = |violation: &String| violation.starts_with("in time") && violation.contains(&in_trial);
+            report.violations.iter().any(late)
+        };
+        match (0..super::SEEDS).find(breaks) {
+            Some(seed) => println!("{variant:?} makes others wait in {trial} at seed {seed}"),
+            None => panic!("{variant:?} makes nobody wait in {trial}, in none of {} seeds", super::SEEDS),
+        }
+    }
+
     #[test]
     fn a_store_without_a_fence_is_found() {
         breaks("fenced", Variant::NoFence);
@@ -192,5 +206,65 @@ mod flaws {
     #[test]
     fn rejections_without_a_brake_are_found() {
         breaks("braked", Variant::RejectionsUnbraked);
+    }
+
+    #[test]
+    fn a_handler_without_a_time_out_is_found() {
+        is_late_in("Hangs", Variant::NoHandlerTimeout);
+    }
+
+    #[test]
+    fn a_breaker_that_failing_keys_open_beside_a_health_check_that_passes_is_found() {
+        is_late_in("FailingKeys", Variant::HealthCheckIgnored);
+    }
+
+    #[test]
+    fn suspects_that_stop_everybody_are_found() {
+        is_late_in("Suspects", Variant::SuspectsStopEverybody);
+    }
+
+    #[test]
+    fn lanes_that_one_slow_send_keeps_from_being_released_to_one_that_joins_are_found() {
+        is_late_in("Join", Variant::LanesFrozen);
+    }
+
+    #[test]
+    fn lanes_that_one_slow_send_keeps_from_being_released_at_a_stop_are_found() {
+        is_late_in("Stop", Variant::LanesFrozen);
+    }
+
+    #[test]
+    fn sends_that_do_not_ramp_up_after_an_outage_are_found() {
+        breaks("ramp", Variant::NoRamp);
+    }
+
+    #[test]
+    fn an_event_that_is_refused_alone_for_ever_is_found() {
+        breaks("given up", Variant::UnavailableForIgnored);
+    }
+
+    #[test]
+    fn used_up_attempts_without_a_brake_are_found() {
+        breaks("braked", Variant::ExhaustionUnbraked);
+    }
+
+    #[test]
+    fn a_send_without_a_deadline_is_found() {
+        breaks("stuck", Variant::SendsWithoutDeadline);
+    }
+
+    #[test]
+    fn a_verb_that_is_waited_for_for_ever_is_found() {
+        is_late_in("HungVerbs", Variant::VerbsWithoutLimit);
+    }
+
+    #[test]
+    fn peeks_that_are_ignored_are_found() {
+        is_late_in("Peeks", Variant::PeeksIgnored);
+    }
+
+    #[test]
+    fn an_engine_that_is_ready_regardless_is_found() {
+        breaks("ready", Variant::ReadyRegardless);
     }
 }

@@ -130,7 +130,8 @@ impl Buffer {
     fn keep_busy_lanes(&mut self, now: Instant, patience: Duration) {
         let unsettled = self.aside.lanes();
         for (number, lane) in &mut self.lanes {
-            let Some(since) = lane.draining.filter(|_| lane.busy > 0) else { continue };
+            let busy = lane.busy > 0 && !broken::is(Variant::LanesFrozen);
+            let Some(since) = lane.draining.filter(|_| busy) else { continue };
             // Sends that take long have longer with each try.
             let patience = patience * 2_u32.saturating_pow(lane.kept.min(KEPT_DOUBLINGS));
             if since + patience <= now || unsettled.contains(number) {
@@ -143,19 +144,33 @@ impl Buffer {
 
     /// The lanes that are being given up and of which nothing is under way any more, with their suspects.
     pub(crate) fn drained_lanes(&self) -> Vec<(Lease, Seq)> {
+        if self.is_frozen() {
+            return Vec::new();
+        }
         let drained = self.lanes.values().filter(|lane| lane.draining.is_some() && lane.busy == 0);
         drained.map(|lane| (lane.lease, lane.suspect_to)).collect()
     }
 
     /// The lanes of which nothing is under way or still to be written, with their suspects; and whether that is all of them.
     pub(crate) fn idle_lanes(&self) -> (Vec<(Lease, Seq)>, bool) {
+        if self.is_frozen() {
+            return (Vec::new(), false);
+        }
         let idle: Vec<_> = self.lanes.values().filter(|lane| lane.busy == 0).collect();
         let all = idle.len() == self.lanes.len();
         (idle.into_iter().map(|lane| (lane.lease, lane.suspect_to)).collect(), all)
     }
 
+    /// Whether one lane that is not idle keeps the others from being released, which is a flaw.
+    fn is_frozen(&self) -> bool {
+        broken::is(Variant::LanesFrozen) && self.lanes.values().any(|lane| lane.busy > 0)
+    }
+
     /// The lanes that have nothing in memory at all, with their suspects.
     pub(crate) fn finished_lanes(&self) -> Vec<(Lease, Seq)> {
+        if self.is_frozen() {
+            return Vec::new();
+        }
         let queued = self.hot.iter().chain(self.cold.iter()).chain(self.reserved.values());
         let mut unfinished: HashSet<Lane> = queued.map(|item| item.lease.lane).collect();
         unfinished.extend(self.keys.keys().map(|key| key.lane));

@@ -59,7 +59,8 @@ impl Buffer {
 
     /// Until when others have their turn after a suspect, if they do and want it.
     pub(super) fn others_go_until(&self, now: Instant) -> Option<Instant> {
-        let until = self.others_until.filter(|until| now < *until)?;
+        let until =
+            self.others_until.filter(|until| now < *until && !broken::is(Variant::SuspectsStopEverybody))?;
         let same = |slot: usize| self.receiver_of.get(slot).copied() == self.suspect_receiver;
         (self.hot.has(same) || self.cold.has(same)).then_some(until)
     }
@@ -75,7 +76,9 @@ impl Buffer {
     /// Whether a slot waits for a suspect.
     pub(super) fn waits_for(&self, alone: &Alone, slot: usize) -> bool {
         let Alone::Wait { receivers, .. } = alone else { return false };
-        self.receiver_of.get(slot).is_some_and(|receiver| receivers.contains(receiver))
+        self.receiver_of.get(slot).is_some_and(|receiver| {
+            receivers.contains(receiver) || broken::is(Variant::SuspectsStopEverybody)
+        })
     }
 
     /// What was written after a lane was taken was not under way when its last owner ended: the table says how far that *may* have come, which is

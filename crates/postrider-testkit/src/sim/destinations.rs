@@ -15,6 +15,11 @@ impl ReceiverScenario {
         hash % self.destinations.max(1)
     }
 
+    /// Whether a send goes to one destination only.
+    pub(super) fn has_one_destination(&self) -> bool {
+        self.one_destination || self.batch_max <= 1
+    }
+
     /// What it is called; none where there is only one.
     pub(super) fn name_of(&self, destination: Destination) -> Option<String> {
         (self.destinations > 1).then(|| format!("destination-{destination}"))

@@ -23,6 +23,7 @@ use super::{
     broken::BrokenStore,
     history::{Happening, History, Name},
     scenario::{FaultRates, Scenario},
+    store_trouble::{Hung, Trouble},
     watch,
 };
 
@@ -38,6 +39,7 @@ struct Shared {
     rates: FaultRates,
     lease: Duration,
     peeks: bool,
+    trouble: Trouble,
     healed: AtomicBool,
     offset: Mutex<Duration>,
     history: Arc<History>,
@@ -49,6 +51,8 @@ struct Fate {
     lose_reply: bool,
     before: Duration,
     after: Duration,
+    /// It is never answered.
+    hung: Option<Hung>,
 }
 
 impl FaultyStore {
@@ -58,6 +62,7 @@ impl FaultyStore {
             rates: scenario.faults,
             lease: scenario.lease,
             peeks: scenario.peeks,
+            trouble: Trouble::new(scenario.refusing, scenario.hung.clone()),
             healed: AtomicBool::new(false),
             offset: Mutex::default(),
             history,
@@ -90,7 +95,8 @@ impl FaultyStore {
     fn draw(&self, verb: &'static str) -> Fate {
         let mut rng = self.shared.rng.lock().unwrap_or_else(PoisonError::into_inner);
         if self.shared.healed.load(Relaxed) {
-            return Fate { refuse: false, lose_reply: false, before: Duration::ZERO, after: Duration::ZERO };
+            let (before, after) = (Duration::ZERO, Duration::ZERO);
+            return Fate { refuse: false, lose_reply: false, before, after, hung: None };
         }
         let rates = self.shared.rates;
         let stall = if verb == "settle" { rates.stall.max(rates.stall_settle) } else { rates.stall };
@@ -104,7 +110,14 @@ impl FaultyStore {
             }
         };
         let (before, after) = (pause(), pause());
-        Fate { refuse: rng.chance(rates.refuse), lose_reply: rng.chance(rates.lose_reply), before, after }
+        let trouble = &self.shared.trouble;
+        Fate {
+            refuse: rng.chance(rates.refuse) || trouble.refuses(verb),
+            lose_reply: rng.chance(rates.lose_reply),
+            before,
+            after,
+            hung: trouble.hangs(verb),
+        }
     }
 
     fn around<'a, T: Send + 'a>(
@@ -120,6 +133,13 @@ impl FaultyStore {
             pass(fate.before).await;
             if fate.refuse {
                 return Err(self.fault(verb, "refused"));
+            }
+            if let Some(hung) = fate.hung {
+                self.shared.history.note(Happening::Fault(verb, "never answered"));
+                if hung.takes_effect {
+                    let _ = run().await;
+                }
+                return std::future::pending().await;
             }
             let result = run().await;
             // That the database went back is what a store finds out for itself.

@@ -129,6 +129,11 @@ pub(super) enum Happening {
     /// An engine writes an attempt down before it makes it, or has.
     Counting(Name, Seq),
     Counted(Name, Seq),
+    /// An engine says whether it is ready, and said otherwise before.
+    Ready {
+        by: Name,
+        ready: bool,
+    },
     /// An operator saw that the event is dead.
     Dead(EventId),
     Redriving(EventId),

@@ -13,7 +13,8 @@ use super::{
     faults::FaultyStore,
     gauges::Gauges,
     history::{Happening, History, Name},
-    operate,
+    lifecycle::{Change, Lifecycle},
+    operate, readiness,
     receiver::{Receiver, To},
     scenario::Scenario,
 };
@@ -73,6 +74,9 @@ impl Running {
 impl Instance {
     /// Lives through all lives but the last, and begins that one.
     pub(super) async fn run(mut self) -> Running {
+        if let Some(lifecycle) = self.scenario.lifecycle {
+            return self.go_through(lifecycle).await;
+        }
         let mut lives = self.rng.below(self.scenario.lives + 1);
         loop {
             let (outbox, killed) = self.start().await;
@@ -86,14 +90,34 @@ impl Instance {
             if was_killed || self.rng.chance(0.7) {
                 self.crash(&outbox);
             } else {
-                let report = outbox.shutdown().await;
-                self.history.note(Happening::Stopped {
-                    given_back: report.given_back,
-                    interrupted: report.interrupted,
-                });
+                self.stop(&outbox).await;
             }
             tokio::time::sleep(Duration::from_millis(self.rng.below(500))).await;
         }
+    }
+
+    /// Lives as a trial wants it, and begins its last life.
+    async fn go_through(mut self, lifecycle: Lifecycle) -> Running {
+        tokio::time::sleep(lifecycle.start(self.number)).await;
+        let (mut outbox, mut killed) = self.start().await;
+        if let Some(end) = lifecycle.end(self.number) {
+            self.outboxes.set(self.number, Some(outbox.clone()));
+            tokio::time::sleep(end.at).await;
+            self.outboxes.set(self.number, None);
+            match end.change {
+                Change::Crash => self.crash(&outbox),
+                Change::Stop | Change::Join => self.stop(&outbox).await,
+            }
+            (outbox, killed) = self.start().await;
+        }
+        self.outboxes.set(self.number, Some(outbox.clone()));
+        Running { outbox, instance: self, killed }
+    }
+
+    async fn stop(&self, outbox: &Outbox) {
+        let report = outbox.shutdown().await;
+        let (given_back, interrupted) = (report.given_back, report.interrupted);
+        self.history.note(Happening::Stopped { given_back, interrupted });
     }
 
     fn crash(&self, outbox: &Outbox) {
@@ -125,13 +149,14 @@ impl Instance {
                 .handler_timeout(scenario.handler_timeout.unwrap_or(Duration::from_secs(300)))
                 .claim_batch(scenario.claim_batch)
                 .lease(scenario.lease)
-                .poll(Duration::from_millis(5), Duration::from_millis(500))
+                .poll(Duration::from_millis(5), scenario.poll_max)
                 .retry(Backoff::new(Duration::from_millis(20)).max(Duration::from_secs(2)))
                 .max_attempts(scenario.max_attempts)
                 .retention(scenario.retention)
                 // Beyond the end of the run: what only the backstop would find counts as stuck.
                 .full_look_every(Duration::from_secs(86_400))
-                .drain_timeout(Duration::from_secs(1))
+                .drain_timeout(scenario.drain_timeout)
+                .unavailable_for(scenario.unavailable_for)
                 .instance(name)
                 .seed(self.rng.next_u64())
                 .start()
@@ -139,6 +164,10 @@ impl Instance {
             match started {
                 Ok(outbox) => {
                     killed.set_victim(&outbox);
+                    if let Some(refusing) = scenario.refusing {
+                        let lasts = refusing.to + scenario.lease + Duration::from_secs(10);
+                        readiness::watch(&outbox, &by, lasts, &self.history);
+                    }
                     self.history.note(Happening::Started(self.number));
                     return (outbox, killed);
                 }

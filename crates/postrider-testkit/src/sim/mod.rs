@@ -12,15 +12,15 @@
 //! # Layout
 //!
 //! * `scenario`: the numbers of a run, drawn from its seed
-//! * `instance`: one process and its lives: started, crashed, stopped, started again
+//! * `instance`: one process and its lives: started, crashed, stopped, started again; `lifecycle`: the lives in a trial that is about them
 //! * `faults`: a store that fails, stalls and loses its replies; `commit`: transactions that lose theirs; `mishap`: a database that goes back in
-//!   time, has locked rows and refuses outcomes
+//!   time, has locked rows and refuses outcomes; `store_trouble`: verbs that are refused for a while, and calls that are never answered
 //! * `writers`: business transactions, most of which commit
-//! * `trial`: runs in which one thing alone goes wrong
+//! * `trial`: runs in which one thing alone goes wrong; `staging`: what they change in their scenario
 //! * `receiver`: the handler and the sinks, with their moods, `outage`s, `destinations` and limits (`too_fast`); `door`: one of them as an
 //!   engine sees it
 //! * `pausing`: an operator who pauses and resumes
-//! * `history`: what happened, in order; `watch` and `gauges`: what is seen in passing; `tally`: how much of everything there was
+//! * `history`: what happened, in order; `watch`, `gauges` and `readiness`: what is seen in passing; `tally`: how much of everything there was
 //! * `check`: the promises, held against the history
 //! * `broken`: stores with a flaw, which the checks must find
 
@@ -33,11 +33,15 @@ mod faults;
 mod gauges;
 mod history;
 mod instance;
+mod lifecycle;
 mod mishap;
 mod outage;
 mod pausing;
+mod readiness;
 mod receiver;
 mod scenario;
+mod staging;
+mod store_trouble;
 mod tally;
 mod too_fast;
 mod trial;
@@ -154,7 +158,8 @@ impl World {
         for instance in instances {
             last.extend(instance.await);
         }
-        for each in outages.into_iter().chain(breaks).chain(mishaps) {
+        let trouble = self.scenario.refusing.map(|refusing| tokio::spawn(refusing.over(self.scenario.lease)));
+        for each in outages.into_iter().chain(breaks).chain(mishaps).chain(trouble) {
             let _ = each.await;
         }
         self.store.heal();

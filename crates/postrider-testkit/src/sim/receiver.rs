@@ -26,6 +26,8 @@ use super::{
 const POISONS_MAX: usize = 3;
 /// Most events that fail every batch of one receiver: fewer than an engine takes for an outage.
 const SPOILERS_MAX: usize = 3;
+/// Longer than any run.
+const FOR_EVER: Duration = Duration::from_secs(86_400);
 
 /// Where an event goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -352,18 +354,19 @@ impl Receiver {
         let outage = self.outage(None);
         let whole = if healed { None } else { outage.or_else(|| self.whole(&mut rng)) };
         if matches!((self.to(), whole), (To::Handler, Some(Whole::Hang { .. }))) {
-            // If nobody ends its time, it comes to an end, long after the lease.
+            // Where its time is limited it never ends by itself; else it does, long after the lease.
             after = match self.0.handler_timeout {
-                Some(limit) => limit * 2,
+                Some(_) => FOR_EVER,
                 None => Duration::from_millis(500 + rng.below(5000)),
             };
         }
-        let mood = |poisoned: bool| match poisoned {
+        let mood = |(poisoned, delivery): (bool, &Delivery)| match poisoned {
             true => Mood::Unavailable,
             false if healed => Mood::Well,
+            false if self.0.scenario.fails(self.to(), delivery.key()) => Mood::Fail,
             false => self.mood(&mut rng),
         };
-        let mut moods: Vec<Mood> = poisoned.into_iter().map(mood).collect();
+        let mut moods: Vec<Mood> = poisoned.into_iter().zip(batch).map(mood).collect();
         if !healed {
             let down = |delivery: &Delivery| self.outage(Some(self.destination(delivery)));
             for (mood, down) in moods.iter_mut().zip(batch.iter().map(down)) {

@@ -5,10 +5,12 @@ use std::time::Duration;
 use postrider_core::rng::Rng;
 
 use super::{
+    lifecycle::Lifecycle,
     mishap::Mishaps,
     outage::{Outage, Whole},
     pausing::Break,
     receiver::To,
+    store_trouble::{Hung, Refusing},
     too_fast::Limit,
     trial::Trial,
 };
@@ -85,6 +87,8 @@ pub(super) struct ReceiverScenario {
     pub(super) limit: Option<Limit>,
     /// How long it takes for an event of the long key.
     pub(super) slow: Duration,
+    /// Whether it fails most keys until the end.
+    pub(super) failing_keys: bool,
     pub(super) moods: Moods,
     pub(super) outages: Vec<Outage>,
     pub(super) health: HealthHabit,
@@ -109,10 +113,14 @@ pub(super) struct Scenario {
     pub(super) keys: u64,
     pub(super) writers: u64,
     pub(super) transactions_each: u64,
+    /// Longest pause of a writer between two transactions.
+    pub(super) writer_pause: Duration,
     /// How often a transaction stays open for long after it wrote.
     pub(super) commits_late: f64,
     /// How often an engine is crashed or stopped, at most, before it is left to drain.
     pub(super) lives: u64,
+    /// The same in a trial that is about it.
+    pub(super) lifecycle: Option<Lifecycle>,
     pub(super) workers: usize,
     pub(super) hot_queue: usize,
     pub(super) cold_queue: usize,
@@ -124,11 +132,18 @@ pub(super) struct Scenario {
     pub(super) handler_timeout: Option<Duration>,
     pub(super) claim_batch: usize,
     pub(super) max_attempts: u32,
+    /// How long an event may fail without anybody knowing why; zero for any time.
+    pub(super) unavailable_for: Duration,
     pub(super) lease: Duration,
+    pub(super) drain_timeout: Duration,
+    pub(super) poll_max: Duration,
     /// Whether the store lets engines peek. In simulated time that is most of what happens, so it is not always.
     pub(super) peeks: bool,
     pub(super) retention: Duration,
     pub(super) faults: FaultRates,
+    /// What the database refuses in a trial, and which calls it never answers.
+    pub(super) refusing: Option<Refusing>,
+    pub(super) hung: Vec<Hung>,
     pub(super) mishaps: Mishaps,
     pub(super) receivers: Vec<ReceiverScenario>,
     /// What an operator pauses.
@@ -155,7 +170,7 @@ impl Scenario {
             // What was settled in the lost future must arrive after it.
             faults.stall_settle = 0.3;
         }
-        let rejects = matches!(trial, Some((Trial::Rejects, _)));
+        let rejects = matches!(trial, Some((Trial::Rejects | Trial::Broken, _)));
         let keys = if rejects { 12 + rng.below(12) } else { 1 + rng.below(12) };
         let breaks = match trial {
             Some((Trial::Pause, to)) => vec![Break::long(rng, to)],
@@ -170,7 +185,7 @@ impl Scenario {
                 ReceiverScenario::draw(rng, to, wild, Moods { kill, poison, spoil, ..Moods::default() });
             match trial {
                 None => receiver.with_troubles(rng),
-                Some((trial, victim)) if victim == to => receiver.on_trial(trial, rng),
+                Some((trial, victim)) if victim == to => receiver.on_trial(trial, rng).staged(trial, rng),
                 Some(_) => receiver,
             }
         });
@@ -183,8 +198,14 @@ impl Scenario {
             (false, true) => 24,
             (false, false) => 1,
         };
-        let busy = matches!(trial, Some((Trial::Rejects | Trial::TooFast | Trial::Spoilers, _)));
-        Self {
+        let busy = matches!(
+            trial,
+            Some((
+                Trial::Rejects | Trial::TooFast | Trial::Spoilers | Trial::Broken | Trial::HangingDestination,
+                _
+            ))
+        );
+        let scenario = Self {
             trial,
             lanes: 1 << rng.below(4),
             returning: 1 << rng.below(5),
@@ -196,8 +217,10 @@ impl Scenario {
             keys,
             writers: if busy { 4 } else { 1 + rng.below(4) },
             transactions_each: if busy { 15 } else { 5 } + rng.below(20),
+            writer_pause: Duration::from_millis(50),
             commits_late: if rng.chance(0.4) { 0.1 } else { 0.0 },
             lives: if calm { 0 } else { rng.below(5) },
+            lifecycle: None,
             workers: 1 + rng.below(5) as usize,
             hot_queue: 1 + rng.below(20) as usize,
             cold_queue: queue + rng.below(40) as usize,
@@ -214,14 +237,20 @@ impl Scenario {
             },
             claim_batch: 1 + rng.below(20) as usize,
             max_attempts: 1 + rng.below(5) as u32,
+            unavailable_for: Duration::from_secs(86_400),
             lease: Duration::from_millis(300 + rng.below(2000)),
+            drain_timeout: Duration::from_secs(1),
+            poll_max: Duration::from_millis(500),
             peeks: rng.chance(0.1),
             retention: if rng.chance(0.5) { Duration::ZERO } else { Duration::from_secs(3600) },
             faults,
+            refusing: None,
+            hung: Vec::new(),
             mishaps,
             receivers: receivers.into(),
             breaks,
-        }
+        };
+        scenario.staged(rng)
     }
 
     /// Whether one thing alone goes wrong.
@@ -286,6 +315,7 @@ impl ReceiverScenario {
             destinations: if many { 2 + rng.below(3) } else { 1 },
             limit: None,
             slow: Duration::ZERO,
+            failing_keys: false,
             moods,
             outages: Vec::new(),
             health,
@@ -310,7 +340,6 @@ impl ReceiverScenario {
                 let whole = Whole::draw(rng, self.to);
                 self.outages.push(Outage::long(rng, whole));
             }
-            Trial::Pause => {}
             Trial::LongKey => self.slow = Duration::from_millis(100 + rng.below(200)),
             Trial::OneDestination => {
                 self.destinations = 2 + rng.below(3);
@@ -319,8 +348,11 @@ impl ReceiverScenario {
                 self.outages.push(Outage { destination: one, ..Outage::long(rng, whole) });
             }
             Trial::HangingDestination => {
-                (self.destinations, self.one_destination) = (3, true);
-                (self.concurrent, self.send_timeout) = (4 + rng.below(8) as usize, Duration::from_secs(60));
+                self.destinations = 3;
+                self.one_destination |= rng.chance(0.5);
+                self.concurrent = 4 + rng.below(8) as usize;
+                // Where a send mixes destinations, all of it ends with its deadline.
+                self.send_timeout = Duration::from_secs(if self.has_one_destination() { 60 } else { 5 });
                 let whole = Whole::Hang { effect: rng.chance(0.5) };
                 self.outages.push(Outage { destination: Some(0), ..Outage::long(rng, whole) });
             }
@@ -338,6 +370,7 @@ impl ReceiverScenario {
                 self.outages.push(Outage::long(rng, Whole::Fail));
             }
             Trial::Hangs => self.moods.hang = 0.1,
+            _ => {}
         }
         self
     }

@@ -27,10 +27,26 @@ pub(super) enum Trial {
     Broken,
     /// A handler does not end, now and then.
     Hangs,
+    /// A sink fails most keys, and its health check passes.
+    FailingKeys,
+    /// A process crashes with many events under way to a slow sink.
+    Suspects,
+    /// A process stops while one send takes very long.
+    Stop,
+    /// A process joins while one send takes very long.
+    Join,
+    /// A sink says that it is down, to a few events alone.
+    RefusedAlone,
+    /// A few calls of the database are never answered.
+    HungVerbs,
+    /// Polls are rare, so that peeks have to find what nobody tells of.
+    Peeks,
+    /// The database refuses some verbs for several leases.
+    StoreRefuses,
 }
 
 impl Trial {
-    const NEW: [Self; 8] = [
+    const RARE: [Self; 16] = [
         Self::LongKey,
         Self::OneDestination,
         Self::HangingDestination,
@@ -39,14 +55,22 @@ impl Trial {
         Self::Rejects,
         Self::Broken,
         Self::Hangs,
+        Self::FailingKeys,
+        Self::Suspects,
+        Self::Stop,
+        Self::Join,
+        Self::RefusedAlone,
+        Self::HungVerbs,
+        Self::Peeks,
+        Self::StoreRefuses,
     ];
 
-    /// Most runs are none.
+    /// Half of the runs are none.
     pub(super) fn draw(rng: &mut Rng) -> Option<Self> {
         match rng.below(100) {
-            0..10 => Some(Self::Outage),
-            10..20 => Some(Self::Pause),
-            20..41 => Self::NEW.get(rng.below(Self::NEW.len() as u64) as usize).copied(),
+            0..9 => Some(Self::Outage),
+            9..17 => Some(Self::Pause),
+            17..50 => Self::RARE.get(rng.below(Self::RARE.len() as u64) as usize).copied(),
             _ => None,
         }
     }

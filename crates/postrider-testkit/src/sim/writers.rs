@@ -42,6 +42,7 @@ pub(super) fn start(
             outboxes: outboxes.clone(),
             locks: locks.clone(),
             lose_commit: scenario.faults.lose_commit,
+            pause_us_max: scenario.writer_pause.as_micros() as u64,
             commits_late: scenario.commits_late,
         }
     };
@@ -59,6 +60,7 @@ struct OneWriter {
     outboxes: Outboxes,
     locks: Arc<Vec<Mutex<()>>>,
     lose_commit: f64,
+    pause_us_max: u64,
     commits_late: f64,
 }
 
@@ -73,7 +75,7 @@ struct Draft {
 impl OneWriter {
     async fn run(mut self, transactions: u64) {
         for _ in 0..transactions {
-            self.pause(50_000).await;
+            self.pause(self.pause_us_max).await;
             let lock = self.rng.below(self.locks.len() as u64) as usize;
             let keyed = self.rng.chance(0.7);
             let locks = self.locks.clone();

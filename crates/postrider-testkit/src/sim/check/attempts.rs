@@ -10,6 +10,7 @@ use crate::sim::{
     history::{Call, Entry, Happening, Name},
     receiver::To,
     scenario::Scenario,
+    trial::Trial,
 };
 
 /// No event is tried more often than it may be, what costs no attempt is not counted, and nobody is dead before its time.
@@ -22,6 +23,7 @@ pub(super) fn counted(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<S
     let mut counting = Counting {
         written: written(entries, scenario),
         most: scenario.max_attempts,
+        gives_up: matches!(scenario.trial, Some((Trial::RefusedAlone, _))),
         // A stall can cost a lane at any time.
         allowance: if scenario.faults.stall.max(scenario.faults.stall_settle) > 0.0 {
             scenario.max_attempts
@@ -52,6 +54,8 @@ type Place<'a> = (&'a Name, To, Destination);
 struct Counting<'a> {
     written: BTreeMap<&'a EventId, Written<'a>>,
     most: u32,
+    /// Whether an event can be refused for too long.
+    gives_up: bool,
     allowance: u32,
     /// Most attempts that an event can have: calls, without those that are known not to count.
     counted: BTreeMap<&'a EventId, u32>,
@@ -155,6 +159,8 @@ impl<'a> Counting<'a> {
                 };
             }
             Happening::Redriving(id) => _ = self.kills.remove(id),
+            // It may be dead because it was refused for too long.
+            Happening::Poison(id) if self.gives_up => _ = self.rejected.insert(id),
             _ => {}
         }
     }

@@ -4,8 +4,11 @@ mod attempts;
 mod bounds;
 mod delivery;
 mod duplicates;
+mod given_up;
 mod in_time;
 mod pauses;
+mod ramp;
+mod ready;
 mod recovered;
 mod rejections;
 mod too_fast;
@@ -43,6 +46,10 @@ pub(super) fn promises(
     in_time::delivered(entries, scenario, &mut broken);
     recovered::soon(entries, scenario, &mut broken);
     rejections::braked(entries, scenario, &mut broken);
+    rejections::spared(entries, scenario, &mut broken);
+    ramp::grows(entries, scenario, &mut broken);
+    given_up::in_time(entries, scenario, &mut broken);
+    ready::told(entries, scenario, &mut broken);
     too_fast::obeyed(entries, scenario, &mut broken);
     pauses::obeyed(entries, scenario, &mut broken);
     broken

@@ -10,10 +10,14 @@ use crate::sim::{
     history::{Call, Entry, Happening, Name},
     receiver::To,
     scenario::Scenario,
+    trial::Trial,
 };
 
 /// So many keys in a row that a destination rejected may have died of it.
 const KEYS_MAX: usize = 10;
+
+/// So many keys in a row that used up their attempts may have died of it.
+const EXHAUSTED_MAX: usize = 25;
 
 /// What one engine got from one destination since something was delivered there: the events that were rejected, and by which call.
 type Rejected<'a> = BTreeMap<(&'a Name, To, Destination), Vec<(&'a EventId, Call)>>;
@@ -47,6 +51,45 @@ pub(super) fn braked(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<St
                     broken.push(format!(
                         "braked: {id} is the {count}th in a row that {to:?} rejected, and died"
                     ));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Where a sink fails everything and says that it is well, no more than a few keys in a row die of it, of each engine.
+pub(super) fn spared(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<String>) {
+    let Some((Trial::Broken, to)) = scenario.trial else { return };
+    let written = written(entries, scenario);
+    let mut delivered: BTreeMap<(&Name, Destination), usize> = BTreeMap::new();
+    let mut failed: BTreeMap<&EventId, usize> = BTreeMap::new();
+    let mut died: BTreeMap<(&Name, Destination), BTreeSet<&str>> = BTreeMap::new();
+    for (place, entry) in entries.iter().enumerate() {
+        match &entry.what {
+            Happening::Healed => return,
+            Happening::Answered { id, outcome, by, to: at, .. } if *at == to => {
+                let Some(event) = written.get(id) else { continue };
+                if *outcome == "delivered" {
+                    delivered.insert((by, event.destination), place);
+                    died.remove(&(by, event.destination));
+                } else {
+                    failed.insert(id, place);
+                }
+            }
+            Happening::Died { by, id } => {
+                let Some(event) = written.get(id).filter(|event| event.to == to) else { continue };
+                let there = (by, event.destination);
+                // Something may have been delivered since it was decided that it dies.
+                if failed.get(id) < delivered.get(&there) {
+                    continue;
+                }
+                let keys = died.entry(there).or_default();
+                keys.insert(event.key.unwrap_or(id.as_str()));
+                if keys.len() > EXHAUSTED_MAX {
+                    let count = keys.len();
+                    broken
+                        .push(format!("braked: {id} is the {count}th in a row that {to:?} failed, and died"));
                 }
             }
             _ => {}
