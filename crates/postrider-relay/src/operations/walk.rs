@@ -133,7 +133,7 @@ mod tests {
             age: Duration::from_secs(row.2),
         };
         let events = behind.iter().take(2).map(event).collect();
-        let read_to = behind.iter().take(2).last().map_or(after, |(seq, ..)| *seq);
+        let read_to = behind.iter().take(2).next_back().map_or(after, |(seq, ..)| *seq);
         Oldest { events, more: behind.len() > 2, read_to: Some(read_to) }
     }
 

@@ -111,7 +111,7 @@ pub async fn a_sink_its_rejections_and_its_brake_are_told_apart<H: StoreHarness>
     assert!(!scene.store.pause(&rejected, "again").await?.new);
     let ended = scene.store.resume(&rejected).await?;
     assert_eq!(ended.map(|pause| (pause.subject, pause.reason)), Some((rejected, "it took none".to_owned())));
-    assert_eq!(subjects(&scene.store.pauses().await?), [brake.clone()]);
+    assert_eq!(subjects(&scene.store.pauses().await?), std::slice::from_ref(&brake));
     assert!(scene.store.resume(&brake).await?.is_some());
     assert!(scene.store.pauses().await?.is_empty());
     Ok(())

@@ -77,7 +77,7 @@ pub async fn the_relay_can_deliver(store: &Arc<dyn Store>) -> Checked {
     refused.note("recover", store.recover(Duration::ZERO).await);
     refused.note("purge", store.purge(Duration::ZERO, 10).await);
     refused.note("stats", store.stats().await);
-    refused.note("oldest", store.oldest(10).await);
+    refused.note("oldest", store.oldest(0, 10).await);
     refused.note("count_by_type", store.count_by_type(10).await);
     refused.note("status", store.status(id_of(first)).await);
     refused.note("why", store.why("k").await);
