@@ -65,7 +65,7 @@ pub(super) async fn fill(
 
 /// Closes a store; with its last connection the log of a file goes into the file.
 pub(super) async fn close(store: SqliteStore) {
-    store.pool().close().await;
+    store.close().await;
 }
 
 /// An event of an aggregate of its own with so many bytes of payload.

@@ -77,6 +77,11 @@ impl Identity {
         self.lock().set_back.take()
     }
 
+    /// The database went back in another way, which was told: what was known of the sequence says nothing any more.
+    pub(super) fn forget(&self) {
+        *self.lock() = Known::default();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Known> {
         // Nothing here can be left half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -108,6 +113,15 @@ mod tests {
         identity.told(9, before);
         identity.told(5, before);
         assert_eq!((identity.take_set_back(), identity.known()), (None, Some(9)));
+    }
+
+    #[test]
+    fn what_was_told_in_another_way_is_not_told_again() {
+        let identity = Identity::default();
+        identity.told(7, None);
+        identity.forget();
+        identity.told(1, identity.known());
+        assert_eq!((identity.take_set_back(), identity.known()), (None, Some(1)));
     }
 
     #[test]

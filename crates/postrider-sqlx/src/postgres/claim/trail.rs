@@ -334,10 +334,10 @@ impl Looks {
         went_back
     }
 
-    /// Forgets everything that was remembered of the events, and goes on from where the database stands.
+    /// Forgets everything that was remembered of the events, and where the database stood: that it went back has been told.
     pub(in super::super) fn forget(&mut self) {
         // Numbers are not given again: a position from before must find nothing.
-        *self = Self { last_number: self.last_number, place: self.place, ..Self::default() };
+        *self = Self { last_number: self.last_number, ..Self::default() };
     }
 
     /// Notes what a claim saw, and gives it a number.
