@@ -10,6 +10,9 @@ use postrider_testkit::sim::{self, Tally};
 
 const SEEDS: u64 = 2000;
 
+/// Everything that can happen has to happen more often than this, in so many seeds.
+const SELDOM: usize = 50;
+
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
@@ -29,7 +32,7 @@ fn every_seed_keeps_every_promise() {
     println!("{} seeds: {sum:?}", seeds.end - seeds.start);
     if seeds.end - seeds.start >= SEEDS {
         // A simulation in which nothing goes wrong proves nothing.
-        let seldom: Vec<_> = sum.counts().into_iter().filter(|(_, count)| *count <= 100).collect();
+        let seldom: Vec<_> = sum.counts().into_iter().filter(|(_, count)| *count <= SELDOM).collect();
         assert!(seldom.is_empty(), "{seldom:?} of {sum:?}");
     }
 }

@@ -120,6 +120,7 @@ struct Inner {
     operate: operate::Statements,
     pause: pause::Statements,
     late: claim::LateCommits,
+    typical: claim::TypicalRow,
     peek: peek::Peeking,
     locked: settle::Locked,
     locked_lanes: LockedLanes,
@@ -180,6 +181,7 @@ impl MysqlStore {
             operate: operate::Statements::new(&prefix),
             pause: pause::Statements::new(&prefix),
             late: claim::LateCommits::default(),
+            typical: claim::TypicalRow::default(),
             peek: peek::Peeking::new(&prefix),
             locked: settle::Locked::default(),
             locked_lanes: LockedLanes::default(),
@@ -471,10 +473,12 @@ impl Store for MysqlStore {
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
-        let Inner { claim: sql, lease, hold, late, locked_lanes, lanes, peek, .. } = &*self.0;
+        let Inner { claim: sql, lease, hold, late, locked_lanes, typical, lanes, peek, .. } = &*self.0;
         let claiming = self.run("claim events", move |mut conn| async move {
             let lanes = lanes.load(Relaxed);
-            claim::Claiming { sql, lease, hold, late, locked_lanes, lanes }.claim(&mut conn, claim).await
+            claim::Claiming { sql, lease, hold, late, locked_lanes, typical, lanes }
+                .claim(&mut conn, claim)
+                .await
         });
         Box::pin(async move {
             // Before the claim: what that has met is noted, and nothing may fail afterwards.

@@ -175,8 +175,12 @@ pub async fn a_claim_goes_around_a_locked_row_that_is_delayed<H: StoreHarness>()
     assert_eq!(claimed.len(), 100);
     scene.done(&claimed).await?;
     let claimed = scene.claim().await?;
-    assert!(claimed.events.is_empty() && claimed.next_due.is_some_and(|due| due <= BACKOFF), "{claimed:?}");
-    assert!(matches!(scene.status(&delayed).await?, EventStatus::Waiting { .. }));
+    assert!(claimed.events.is_empty(), "{claimed:?}");
+    // Where claims keep no places, a delayed event stays as it was written until its time has come.
+    if scene.keeps().places {
+        assert!(claimed.next_due.is_some_and(|due| due <= BACKOFF), "{claimed:?}");
+        assert!(matches!(scene.status(&delayed).await?, EventStatus::Waiting { .. }));
+    }
     scene.pass(PAST_BACKOFF).await?;
     assert_eq!(scene.drain().await?, ids(&[delayed]));
     Ok(())

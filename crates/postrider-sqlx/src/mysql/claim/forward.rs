@@ -2,9 +2,12 @@
 //!
 //! The lanes are read as one stream in the order of `seq`, window by window. No two rows share a `seq`, so a window has at most as
 //! many rows as it is wide, and a claim reads no more than it can return, as a rule. Where rows lie far apart, because others own
-//! most lanes or most rows are parked, the windows widen.
+//! most lanes or most rows are parked, the windows widen. Where rows are heavy they narrow: to measure a payload, the server reads all of it.
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
 use postrider_core::store::{Lane, LaneClaim, Seq};
 use sqlx::MySqlConnection;
@@ -16,6 +19,31 @@ use super::{
 
 /// Least width of a window.
 const WIDTH_MIN: u64 = 64;
+
+/// Fewest rows that a window is made for, however heavy they are.
+const HEAVY_ROWS_MIN: u64 = 8;
+
+/// How heavy a fresh row is, by those that were read last. It decides how much is read at once, never what is met.
+#[derive(Debug, Default)]
+pub(in super::super) struct TypicalRow(AtomicUsize);
+
+impl TypicalRow {
+    fn note(&self, rows: &[Met]) {
+        let bytes: usize = rows.iter().map(|met| met.row.stored.bytes).sum();
+        if let Some(each) = bytes.checked_div(rows.len()) {
+            self.0.store(each.max(1), Relaxed);
+        }
+    }
+
+    /// How many rows to read for so many candidates of so many bytes together; few as long as nothing is known.
+    fn rows_for(&self, candidates: usize, bytes_max: usize) -> u64 {
+        let candidates = candidates as u64;
+        match self.0.load(Relaxed) {
+            0 => candidates.min(WIDTH_MIN),
+            each => candidates.min((bytes_max as u64).saturating_mul(2) / each as u64).max(HEAVY_ROWS_MIN),
+        }
+    }
+}
 
 /// By how much a window widens or narrows.
 const STEP: u64 = 8;
@@ -62,9 +90,11 @@ impl Fresh {
 
 /// How much is wanted.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
-    /// Most candidates.
+pub(super) struct Wanted<'a> {
+    /// Most candidates, and most bytes of them together.
     pub(super) candidates_max: usize,
+    pub(super) bytes_max: usize,
+    pub(super) typical: &'a TypicalRow,
     /// Most rows that one statement reads.
     pub(super) rows_max: usize,
     /// How many times as many lanes there are as are read.
@@ -80,17 +110,23 @@ pub(super) async fn read(
     conn: &mut MySqlConnection,
     stretches: &[Stretch],
     tip: Seq,
-    wanted: Wanted,
+    wanted: Wanted<'_>,
 ) -> sqlx::Result<Fresh> {
     let start = stretches.iter().map(|stretch| stretch.from).min().unwrap_or(tip);
     let mut fresh = Fresh { met: Vec::new(), reached: start };
     let rows_max = wanted.rows_max as u64;
-    let mut width = (wanted.candidates_max as u64).saturating_mul(wanted.spread).max(WIDTH_MIN);
+    let rows_for = || wanted.typical.rows_for(wanted.candidates_max, wanted.bytes_max);
+    let width_of = |rows: u64| {
+        let least = if rows < WIDTH_MIN { rows } else { WIDTH_MIN };
+        rows.saturating_mul(wanted.spread).max(least)
+    };
+    let mut width = width_of(rows_for());
     // Rows that are parked or turned are no candidates; this is what bounds the writing of one claim.
     let written_max = wanted.candidates_max.saturating_mul(4).max(1024);
-    let (mut candidates, mut written) = (0, 0);
+    let (mut candidates, mut written, mut bytes) = (0, 0, 0);
     for _ in 0..WINDOWS_MAX {
-        if fresh.reached >= tip || candidates >= wanted.candidates_max || written >= written_max {
+        let enough = candidates >= wanted.candidates_max || bytes >= wanted.bytes_max;
+        if fresh.reached >= tip || enough || written >= written_max {
             break;
         }
         let after = fresh.reached;
@@ -114,13 +150,19 @@ pub(super) async fn read(
         let rows = rows.into_iter().filter(|row| stretches.iter().any(|stretch| stretch.holds(row)));
         let mut met: Vec<Met> = rows.map(|row| judge.judge(row, &HashSet::new())).collect();
         met.sort_unstable_by_key(|met| met.row.seq);
-        candidates += met.iter().filter(|met| met.is_candidate()).count();
+        wanted.typical.note(&met);
+        let returned = || met.iter().filter(|met| met.is_candidate());
+        candidates += returned().count();
+        bytes += returned().map(|met| met.row.stored.bytes).sum::<usize>();
         written +=
             met.iter().filter(|met| matches!(met.verdict, Verdict::Park { .. } | Verdict::Turn)).count();
         fresh.met.extend(met);
         fresh.reached = to;
         if found < (to - after) / STEP {
             width = width.saturating_mul(STEP);
+        } else if found > 0 {
+            // By now it is known how heavy rows are.
+            width = width.max(width_of(rows_for()));
         }
     }
     Ok(fresh)

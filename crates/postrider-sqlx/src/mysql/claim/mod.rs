@@ -29,7 +29,7 @@ use postrider_core::{
 };
 use sqlx::MySqlConnection;
 
-pub(super) use self::late_commits::LateCommits;
+pub(super) use self::{forward::TypicalRow, late_commits::LateCommits};
 use self::{
     forward::{Fresh, Stretch, Wanted},
     late_commits::{BackScan, Done},
@@ -72,6 +72,7 @@ pub(super) struct Claiming<'a> {
     pub(super) hold: &'a hold::Statements,
     pub(super) late: &'a LateCommits,
     pub(super) locked_lanes: &'a LockedLanes,
+    pub(super) typical: &'a TypicalRow,
     /// How many lanes the outbox has.
     pub(super) lanes: u32,
 }
@@ -113,7 +114,7 @@ impl Claiming<'_> {
         let judge =
             Judge { now: gate.now, in_flight: &claim.in_flight, admission: claim.admission.as_deref() };
 
-        let lists = self.read(&reader, &judge, conn, &lanes, &gate, claim.limit).await?;
+        let lists = self.read(&reader, &judge, conn, &lanes, &gate, (claim.limit, claim.bytes)).await?;
         let chosen = self.choose(lists, &judge, &lanes, &gate, claim, &mut claimed);
         read_heavy(&reader, conn, chosen.events, &mut claimed.events).await?;
         let Self { lease, hold, locked_lanes, .. } = self;
@@ -144,7 +145,7 @@ impl Claiming<'_> {
         conn: &mut MySqlConnection,
         lanes: &[&LaneClaim],
         gate: &Gate,
-        limit: usize,
+        (limit, bytes_max): (usize, usize),
     ) -> sqlx::Result<Lists> {
         // Of what may not be wanted, more is looked at than could be returned.
         let limit = if judge.admission.is_some() { limit.max(GLANCED_MIN) } else { limit };
@@ -155,7 +156,8 @@ impl Claiming<'_> {
         let stretches: Vec<Stretch> = lanes.iter().map(|lane| Stretch::of(lane)).collect();
         let spread = u64::from(self.lanes).div_ceil(lanes.len() as u64).max(1);
         let rows_max = limit.saturating_mul(2).max(ROWS_MIN);
-        let wanted = Wanted { candidates_max: limit, rows_max, spread, holds: gate.holds };
+        let (typical, holds) = (self.typical, gate.holds);
+        let wanted = Wanted { candidates_max: limit, bytes_max, typical, rows_max, spread, holds };
         let past: Vec<Lease> =
             lanes.iter().filter(|lane| is_past_something(lane)).map(|lane| lane.lease).collect();
         let unfinished = self.late.unfinished(&past);

@@ -81,8 +81,8 @@ async fn claim_counted(store: &MysqlStore, claim: &Claim) -> (Claimed, i64) {
     let mariadb = sqlx::query_scalar::<_, String>("SELECT VERSION()").fetch_one(&mut *conn).await.unwrap();
     let read = if mariadb.contains("MariaDB") { READ } else { READ_MYSQL };
     let before: i64 = sqlx::query_scalar(read).fetch_one(&mut *conn).await.unwrap();
-    let super::super::Inner { claim: sql, lease, hold, late, locked_lanes, .. } = &*store.0;
-    let claiming = super::super::claim::Claiming { sql, lease, hold, late, locked_lanes, lanes: 1 };
+    let super::super::Inner { claim: sql, lease, hold, late, locked_lanes, typical, .. } = &*store.0;
+    let claiming = super::super::claim::Claiming { sql, lease, hold, late, locked_lanes, typical, lanes: 1 };
     let claimed = claiming.claim(&mut conn, claim).await.unwrap();
     let after: i64 = sqlx::query_scalar(read).fetch_one(&mut *conn).await.unwrap();
     (claimed, after - before)
