@@ -8,7 +8,7 @@ use crate::{destination::Gate, share::Room};
 /// Most events of one line that are passed over at a time, in search of one whose destination has room.
 const PASSED_MAX: usize = 256;
 
-/// What waits for a send to end is looked at again after so long at the latest.
+/// Longest wait before an event that waits for another send to end is tried again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Buffer {
