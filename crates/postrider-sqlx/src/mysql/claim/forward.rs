@@ -167,3 +167,20 @@ pub(super) async fn read(
     }
     Ok(fresh)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn a_window_has_as_many_rows_as_the_bytes_of_a_claim_allow_twice_over() {
+        let typical = TypicalRow::default();
+        assert_eq!(typical.rows_for(500, 8 * MIB), WIDTH_MIN, "nothing is known yet");
+        for (row_bytes, rows) in [(1024, 500), (64 * 1024, 256), (MIB, 16), (8 * MIB, HEAVY_ROWS_MIN)] {
+            typical.0.store(row_bytes, Relaxed);
+            assert_eq!(typical.rows_for(500, 8 * MIB), rows, "rows of {row_bytes} bytes");
+        }
+    }
+}
