@@ -89,6 +89,7 @@ impl Own {
 
 const LOOK: &str = "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{9,9}', '{NULL,NULL}', '{0,0}', '{}', '{}', 500, 499, 16, 1000, '{0,0}', NULL, '{}', 16, 0, NULL, 19999)";
 const QUICK: &str = "('{1,2}', '{1,1}', '{1,1}', '{0,0}', '{0,0}', 500, 500, '{}', 1000, NULL, '{}', 0, '{}', true, 0, NULL, NULL)";
+const IDLE: &str = "('{1,2}', '{1,1}', '{1,1}', 0, 0, 64, '{}', 1000, NULL, '{}', 64)";
 
 #[tokio::test]
 async fn claims_follow_an_index_where_the_statistics_are_those_of_an_empty_table() {
@@ -107,7 +108,9 @@ async fn claims_follow_an_index_where_the_statistics_are_those_of_an_empty_table
     let claim = &own.store.0.claim.of(true);
     for mode in ["force_generic_plan", "force_custom_plan"] {
         run(&mut conn, format!("SET plan_cache_mode = {mode}")).await;
-        for (statement, values) in [(claim.look.of(true), LOOK), (claim.quick.of(true), QUICK)] {
+        let claims =
+            [(claim.look.of(true), LOOK), (claim.quick.of(true), QUICK), (claim.idle.of(true), IDLE)];
+        for (statement, values) in claims {
             let plan = plan(&mut conn, statement, values).await;
             // What is sorted was all read before.
             for walk in ["Seq Scan on postrider_event", "Bitmap Heap Scan on postrider_event", "Sort Key: e"]
@@ -234,10 +237,8 @@ async fn what_callers_do_on_the_pool_of_a_store_is_planned_as_the_server_has_it(
     own.close().await;
 }
 
-#[tokio::test]
-async fn a_flood_is_not_claimed_by_the_plans_of_quiet_times() {
-    let own = Own::new("plans_of_a_flood", 1).await;
-    let store = &own.store;
+/// Takes all lanes.
+async fn lanes(store: &PgStore) -> Vec<LaneClaim> {
     let request = LeaseRequest {
         owner: "one".to_owned(),
         ttl: Duration::from_secs(60),
@@ -245,15 +246,53 @@ async fn a_flood_is_not_claimed_by_the_plans_of_quiet_times() {
         most: 64,
     };
     let leased = store.lease(&request).await.unwrap();
-    let mut lanes: Vec<LaneClaim> =
-        leased.taken.iter().map(|taken| LaneClaim::after(taken.lease, Position::START)).collect();
+    leased.taken.iter().map(|taken| LaneClaim::after(taken.lease, Position::START)).collect()
+}
+
+/// Claims, and goes on from there next time. Returns the numbers of the events.
+async fn claim(store: &PgStore, lanes: &mut [LaneClaim]) -> Vec<u64> {
+    let claimed = store.claim(&Claim::new(lanes.to_vec(), 10)).await.unwrap();
+    for lane in lanes {
+        let reached = claimed.positions.iter().find(|(number, _)| *number == lane.lease.lane);
+        lane.from = reached.map_or(lane.from, |(_, position)| *position);
+    }
+    claimed.events.iter().map(|event| event.seq).collect()
+}
+
+#[tokio::test]
+async fn an_idle_outbox_is_claimed_by_one_walk_over_all_lanes() {
+    let own = Own::new("plans_of_an_idle_outbox", 1).await;
+    let store = &own.store;
+    let mut lanes = lanes(store).await;
+    let mut events = Vec::new();
+    for _ in 0..10 {
+        let row = "INSERT INTO postrider_event (event_type, payload) VALUES ('X', '') RETURNING seq";
+        let seq: i64 = sqlx::raw_sql(row).fetch_one(&store.0.verbs.pool()).await.unwrap().get(0);
+        events.push(u64::try_from(seq).unwrap());
+        let claimed = claim(store, &mut lanes).await;
+        assert_eq!(claimed, [*events.last().unwrap()]);
+        let gone = format!("DELETE FROM postrider_event WHERE seq = {seq}");
+        sqlx::raw_sql(AssertSqlSafe(gone)).execute(&store.0.verbs.pool()).await.unwrap();
+    }
+    let asked = "SELECT coalesce(sum(generic_plans + custom_plans), 0)::bigint FROM pg_prepared_statements WHERE statement LIKE ";
+    let count = async |of: &str| {
+        let asked = AssertSqlSafe(format!("{asked} '%{of}%'"));
+        sqlx::query_scalar::<_, i64>(asked).fetch_one(&store.0.verbs.pool()).await.unwrap()
+    };
+    let (idle, quick) = (count("The claim of an idle outbox").await, count("The usual claim").await);
+    // The first claims do not know yet that there is nothing else.
+    assert!(idle >= 8 && quick <= 1, "{idle} claims of an idle outbox, {quick} usual ones");
+    own.close().await;
+}
+
+#[tokio::test]
+async fn a_flood_is_not_claimed_by_the_plans_of_quiet_times() {
+    let own = Own::new("plans_of_a_flood", 1).await;
+    let store = &own.store;
+    let mut lanes = lanes(store).await;
     let mut kept = Vec::new();
     for flood in [false, true, true] {
-        let claimed = store.claim(&Claim::new(lanes.clone(), 10)).await.unwrap();
-        for lane in &mut lanes {
-            let reached = claimed.positions.iter().find(|(number, _)| *number == lane.lease.lane);
-            lane.from = reached.map_or(lane.from, |(_, position)| *position);
-        }
+        claim(store, &mut lanes).await;
         let asked = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%-- flood'";
         kept.push((
             flood,
@@ -291,6 +330,7 @@ async fn every_verb_that_runs_often_walks_an_index() {
     .await;
     check(&mut conn, claim.quick.of(true), QUICK, &[fresh, row, waiting, hold, "postrider_hold_returning"])
         .await;
+    check(&mut conn, claim.idle.of(true), IDLE, &[row, waiting, hold, "postrider_hold_returning"]).await;
     check(&mut conn, &claim.read, "('{1,2}')", &[row]).await;
     check(&mut conn, &claim.write.park, "('{1,2}', '{1}')", &[row]).await;
     check(&mut conn, &claim.write.turn, "('{1,2}', '{1}')", &[row]).await;

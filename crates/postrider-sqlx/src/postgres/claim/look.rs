@@ -238,6 +238,12 @@ impl Limits {
         Self { late_of_a_lane: self.fresh_of_a_lane, ..self }
     }
 
+    /// For a look that returns fewer rows than these, of whichever lanes: none of them is full.
+    pub(super) fn for_all_lanes(self, rows: usize) -> Self {
+        let width = u64::try_from(rows).unwrap_or(u64::MAX).max(1) - 1;
+        Self { fresh_of_a_lane: rows, late_of_a_lane: rows, width, ..self }
+    }
+
     /// Where only a part of the numbers stands for rows that can be seen.
     pub(super) fn times_as_wide(self, times: u64) -> Self {
         Self { width: self.width.saturating_add(1).saturating_mul(times) - 1, ..self }

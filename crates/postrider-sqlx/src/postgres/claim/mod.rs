@@ -1,12 +1,13 @@
 //! Claiming: look at what is due, choose, read what was not read yet, and write down what was met on the way.
 //!
 //! The look is one statement and brings the payloads of fresh events with it, so that the common claim is a single round trip; where
-//! nothing waits or comes back it is a cheaper one (`quick`). Payloads of other events, and of all where a claim is told which rows
+//! nothing waits or comes back it is a cheaper one (`quick`), and the cheapest where the outbox is idle (`idle`). Payloads of other events, and of all where a claim is told which rows
 //! are wanted, are read by a second one when it is known which of them come. The writing is a transaction of its own, under the lanes'
 //! tokens, and asks again whether its reasons still hold.
 
 mod history;
 mod horizons;
+mod idle;
 mod look;
 mod quick;
 mod sight;
@@ -27,6 +28,7 @@ use sqlx::{PgConnection, Row};
 
 use self::{
     history::Placed,
+    idle::Idle,
     look::{Cursor, Freed, Look, RETURNING_KEYS_MAX, RETURNING_OF_A_KEY_MAX, Seen, State},
     quick::Reach,
     stream::Stream,
@@ -49,6 +51,7 @@ use crate::{
 /// The statements of this folder.
 #[derive(Debug)]
 pub(super) struct Statements {
+    pub(super) idle: Placed,
     pub(super) quick: Placed,
     pub(super) look: Placed,
     pub(super) read: Statement,
@@ -67,6 +70,7 @@ impl Statements {
                            {headers} AS headers, {payload} AS payload, {payload_bytes} AS payload_bytes
                     FROM {p}event AS e WHERE e.seq = ANY ($1::bigint[]) AND e.status IN (0, 2)";
         Self {
+            idle: idle::statement(shape),
             quick: quick::statement(shape),
             look: look::statement(shape),
             read: Statement::new(&row::spell(read), shape),
@@ -100,7 +104,7 @@ pub(super) fn notice(looks: &mut Looks, begun: &Begun, look: &Look) -> Option<We
     looks.notice(begun, &look.sight)
 }
 
-/// Looks at all lanes at once: the cheap way if this may be a usual claim and turns out to be one.
+/// Looks at all lanes at once: in the cheapest way that is enough for what is there.
 pub(super) async fn look(
     sql: &Statements,
     conn: &mut PgConnection,
@@ -114,6 +118,12 @@ pub(super) async fn look(
         Cursor { lane, scans_from, front }
     });
     let cursors: Vec<Cursor<'_>> = cursors.collect();
+    if let Some(idle) = Idle::of(claim, begun, &cursors, scale.lanes)
+        && let Some(look) =
+            idle::look(&sql.idle, conn, claim, &cursors, begun.behind.as_ref(), (idle, scale)).await?
+    {
+        return Ok(look);
+    }
     let behind = (begun.behind.as_ref(), begun.bound.as_deref());
     if let Some(reach) = Reach::of(claim, begun, scale.lanes)
         && let Some(look) = quick::look(&sql.quick, conn, claim, &cursors, behind, (reach, scale)).await?
@@ -312,10 +322,11 @@ impl Ends<'_> {
             let was = &lane.from;
             let scanned = scanned_to >= trail::front(was);
             let ended = scanned && (!of_lane.any || (!cut && !of_lane.beyond));
-            // A lane that has nothing goes along with the others: what was delivered of it is passed once.
+            // A lane that was read to its end goes along with the others. So what was delivered of it is passed once, and the next claim can
+            // read all lanes from one place.
             let front = match last_fresh.get(&number) {
+                _ if ended && lane.to == Seq::MAX => furthest,
                 Some((_, seq)) => *seq,
-                None if ended && trail::front(was) == 0 && lane.to == Seq::MAX => furthest,
                 None => 0,
             };
             let (seq, trail) = next(was, Met { front, scanned_to });
