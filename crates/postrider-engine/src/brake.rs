@@ -1,9 +1,13 @@
 //! The brake: a receiver or destination that fails whatever it is sent is broken, and its events are not.
 //!
 //! After ten keys in a row that were rejected, or twenty-five that used up their attempts, nothing more dies there until something is delivered or
-//! an operator says so. A receiver counts the keys of all its destinations too: each of them may have a single key.
+//! an operator says so. A receiver counts the keys of all its destinations too: each of them may have a single key. A key that was rejected before
+//! another was delivered does not count again: it is rejected for a reason of its own.
 
-use crate::broken::{self, Variant};
+use crate::{
+    broken::{self, Variant},
+    culprits::Culprits,
+};
 
 /// Ten distinct keys rejected without a delivery in between pull the brake.
 pub(crate) const REJECTED_KEYS: usize = 10;
@@ -17,6 +21,7 @@ pub(crate) struct Brake {
     rejected: Vec<u64>,
     /// Keys that used up their attempts since then.
     exhausted: Vec<u64>,
+    culprits: Culprits,
     /// Another process pulled it before this one began, and nothing was delivered since.
     inherited: bool,
     /// An operator has released it: what is rejected dies.
@@ -29,7 +34,10 @@ impl Brake {
         if self.released {
             return false;
         }
-        note(&mut self.rejected, key, REJECTED_KEYS);
+        if !self.culprits.knows(key) {
+            note(&mut self.rejected, key, REJECTED_KEYS);
+        }
+        self.culprits.failed(key);
         self.holds()
     }
 
@@ -52,8 +60,13 @@ impl Brake {
         self.rejected.is_empty() && self.exhausted.is_empty()
     }
 
-    /// Something was delivered.
-    pub(crate) fn delivered(&mut self) {
+    /// An event of this key was delivered.
+    pub(crate) fn delivered(&mut self, key: u64) {
+        self.culprits.delivered(key);
+        self.let_go();
+    }
+
+    fn let_go(&mut self) {
         self.rejected.clear();
         self.exhausted.clear();
         self.inherited = false;
@@ -72,7 +85,7 @@ impl Brake {
     /// An operator releases it, or no longer does.
     pub(crate) fn release(&mut self, released: bool) {
         if released {
-            self.delivered();
+            self.let_go();
         }
         self.released = released;
     }
@@ -95,8 +108,12 @@ mod tests {
         assert!((0..100).all(|_| !brake.rejected(1)), "one key is that key's affair");
         let died = (0..100).filter(|key| !brake.rejected(*key)).count();
         assert!(died < REJECTED_KEYS && brake.holds(), "{died}");
-        brake.delivered();
+        brake.delivered(1000);
         assert!(!brake.holds() && !brake.rejected(1));
+        assert!(
+            (0..100).all(|key| !brake.rejected(key)),
+            "each of them was rejected while another was delivered"
+        );
         let died = (0..100).filter(|key| !brake.exhausted(*key)).count();
         assert!(died < EXHAUSTED_KEYS && brake.holds(), "{died}");
     }
@@ -107,7 +124,7 @@ mod tests {
         brake.inherit();
         assert!(!brake.holds(), "nothing has failed yet");
         assert!(brake.rejected(1) && brake.holds());
-        brake.delivered();
+        brake.delivered(2);
         assert!(!brake.is_inherited() && !brake.rejected(1));
     }
 

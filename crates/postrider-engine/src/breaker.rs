@@ -13,6 +13,9 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// A probe of which nobody has heard for so long is given up, and another one is made.
 const PROBE_MAX: Duration = Duration::from_secs(600);
 
+/// So many probes are made before the pause gets longer: the first of them may be events that fail by themselves.
+const ROUND: u32 = 8;
+
 /// Longest pause while the health check passes.
 const HEALTHY_MAX: Duration = Duration::from_secs(5);
 
@@ -28,7 +31,7 @@ enum State {
     },
 }
 
-/// Open for 200 ms at first, then longer each time, up to half a minute.
+/// Open for 200 ms at first, then longer with each round of probes, up to half a minute.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     state: State,
@@ -89,7 +92,8 @@ impl Breaker {
         }
         self.refusals = self.refusals.saturating_add(1);
         let longest = if healthy { HEALTHY_MAX } else { LONGEST };
-        let pause = Backoff::default().delay(self.refusals, "", rng).min(longest);
+        let round = self.refusals.div_ceil(ROUND);
+        let pause = Backoff::default().delay(round, "", rng).min(longest);
         self.state = State::Open { until: now + pause };
         pause
     }

@@ -12,6 +12,7 @@ use crate::{
     brake::Brake,
     breaker::Breaker,
     broken::{self, Variant},
+    culprits::Culprits,
     hash::{self, QuickState},
     health::Checks,
     throttle::Throttle,
@@ -73,6 +74,7 @@ pub(crate) struct Destination {
     /// Keys that failed since something was delivered, and how often.
     failing: Vec<u64>,
     failures: u32,
+    culprits: Culprits,
     brake: Brake,
     used_at: Option<Instant>,
 }
@@ -91,6 +93,7 @@ impl Destination {
             others_at: 0,
             failing: Vec::new(),
             failures: 0,
+            culprits: Culprits::default(),
             brake: Brake::default(),
             used_at: None,
         }
@@ -112,7 +115,8 @@ impl Destination {
             (self.others_at, self.last_key) = (self.last_at, key);
         }
         self.last_at = count;
-        self.brake.delivered();
+        self.brake.delivered(key);
+        self.culprits.delivered(key);
         self.answered();
     }
 
@@ -138,10 +142,21 @@ impl Destination {
     /// An event of this key has failed, and nobody knows whose fault it is. Says how many did in a row, and whether that is an outage.
     pub(crate) fn failed(&mut self, key: u64) -> (u32, bool) {
         self.failures = self.failures.saturating_add(1);
-        if !self.failing.contains(&key) {
+        if !self.culprits.knows(key) && !self.failing.contains(&key) {
             self.failing.push(key);
         }
+        self.culprits.failed(key);
         (self.failures, self.failing.len() >= FAILING_KEYS)
+    }
+
+    /// An event of this key was refused by whoever answers here.
+    pub(crate) fn refused(&mut self, key: u64) {
+        self.culprits.failed(key);
+    }
+
+    /// Whether events of this key are known to fail while others are delivered.
+    pub(crate) fn is_culprit(&self, key: u64) -> bool {
+        self.culprits.knows(key)
     }
 
     /// It has rejected an event of this key. Says whether it rejects everything.

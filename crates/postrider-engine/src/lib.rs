@@ -23,6 +23,7 @@ mod builder;
 mod catch;
 mod claim;
 mod complaints;
+mod culprits;
 mod deliver;
 mod destination;
 mod drain;

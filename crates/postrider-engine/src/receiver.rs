@@ -349,12 +349,12 @@ impl Receiver {
                 counted.push(name);
                 destination.throttle.taken(now);
             }
+            self.brake.delivered(key);
             if self.one_destination {
                 self.shares.delivered(name, now);
             }
         }
         if self.delivered > before {
-            self.brake.delivered();
             self.breaker.answered();
             self.fails_whole = self.fails_whole.saturating_sub(1);
             self.ramp = self.ramp.map(|sends| sends + 1).filter(|sends| *sends < RAMP);
@@ -398,6 +398,11 @@ impl Receiver {
         self.destinations.of(attempt.destination).is_alive_for(attempt.key, attempt.since)
     }
 
+    /// Whether its key is known to fail where others are delivered: it says nothing about the destination.
+    fn is_culprit(&self, attempt: &Attempt) -> bool {
+        !self.in_process && self.destinations.of(attempt.destination).is_culprit(attempt.key)
+    }
+
     /// Rules on an outcome that is not `Delivered`.
     pub(crate) fn rule(
         &mut self,
@@ -410,8 +415,11 @@ impl Receiver {
         let alive = self.is_alive_for(attempt);
         match outcome {
             // Others get through: nobody knows why this one does not, and it costs nothing but time.
-            Outcome::Unavailable { .. } if alive => Ruling::Excused(1),
-            Outcome::Unavailable { .. } => self.down(attempt, now, rng),
+            Outcome::Unavailable { .. } if alive || self.is_culprit(attempt) => Ruling::Excused(1),
+            Outcome::Unavailable { .. } => {
+                self.destinations.of_mut(destination, now).refused(key);
+                self.down(attempt, now, rng)
+            }
             Outcome::Retry { .. } | Outcome::Unknown { .. } if self.in_process => {
                 // A probe that nobody answered is no sign of life.
                 if matches!(outcome, Outcome::Unknown { .. }) && !self.is_up() {
@@ -431,7 +439,7 @@ impl Receiver {
                 let known = self.destinations.of_mut(destination, now);
                 let closed = known.breaker.is_closed();
                 let (in_a_row, outage) = known.failed(key);
-                if outage || !closed || !self.is_up() {
+                if outage || (!closed || !self.is_up()) && !self.is_culprit(attempt) {
                     return self.down(attempt, now, rng);
                 }
                 Ruling::Excused(in_a_row)

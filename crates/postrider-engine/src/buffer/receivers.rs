@@ -277,6 +277,8 @@ impl Buffer {
                 lane.suspects = kept;
                 queued.extend(shed);
             }
+            // What has not failed yet tells more about the receiver.
+            queued.make_contiguous().sort_by_key(Item::has_failed);
             for item in queued {
                 if places.next().is_some() { self.line_up_probe(item) } else { self.release(item) }
             }

@@ -23,6 +23,7 @@
 mod acceptance;
 mod batches;
 mod braking;
+mod culprits;
 mod databases;
 mod destinations;
 mod draining;
