@@ -43,6 +43,8 @@ pub(crate) enum Kind {
     Unexplained,
     /// The destination seemed to be down, and had taken so many events by then.
     Refused(u64),
+    /// The destination refused it and took another one meanwhile. It had taken so many events by then.
+    RefusedAlone(u64),
     /// The event failed by itself, or was told to wait.
     Explained,
 }
@@ -77,9 +79,9 @@ impl Failing {
         let known = self.events.entry(id.clone()).or_insert(first);
         (known.last, known.times) = (now, known.times.saturating_add(1));
         known.unexplained = (kind == Kind::Unexplained).then(|| known.unexplained.unwrap_or(now));
-        if let Kind::Refused(taken) = kind {
-            // Where nothing was taken in between, all were refused.
-            if taken > known.taken {
+        if let Kind::Refused(taken) | Kind::RefusedAlone(taken) = kind {
+            // Where nothing was taken in between or beside it, all were refused.
+            if taken > known.taken || kind == Kind::RefusedAlone(taken) {
                 let (since, times) = known.alone.unwrap_or((now, 0));
                 known.alone = Some((since, times.saturating_add(1)));
             }
@@ -161,5 +163,14 @@ mod tests {
         assert_eq!(failing.of(&id(0), now + 2 * MINUTE).alone, (MINUTE, 2));
         failing.note(&id(0), Kind::Refused(9), now + 3 * MINUTE);
         assert_eq!(failing.of(&id(0), now + 3 * MINUTE).alone, (2 * MINUTE, 2), "all were refused this time");
+    }
+
+    #[test]
+    fn what_is_taken_beside_an_event_that_is_refused_counts_once() {
+        let (mut failing, now) = (Failing::default(), Instant::now());
+        failing.note(&id(0), Kind::RefusedAlone(5), now);
+        assert_eq!(failing.of(&id(0), now + MINUTE).alone, (MINUTE, 1), "the first refusal starts the clock");
+        failing.note(&id(0), Kind::Refused(5), now + MINUTE);
+        assert_eq!(failing.of(&id(0), now + MINUTE).alone, (MINUTE, 1), "nothing was taken since");
     }
 }

@@ -150,11 +150,10 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
     if !is_wait {
         let counted =
             matches!(ruling, Ruling::Counts) || (ruling == Ruling::Stands && outcome.error().is_some());
+        let taken = || lock(&shared.buffer).taken_at(hand.hand(), item.destination);
         let kind = match (ruling, outcome) {
-            (Ruling::Down { .. } | Ruling::PutOff { .. }, _)
-            | (Ruling::Excused(_), Outcome::Unavailable { .. }) => {
-                Kind::Refused(lock(&shared.buffer).taken_at(hand.hand(), item.destination))
-            }
+            (Ruling::Down { .. } | Ruling::PutOff { .. }, _) => Kind::Refused(taken()),
+            (Ruling::Excused(_), Outcome::Unavailable { .. }) => Kind::RefusedAlone(taken()),
             (Ruling::Excused(_), _) => Kind::Unexplained,
             (Ruling::Stands | Ruling::Counts, _) => Kind::Explained,
         };

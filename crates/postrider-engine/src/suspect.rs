@@ -105,7 +105,11 @@ async fn count(shared: &Shared, item: &Item) -> Counted {
         }
         Err(error) => {
             warn!(error = error_chain(&error), "could not count an attempt beforehand: the event waits");
-            if is_refused(&error) { Counted::CannotBe } else { Counted::NotNow }
+            if is_refused(&error) {
+                return Counted::CannotBe;
+            }
+            lock(&shared.buffer).count_may_come_late(item);
+            Counted::NotNow
         }
     }
 }

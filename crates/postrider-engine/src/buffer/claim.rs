@@ -149,7 +149,7 @@ impl Buffer {
         let mut count = 0;
         // The lease of the item before, and whether what was claimed under it is for us: that of the next is mostly the same.
         let (mut known, mut ours) = (None, false);
-        for item in items {
+        for mut item in items {
             let lane = item.lease.lane;
             if known != Some(item.lease) {
                 known = Some(item.lease);
@@ -172,6 +172,9 @@ impl Buffer {
                 continue;
             }
             count += 1;
+            if item.attempts > 0 {
+                item.attempts = self.attempts_of(&item);
+            }
             self.enter(item, key);
         }
         // Nobody is left who was not tried.

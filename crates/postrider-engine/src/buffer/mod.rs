@@ -19,6 +19,7 @@ mod filter;
 mod followers;
 mod hot;
 mod lanes;
+mod late_counts;
 mod outcomes;
 mod pace;
 mod pauses;
@@ -71,6 +72,7 @@ pub(crate) use drawn::Peeked;
 pub(crate) use except::Plan;
 use followers::Followers;
 pub(crate) use hot::Bound;
+use late_counts::LateCounts;
 use pace::Pace;
 use pauses::Pauses;
 use tracker::Tracker;
@@ -251,6 +253,7 @@ struct OwnedLane {
     suspects: VecDeque<Item>,
     /// The suspects that are under way; more than one only where the first hangs.
     suspects_under_way: Vec<SuspectUnderWay>,
+    late_counts: LateCounts,
     taken_at: Instant,
     /// Events that are being sent or settled.
     busy: usize,
@@ -285,6 +288,7 @@ impl OwnedLane {
             suspect_to,
             suspects: VecDeque::new(),
             suspects_under_way: Vec::new(),
+            late_counts: LateCounts::default(),
             taken_at: Instant::now(),
             busy: 0,
             draining: None,

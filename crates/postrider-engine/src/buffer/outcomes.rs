@@ -85,6 +85,7 @@ impl Buffer {
         }
         self.unstick(&verdict);
         let settlement = &verdict.settlement;
+        self.note_settled(verdict.lease, settlement);
         self.leave(verdict.lease, settlement);
         // A claim that passes rows over does not come back to those that were due: if it met this one before the settle was known to be
         // committed, it left it to us. One that went dead may have been redriven by then.

@@ -55,8 +55,12 @@ impl Buffer {
         }
     }
 
-    /// Suspects stand apart: where this one does, if it is one.
+    /// Suspects stand apart: where this one does, if it is one. What was handed over in memory is none: it was not committed when its lane was
+    /// taken, so nobody had it under way.
     fn suspects_beside(&mut self, item: &Item) -> Option<&mut VecDeque<Item>> {
+        if item.source == Source::Hot {
+            return None;
+        }
         let lane = self.lanes.get_mut(&item.lease.lane).filter(|lane| item.seq <= lane.suspect_to)?;
         self.alone_since.get_or_insert_with(Instant::now);
         Some(&mut lane.suspects)

@@ -9,7 +9,7 @@
 //! * `poller`, `peeking`, `queues`: from the table into memory, and what waits there
 //! * `routing`, `interceptors`, `outcomes`, `outages`, `health`, `ordering`, `batches`, `fairness`: delivery
 //! * `settling`: what stands in the way of a settle
-//! * `leases`, `draining`, `shutdown`: the right to deliver, who waits for those who have it, and its end
+//! * `leases`, `suspects`, `draining`, `shutdown`: the right to deliver, who waits for those who have it, and its end
 //! * `metrics`, `databases`: what is measured; several outboxes in one program
 
 #![allow(
@@ -45,4 +45,5 @@ mod receivers;
 mod routing;
 mod settling;
 mod shutdown;
+mod suspects;
 mod writing;

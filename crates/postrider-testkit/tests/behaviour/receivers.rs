@@ -324,3 +324,28 @@ async fn what_nobody_can_explain_is_dead_after_unavailable_for_and_never_if_that
         assert_eq!(is_dead, dies, "{limit:?}");
     }
 }
+
+/// An event is refused while the sink takes another one of the same batch, and then for a long time nothing else is sent. Its clock runs from
+/// that first refusal on.
+#[tokio::test(start_paused = true)]
+async fn an_event_that_is_refused_beside_one_that_is_taken_is_refused_alone() {
+    let site = Site::memory(1);
+    let receiver = Receiver::answering(|event| match event.key() {
+        Some("bad") => Outcome::unavailable("not this one"),
+        _ => Outcome::Delivered,
+    });
+    let receiver = receiver.batch(10).healthy().shared();
+    let outbox = site.outbox().sink("Tested", receiver.clone()).unavailable_for(secs(60)).max_attempts(2);
+    let write_only = site.outbox().write_only().await.unwrap();
+    let ids = site.write_all(&write_only, [keyed("bad", 0), keyed("good", 1)]).await;
+    let outbox = outbox.start().await.unwrap();
+    site.until_done(&ids[1]).await;
+    pass(secs(120)).await;
+    assert_eq!(site.store.stats().await.unwrap().dead, 0, "nobody knows whether it is an outage");
+    let sends = receiver.sends_of("bad");
+    let good = site.write(&outbox, keyed("good", 2)).await;
+    site.until_done(&good).await;
+    eventually("it is dead", async || site.store.stats().await.unwrap().dead == 1).await;
+    assert!(receiver.sends_of("bad") <= sends + 2, "{} after {sends}", receiver.sends_of("bad"));
+    outbox.shutdown().await;
+}
