@@ -32,6 +32,9 @@ use crate::{
 /// How long a health check may take.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// An event that was put off so often, while others were delivered in between, is put off alone.
+const PUT_OFF_ALONE: u32 = 4;
+
 /// Turns the end of a delivery into what the table is to say.
 pub(crate) async fn judge(hand: &mut InHand<'_>, item: Item, end: End) {
     let end = match end {
@@ -144,6 +147,9 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
     let mut attempt = hand.attempt(item);
     let ask = lock(&shared.buffer).has_to_ask(hand.hand(), outcome, &attempt);
     attempt.healthy = ask && is_well(hand, item).await;
+    let is_put_off = matches!(outcome, Outcome::Deferred { after } if !after.is_zero());
+    attempt.put_off_alone =
+        is_put_off && lock(&shared.failing).of(item.id(), Instant::now()).alone.1 >= PUT_OFF_ALONE;
     let mut rng = lock(&shared.rng).fork();
     let (ruling, back) = lock(&shared.buffer).rule(hand.hand(), outcome, &attempt, &mut rng);
     let is_wait = matches!(outcome, Outcome::Deferred { after } if after.is_zero());
@@ -154,6 +160,7 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
         let kind = match (ruling, outcome) {
             (Ruling::Down { .. } | Ruling::PutOff { .. }, _) => Kind::Refused(taken()),
             (Ruling::Excused(_), Outcome::Unavailable { .. }) => Kind::RefusedAlone(taken()),
+            (_, Outcome::Deferred { .. }) => Kind::Refused(taken()),
             (Ruling::Excused(_), _) => Kind::Unexplained,
             (Ruling::Stands | Ruling::Counts, _) => Kind::Explained,
         };
@@ -219,7 +226,7 @@ fn change(shared: &Shared, item: &Item, outcome: Outcome, ruling: Ruling) -> Cha
             not_counted(pause, outcome.error().map(str::to_owned))
         }
         (Ruling::Excused(in_a_row), outcome) => {
-            let error = outcome.error().unwrap_or_default().to_owned();
+            let error = outcome.error().map(str::to_owned);
             let failure = lock(&shared.failing).of(item.id(), Instant::now());
             let unexplained = unavailable_for(shared, item).is_some_and(|limit| failure.unexplained >= limit);
             if unexplained || is_refused_alone(shared, item) {
@@ -227,11 +234,13 @@ fn change(shared: &Shared, item: &Item, outcome: Outcome, ruling: Ruling) -> Cha
             }
             let asked = match outcome {
                 Outcome::Retry { after, .. } => after.unwrap_or_default(),
+                Outcome::Deferred { after } => after,
                 _ => Duration::ZERO,
             };
             // Nothing is counted, so a receiver that asks for no pause would be sent the event again without end.
-            let after = asked.max(delay(shared, item, attempts.max(in_a_row).max(failure.times), &error));
-            not_counted(after, Some(error))
+            let times = attempts.max(in_a_row).max(failure.times);
+            let after = asked.max(delay(shared, item, times, error.as_deref().unwrap_or_default()));
+            not_counted(after, error)
         }
         (Ruling::Counts, outcome) => fail(shared, item, outcome),
         (Ruling::Stands, Outcome::Deferred { after }) => not_counted(after, None),

@@ -68,6 +68,8 @@ pub(crate) struct Attempt {
     pub(crate) others_delivered: bool,
     /// The health check has passed since.
     pub(crate) healthy: bool,
+    /// It was put off again and again, and others were delivered in between.
+    pub(crate) put_off_alone: bool,
 }
 
 pub(crate) struct Receiver {
@@ -461,6 +463,12 @@ impl Receiver {
                     self.breaker.refused(false, now, rng);
                 }
                 Ruling::Stands
+            }
+            // A limit that only this event meets says nothing about the pace of the others.
+            Outcome::Deferred { .. } if attempt.put_off_alone && !self.in_process => {
+                self.answered(destination, now);
+                self.failed_whole();
+                Ruling::Excused(1)
             }
             Outcome::Deferred { after } if !self.in_process && !broken::is(Variant::TooFastIgnored) => {
                 self.answered(destination, now);

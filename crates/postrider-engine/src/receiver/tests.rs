@@ -10,7 +10,15 @@ const NEW: Option<Duration> = Some(Duration::ZERO);
 fn attempt(destination: Option<&str>, key: u64, since: u64) -> Attempt {
     let destination = destination.map(name);
     let sent_at = Instant::now();
-    Attempt { destination, key, since, sent_at, others_delivered: false, healthy: false }
+    Attempt {
+        destination,
+        key,
+        since,
+        sent_at,
+        others_delivered: false,
+        healthy: false,
+        put_off_alone: false,
+    }
 }
 
 fn rule_at(receiver: &mut Receiver, outcome: &Outcome, destination: &str, key: u64) -> Ruling {

@@ -69,3 +69,25 @@ async fn keys_that_are_rejected_beside_others_that_are_taken_pull_no_brake_again
         assert_eq!(receiver.took(), 1000, "good events came in a minute, in batches of {batch}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_one_key_meets_does_not_slow_the_others() {
+    for batch in [1, 50] {
+        let site = Site::memory(8);
+        let receiver = Receiver::answering_batches(move |events| {
+            let limited = events.iter().any(is_bad);
+            let outcome = || if limited { Outcome::deferred(secs(1)) } else { Outcome::Delivered };
+            events.iter().map(|_| outcome()).collect()
+        });
+        let receiver = receiver.batch(batch).shared();
+        let outbox = site.outbox().sink("Tested", receiver.clone()).start().await.unwrap();
+        site.write(&outbox, keyed("bad", 0)).await;
+        for tick in 0..240 {
+            site.write_all(&outbox, (0..25).map(|n| keyed(&format!("good{}", (tick * 25 + n) % 100), n)))
+                .await;
+            pass(ms(500)).await;
+        }
+        let stats = site.store.stats().await.unwrap();
+        assert_eq!((receiver.took(), stats.dead), (6000, 0), "in batches of {batch}");
+    }
+}
