@@ -152,7 +152,7 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
             matches!(ruling, Ruling::Counts) || (ruling == Ruling::Stands && outcome.error().is_some());
         let kind = match (ruling, outcome) {
             (Ruling::Down { .. } | Ruling::PutOff { .. }, _)
-            | (Ruling::Excused(_), Outcome::Unavailable { .. }) => {
+            | (Ruling::Excused(_), Outcome::Unavailable { .. } | Outcome::Later { .. }) => {
                 Kind::Refused(lock(&shared.buffer).taken_at(hand.hand(), item.destination))
             }
             (Ruling::Excused(_), _) => Kind::Unexplained,
@@ -228,6 +228,7 @@ fn change(shared: &Shared, item: &Item, outcome: Outcome, ruling: Ruling) -> Cha
             }
             let asked = match outcome {
                 Outcome::Retry { after, .. } => after.unwrap_or_default(),
+                Outcome::Later { after, .. } => after,
                 _ => Duration::ZERO,
             };
             // Nothing is counted, so a receiver that asks for no pause would be sent the event again without end.
