@@ -116,7 +116,7 @@ mod tests {
 
     /// Says when it is about to write, and writes when it may.
     struct Reader {
-        begins: mpsc::Sender<()>,
+        begins: mpsc::SyncSender<()>,
         may: mpsc::Receiver<()>,
         text: Arc<Mutex<Vec<u8>>>,
     }
@@ -139,12 +139,14 @@ mod tests {
     #[test]
     fn a_reader_that_stopped_blocks_nobody_and_is_told_how_many_lines_it_missed() {
         let queue: &'static LogQueue = Box::leak(Box::new(LogQueue::new()));
-        let (begins, begun) = mpsc::channel();
-        let (go_on, may) = mpsc::channel();
+        let (begins, begun) = mpsc::sync_channel(10);
+        let (go_on, may) = mpsc::sync_channel(10);
         let text = Arc::new(Mutex::new(Vec::new()));
-        queue.start(Reader { begins, may, text: text.clone() }).unwrap();
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(|| LineWriter(queue));
-        tracing::subscriber::set_global_default(subscriber.finish()).unwrap();
+        let mut reader = Reader { begins, may, text: text.clone() };
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || LineWriter(queue));
+        let write_all = move || (0..3).for_each(|_| queue.write_next(&mut reader));
+        let writing =
+            thread::spawn(move || tracing::subscriber::with_default(subscriber.finish(), write_all));
         queue.push(b"first\n");
         begun.recv_timeout(LONG).unwrap();
         // The first is being written. The queue takes one more of these, and then nothing.
@@ -155,6 +157,7 @@ mod tests {
         assert!(text.lock().unwrap().is_empty(), "nobody has read anything");
         (0..3).for_each(|_| go_on.send(()).unwrap());
         queue.flush(LONG);
+        writing.join().unwrap();
         let text = String::from_utf8(text.lock().unwrap().clone()).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!((lines.len(), lines[0], lines[1].len()), (3, "first", QUEUE_BYTES - 1));
