@@ -32,7 +32,7 @@ pub trait Metrics: Send + Sync + 'static {
         let _ = (sinks, event_type);
     }
     /// An attempt to deliver an event to these sinks did not succeed. `outcome` is a word of a fixed set, such as `retry`, `rejected`,
-    /// `deferred`, `unknown`, `unavailable` or `batch_failed`; `counted` says whether it counts towards the event's attempts. Every attempt is told, those
+    /// `deferred`, `later`, `unknown`, `unavailable` or `batch_failed`; `counted` says whether it counts towards the event's attempts. Every attempt is told, those
     /// too that [`failed`](Metrics::failed) and [`deferred`](Metrics::deferred) count without saying where they failed.
     fn attempt_failed(&self, sinks: &[String], outcome: &'static str, counted: bool) {
         let _ = (sinks, outcome, counted);

@@ -56,6 +56,14 @@ pub enum Outcome {
         /// How long to wait. No time at all says that the event was not sent, because of another one before it in the batch.
         after: Duration,
     },
+    /// It failed, and its receiver says when to send this event again. No attempt is counted, and it says nothing about other events, unlike
+    /// [`Deferred`](Self::Deferred).
+    Later {
+        /// Why.
+        error: String,
+        /// How long to wait, at least.
+        after: Duration,
+    },
     /// Nobody knows whether it arrived, for example after a time-out.
     Unknown {
         /// What happened.
@@ -95,6 +103,11 @@ impl Outcome {
         Self::Deferred { after }
     }
 
+    /// Failed; the receiver says when to send this event again.
+    pub fn later(error: impl fmt::Display, after: Duration) -> Self {
+        Self::Later { error: error.to_string(), after }
+    }
+
     /// Nobody knows whether it arrived.
     pub fn unknown(error: impl fmt::Display) -> Self {
         Self::Unknown { error: error.to_string() }
@@ -121,6 +134,7 @@ impl Outcome {
             Self::Delivered | Self::Deferred { .. } => None,
             Self::Retry { error, .. }
             | Self::Rejected { error }
+            | Self::Later { error, .. }
             | Self::Unknown { error }
             | Self::Unavailable { error }
             | Self::BatchFailed { error } => Some(error),

@@ -52,6 +52,7 @@ const fn word(outcome: &Outcome) -> &'static str {
         Outcome::Retry { .. } => "retry",
         Outcome::Rejected { .. } => "rejected",
         Outcome::Deferred { .. } => "deferred",
+        Outcome::Later { .. } => "later",
         Outcome::Unavailable { .. } => "unavailable",
         Outcome::BatchFailed { .. } => "batch_failed",
         _ => "unknown",

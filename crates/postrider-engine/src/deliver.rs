@@ -304,7 +304,9 @@ fn was_nothing_sent(outcomes: &[Outcome]) -> bool {
 /// Whether all events of a batch failed for the same reason, and none got through: then any of them may be the reason.
 fn failed_as_a_whole(outcomes: &[Outcome]) -> bool {
     let failed = |outcome: &Outcome| match outcome {
-        Outcome::Retry { error, .. } | Outcome::Unknown { error } => Some(error.clone()),
+        Outcome::Retry { error, .. } | Outcome::Unknown { error } | Outcome::Later { error, .. } => {
+            Some(error.clone())
+        }
         _ => None,
     };
     let first = outcomes.first().and_then(failed);

@@ -160,7 +160,7 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
         let kind = match (ruling, outcome) {
             (Ruling::Down { .. } | Ruling::PutOff { .. }, _) => Kind::Refused(taken()),
             (Ruling::Excused(_), Outcome::Unavailable { .. }) => Kind::RefusedAlone(taken()),
-            (_, Outcome::Deferred { .. }) => Kind::Refused(taken()),
+            (_, Outcome::Deferred { .. } | Outcome::Later { .. }) => Kind::Refused(taken()),
             (Ruling::Excused(_), _) => Kind::Unexplained,
             (Ruling::Stands | Ruling::Counts, _) => Kind::Explained,
         };
@@ -234,7 +234,7 @@ fn change(shared: &Shared, item: &Item, outcome: Outcome, ruling: Ruling) -> Cha
             }
             let asked = match outcome {
                 Outcome::Retry { after, .. } => after.unwrap_or_default(),
-                Outcome::Deferred { after } => after,
+                Outcome::Deferred { after } | Outcome::Later { after, .. } => after,
                 _ => Duration::ZERO,
             };
             // Nothing is counted, so a receiver that asks for no pause would be sent the event again without end.

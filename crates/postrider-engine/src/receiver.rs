@@ -391,8 +391,13 @@ impl Receiver {
 
     /// Whether only its health check can tell what this failure means.
     pub(crate) fn has_to_be_asked(&self, outcome: &Outcome, attempt: &Attempt) -> bool {
-        let failed =
-            matches!(outcome, Outcome::Retry { .. } | Outcome::Unknown { .. } | Outcome::Unavailable { .. });
+        let failed = matches!(
+            outcome,
+            Outcome::Retry { .. }
+                | Outcome::Unknown { .. }
+                | Outcome::Unavailable { .. }
+                | Outcome::Later { .. }
+        );
         failed && !self.in_process && !self.is_alive_for(attempt)
     }
 
@@ -417,7 +422,9 @@ impl Receiver {
         let alive = self.is_alive_for(attempt);
         match outcome {
             // Others get through: nobody knows why this one does not, and it costs nothing but time.
-            Outcome::Unavailable { .. } if alive || self.is_culprit(attempt) => Ruling::Excused(1),
+            Outcome::Unavailable { .. } | Outcome::Later { .. } if alive || self.is_culprit(attempt) => {
+                Ruling::Excused(1)
+            }
             Outcome::Unavailable { .. } => {
                 self.destinations.of_mut(destination, now).refused(key);
                 self.down(attempt, now, rng)
@@ -430,6 +437,11 @@ impl Receiver {
                 self.answered(destination, now);
                 Ruling::Counts
             }
+            // The receiver works, and asks for time for this event only.
+            Outcome::Later { .. } if self.in_process || healthy => {
+                self.answered(destination, now);
+                Ruling::Excused(1)
+            }
             Outcome::Retry { .. } | Outcome::Unknown { .. } if alive => Ruling::Counts,
             Outcome::Retry { .. } | Outcome::Unknown { .. }
                 if healthy && !broken::is(Variant::HealthCheckIgnored) =>
@@ -437,7 +449,7 @@ impl Receiver {
                 self.answered(destination, now);
                 Ruling::Counts
             }
-            Outcome::Retry { .. } | Outcome::Unknown { .. } => {
+            Outcome::Retry { .. } | Outcome::Unknown { .. } | Outcome::Later { .. } => {
                 let known = self.destinations.of_mut(destination, now);
                 let closed = known.breaker.is_closed();
                 let (in_a_row, outage) = known.failed(key);

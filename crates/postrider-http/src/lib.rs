@@ -23,15 +23,17 @@
 //! | 2xx | delivered |
 //! | 400, 422 | a batch is split, in order; an event alone is rejected |
 //! | 401, 403, 404, 405, 407, 410, 415, 425, redirects | unavailable; redirects are not followed |
-//! | 429, and all others below with `Retry-After` | deferred: the receiver works, and is asked too fast; no attempt is counted |
-//! | 413 | as 400 |
+//! | 429, and 503 with `Retry-After` | deferred: the receiver works, and is asked too fast; no attempt is counted |
 //! | 503 | unavailable |
+//! | all others below with `Retry-After` | later: this event is sent again then, and no attempt is counted; of several events in a request: batch failed |
+//! | 413 | as 400 |
 //! | 408, and a request that was sent and not answered | unknown; of several events in a request: batch failed |
 //! | no connection | unavailable |
 //! | everything else | retry; of several events in a request: batch failed |
 //!
-//! `Retry-After` is obeyed, in seconds and as a date, for at most [`limits::RETRY_AFTER_MAX`]: until then nothing is sent to that
-//! path, and its events are deferred. A 429 without it asks for [`limits::TOO_FAST_PAUSE`].
+//! `Retry-After` is obeyed, in seconds and as a date, for at most [`limits::RETRY_AFTER_MAX`]. With 429 and 503 it speaks for the path:
+//! until then nothing is sent there, and its events are deferred. A 429 without it asks for [`limits::TOO_FAST_PAUSE`]. With any other
+//! failure, which one event may have caused, it speaks for that event alone.
 //!
 //! # How long a send takes
 //!

@@ -21,6 +21,8 @@ pub(crate) enum Verdict {
     Unavailable,
     /// The receiver is in order, and wants less of it.
     TooFast,
+    /// It failed, and the answer says when to send it again. One event may be the reason, so this says nothing of others.
+    Later,
     /// It may have arrived.
     Unknown,
     /// It failed, and may work another time.
@@ -28,8 +30,8 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// A receiver that fails and says when to come again protects itself: whatever it answers, that is no attempt of the event. The exceptions
-    /// are statuses that blame the event, and those that say that the way to the receiver is wrong.
+    /// Only 429 and 503 speak for the whole path when they carry `Retry-After`. Any other failure may be of one event: it is no attempt of
+    /// that event, and others are not put off for it. A status that blames the event, or the way to the receiver, means the same with and without it.
     pub(crate) fn of(status: StatusCode, retry_after: Option<Duration>) -> Self {
         match status.as_u16() {
             200..=299 => Self::Delivered,
@@ -37,9 +39,10 @@ impl Verdict {
             // A wrong path, a wrong token or a redirect must not kill a backlog.
             300..=399 | 401 | 403 | 404 | 405 | 407 | 410 | 415 | 425 => Self::Unavailable,
             429 => Self::TooFast,
-            _ if retry_after.is_some() => Self::TooFast,
-            413 => Self::Refused,
+            503 if retry_after.is_some() => Self::TooFast,
             503 => Self::Unavailable,
+            _ if retry_after.is_some() => Self::Later,
+            413 => Self::Refused,
             408 => Self::Unknown,
             _ => Self::Retry,
         }
@@ -47,7 +50,7 @@ impl Verdict {
 
     /// Whether any of the events in a request may be the reason for it.
     fn is_of_any(self) -> bool {
-        matches!(self, Self::Unknown | Self::Retry)
+        matches!(self, Self::Unknown | Self::Retry | Self::Later)
     }
 
     /// The outcome of an event that stands alone.
@@ -57,6 +60,7 @@ impl Verdict {
             (Self::Refused, _) => Outcome::rejected(error),
             (Self::Unavailable, _) => Outcome::unavailable(error),
             (Self::TooFast, after) => Outcome::deferred(pause(after)),
+            (Self::Later, after) => Outcome::later(error, after.unwrap_or_default()),
             (Self::Unknown, _) => Outcome::unknown(error),
             (Self::Retry, _) => Outcome::retry(error),
         }
@@ -98,12 +102,8 @@ pub(crate) fn judge(client: &Client, path: &str, events: usize, answer: Answer) 
         outcome = Outcome::batch_failed(outcome.error().unwrap_or_default());
     }
     let retry_after = said.as_ref().and_then(|said| said.retry_after);
-    match verdict {
-        Verdict::TooFast => client.hold_offs.hold(path, pause(retry_after)),
-        Verdict::Unavailable => {
-            retry_after.into_iter().for_each(|after| client.hold_offs.hold(path, after));
-        }
-        _ => {}
+    if verdict == Verdict::TooFast {
+        client.hold_offs.hold(path, pause(retry_after));
     }
     Judged { verdict, outcome, said, no_connection: false }
 }
@@ -143,18 +143,18 @@ mod tests {
         }
     }
     #[test]
-    fn a_receiver_that_says_when_to_come_again_is_asked_too_fast() {
+    fn only_429_and_503_speak_for_their_path_when_they_say_when_to_come_again() {
         for (status, after, expected) in [
             (StatusCode::SERVICE_UNAVAILABLE, None, Verdict::Unavailable),
             (StatusCode::SERVICE_UNAVAILABLE, Some(7), Verdict::TooFast),
             (StatusCode::TOO_MANY_REQUESTS, Some(7), Verdict::TooFast),
             (StatusCode::INTERNAL_SERVER_ERROR, None, Verdict::Retry),
-            (StatusCode::INTERNAL_SERVER_ERROR, Some(7), Verdict::TooFast),
-            (StatusCode::BAD_GATEWAY, Some(7), Verdict::TooFast),
-            (StatusCode::GATEWAY_TIMEOUT, Some(7), Verdict::TooFast),
-            (StatusCode::REQUEST_TIMEOUT, Some(7), Verdict::TooFast),
-            (StatusCode::CONFLICT, Some(7), Verdict::TooFast),
-            (StatusCode::PAYLOAD_TOO_LARGE, Some(7), Verdict::TooFast),
+            (StatusCode::INTERNAL_SERVER_ERROR, Some(7), Verdict::Later),
+            (StatusCode::BAD_GATEWAY, Some(7), Verdict::Later),
+            (StatusCode::GATEWAY_TIMEOUT, Some(7), Verdict::Later),
+            (StatusCode::REQUEST_TIMEOUT, Some(7), Verdict::Later),
+            (StatusCode::CONFLICT, Some(7), Verdict::Later),
+            (StatusCode::PAYLOAD_TOO_LARGE, Some(7), Verdict::Later),
             (StatusCode::BAD_REQUEST, Some(7), Verdict::Refused),
             (StatusCode::UNPROCESSABLE_ENTITY, Some(7), Verdict::Refused),
             (StatusCode::UNAUTHORIZED, Some(7), Verdict::Unavailable),

@@ -35,6 +35,9 @@ const LOG_VARIABLE: &str = "POSTRIDER_LOG";
 /// How long an end waits for threads that write or read files.
 const THREADS_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// How long an end waits until its log is written.
+const LOG_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// A transactional outbox: events are written inside your own database transaction and delivered in order.
 #[derive(Parser)]
 #[command(
@@ -80,7 +83,11 @@ pub(crate) enum Verdict {
 
 fn main() -> ExitCode {
     let CommandLine { command } = CommandLine::parse();
-    match run(command) {
+    if operations::log::open().is_err() {
+        // There is no thread to be had, and nothing would work.
+        return ExitCode::from(3);
+    }
+    let code = match run(command) {
         Ok(Verdict::Good) => ExitCode::SUCCESS,
         Ok(Verdict::Bad) => ExitCode::from(1),
         Ok(Verdict::Unreachable) => ExitCode::from(3),
@@ -88,7 +95,9 @@ fn main() -> ExitCode {
             terminal::complain(&failure);
             failure.exit_code()
         }
-    }
+    };
+    operations::log::flush(LOG_TIMEOUT);
+    code
 }
 
 fn run(command: Command) -> Result<Verdict, Failure> {

@@ -1,7 +1,7 @@
 //! Being asked to end: Ctrl-C, or the signal that service managers send.
 //!
-//! Signals are heard by a thread of their own. The threads of the runtime may all be stuck, for example in writing to a log that nobody
-//! reads; the process must end all the same.
+//! Signals are heard by a thread of their own. The threads of the runtime may all be stuck, for example in a handler that never waits; the
+//! process must end all the same.
 
 use std::{
     convert::Infallible,
@@ -15,7 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use crate::failure::Failure;
+use crate::{failure::Failure, operations};
 
 /// How long an end by force waits until the reason is logged.
 const LAST_WORDS: Duration = Duration::from_millis(200);
@@ -115,13 +115,8 @@ async fn watch(mut heard: Heard, asked: &CancellationToken, limit: &Limit) -> In
         () = heard.next() => "a second signal came".to_owned(),
         limit = limit.passed() => format!("it did not end within {limit:?}"),
     };
-    // A log that nobody reads must not keep it here.
-    let (told, wait) = mpsc::sync_channel(1);
-    _ = thread::Builder::new().spawn(move || {
-        error!(why, "ended by force: what was under way may come again");
-        _ = told.send(());
-    });
-    _ = wait.recv_timeout(LAST_WORDS);
+    error!(why, "ended by force: what was under way may come again");
+    operations::log::flush(LAST_WORDS);
     exit(EXIT_BY_FORCE)
 }
 

@@ -2,14 +2,14 @@
 
 use std::{
     fmt::Display,
-    io::{IsTerminal, Write, stderr, stdout},
+    io::{IsTerminal, Write, stdout},
 };
 
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 
-use crate::Verdict;
+use crate::{Verdict, operations::log};
 
 /// Whom a command speaks to: people, or with `--json` a program. Then nothing is said for people: errors alone go to stderr.
 #[derive(Debug, Clone, Copy)]
@@ -154,7 +154,7 @@ pub(crate) fn count(number: u64, one: &str) -> String {
 
 /// An error, to stderr.
 pub(crate) fn complain(error: &impl Display) {
-    let _ = writeln!(stderr(), "error: {}", plain_lines(&error.to_string()));
+    log::write(&format!("error: {}", plain_lines(&error.to_string())));
 }
 
 #[cfg(test)]

@@ -272,3 +272,27 @@ async fn a_handler_in_this_process_is_always_alive() {
         assert_eq!(rule(&mut handler, &Outcome::retry("no"), key, 0), Ruling::Counts);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_is_to_come_later_never_counts_and_slows_down_nobody_else() {
+    let mut sink = Receiver::new(SinkTraits::SINK);
+    let later = Outcome::later("500", Duration::from_secs(3600));
+    let since = sink.sending(None, Instant::now());
+    assert_eq!(rule(&mut sink, &later, 1, since), Ruling::Excused(1));
+    delivered(&mut sink, None, 2);
+    assert_eq!(rule(&mut sink, &later, 1, since), Ruling::Excused(1), "others were delivered meanwhile");
+    let healthy = Attempt { healthy: true, ..attempt(None, 1, sink.delivered) };
+    let now = Instant::now();
+    assert_eq!(sink.rule(&later, &healthy, now, &mut Rng::seeded(1)), Ruling::Excused(1));
+    assert!(sink.is_up() && !sink.is_troubled());
+    assert_eq!(sink.opens_at(now), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_puts_off_every_event_is_down() {
+    let mut sink = Receiver::new(SinkTraits::SINK);
+    let later = Outcome::later("500", Duration::from_secs(5));
+    let since = sink.sending(None, Instant::now());
+    let rulings: Vec<_> = (0..FAILING_KEYS as u64).map(|key| rule(&mut sink, &later, key, since)).collect();
+    assert!(matches!(rulings.last(), Some(Ruling::Down { news: true, .. })), "{rulings:?}");
+}

@@ -16,8 +16,11 @@
 //! ```
 //!
 //! or with the array alone. `status` is a number out of the table of HTTP statuses, or one of `SUCCESS`, `BAD_REQUEST`,
-//! `UNAUTHORIZED`, `FORBIDDEN`, `INTERNAL_ERROR`, `GATEWAY_ERROR`. Results are told apart by the event ids where they carry them,
-//! else by their places. An event without a result is `unknown`.
+//! `UNAUTHORIZED`, `FORBIDDEN`, `INTERNAL_ERROR`, `GATEWAY_ERROR`.
+//!
+//! If any result carries an `id`, all are matched by ID, and IDs are compared exactly. A result without an ID, or with one that is not in
+//! the request, then says nothing. Two results for one event count only if they mean the same. Results are matched by position only if none
+//! carries an ID and there is one for each event. An event without an unambiguous result is `unknown`, and is sent again.
 //!
 //! # A batch that fails as a whole
 //!

@@ -1,4 +1,8 @@
-//! The results of single events, out of the body of an answer.
+//! Reads the result of each event from the body of an answer.
+//!
+//! Results are matched by ID as soon as one of them carries an ID, and by position only if none does and there is one for each event.
+//! IDs are compared exactly. An event without an unambiguous result is `unknown`: it is sent again, and is never taken for delivered or
+//! refused because of a result that may belong to another event.
 
 use std::collections::HashMap;
 
@@ -50,6 +54,10 @@ impl ItemStatus {
         };
         StatusCode::from_u16(number).ok()
     }
+
+    fn verdict(&self) -> Option<Verdict> {
+        self.http().map(|status| Verdict::of(status, None))
+    }
 }
 
 /// What an answer says of each of these events of the batch.
@@ -70,26 +78,47 @@ pub(super) fn read(client: &Client, said: &Said, batch: &[Delivery], places: &[u
         // The reason of an untagged enum says nothing that helps.
         Err(_) => return nothing("it is no JSON with a list of results".to_owned()),
     };
-    let ids: Vec<&str> = places
-        .iter()
-        .map(|place| batch.get(*place).map_or("", |delivery| delivery.event.id().as_str()))
-        .collect();
-    let by_id: Option<HashMap<&str, &ItemResult>> = results
-        .iter()
-        .map(|result| Some((result.id.as_deref().filter(|id| ids.contains(id))?, result)))
-        .collect();
-    match by_id {
-        Some(by_id) => ids.iter().map(|id| outcome(client, by_id.get(id).copied())).collect(),
-        None if results.len() == places.len() => {
-            results.iter().map(|result| outcome(client, Some(result))).collect()
-        }
-        None => nothing(format!("it has {} results for {} events", results.len(), places.len())),
+    let has_ids = results.iter().any(|result| result.id.is_some());
+    if !has_ids && results.len() != places.len() {
+        return nothing(format!("it has {} results for {} events", results.len(), places.len()));
     }
+    if !has_ids {
+        return results.iter().map(|result| outcome(client, Matched::One(result))).collect();
+    }
+    let by_id = by_id(&results);
+    let id = |place: &usize| batch.get(*place).map(|delivery| delivery.event.id().as_str());
+    let matched = |place| id(place).and_then(|id| by_id.get(id)).copied().unwrap_or(Matched::None);
+    places.iter().map(|place| outcome(client, matched(place))).collect()
 }
 
-fn outcome(client: &Client, result: Option<&ItemResult>) -> Outcome {
-    let Some(result) = result else {
-        return Outcome::unknown("the answer has no result for this event");
+/// The result of one event.
+#[derive(Clone, Copy)]
+enum Matched<'a> {
+    None,
+    One(&'a ItemResult),
+    /// Several results that mean different things.
+    Contradicting,
+}
+
+fn by_id(results: &[ItemResult]) -> HashMap<&str, Matched<'_>> {
+    let mut by_id = HashMap::with_capacity(results.len());
+    for result in results {
+        let Some(id) = result.id.as_deref() else { continue };
+        let matched = by_id.entry(id).or_insert(Matched::One(result));
+        if matches!(matched, Matched::One(first) if first.status.verdict() != result.status.verdict()) {
+            *matched = Matched::Contradicting;
+        }
+    }
+    by_id
+}
+
+fn outcome(client: &Client, matched: Matched<'_>) -> Outcome {
+    let result = match matched {
+        Matched::One(result) => result,
+        Matched::None => return Outcome::unknown("the answer has no result with the ID of this event"),
+        Matched::Contradicting => {
+            return Outcome::unknown("the answer has results for this event that contradict each other");
+        }
     };
     let Some(status) = result.status.http() else {
         return Outcome::unknown("the answer has a result for this event with a status that means nothing");

@@ -172,6 +172,69 @@ async fn one_bad_event_in_fifty_is_dead_and_all_others_arrive_in_order() {
     outbox.shutdown().await;
 }
 
+async fn poison_events_that_ask_for_time_hold_up_nobody_else(make: fn(Endpoint) -> Arc<dyn Sink>) {
+    const ASKS_FOR_AN_HOUR: usize = 100;
+    const ASKS_FOR_A_SECOND: usize = 111;
+    const LAST: usize = 203;
+    let server = Server::start().await;
+    let alone = Arc::new(AtomicUsize::new(0));
+    let counted = alone.clone();
+    let answer = move |asked: &Asked| {
+        let numbers = numbers(asked);
+        counted.fetch_add(usize::from(numbers == [ASKS_FOR_A_SECOND]), SeqCst);
+        if numbers.contains(&ASKS_FOR_AN_HOUR) {
+            return Reply::status(500).header("retry-after", "3600");
+        }
+        if numbers.contains(&ASKS_FOR_A_SECOND) {
+            return Reply::status(500).header("retry-after", "1");
+        }
+        Reply::status(200)
+    };
+    server.answers(answer.clone());
+    let store = MemoryStore::new(4);
+    let outbox = outbox(&store, make(Endpoint::new(server.url()))).await;
+    write(&outbox, &store, 0..LAST).await;
+    let behind = |number: usize, poison: usize| number % KEYS == poison % KEYS && number >= poison;
+    let is_good = |number: &usize| !behind(*number, ASKS_FOR_AN_HOUR) && !behind(*number, ASKS_FOR_A_SECOND);
+    let good: Vec<usize> = (0..LAST).filter(is_good).collect();
+    eventually("all good events", || {
+        let taken = taken(&server);
+        good.iter().all(|number| taken.contains(number))
+    })
+    .await;
+    // More often than there are attempts: none of them counts.
+    more_than("attempts of a poison event", &alone, 3).await;
+    assert_eq!(outbox.stats().await.unwrap().dead, 0);
+    server.answers(move |asked| match numbers(asked).contains(&ASKS_FOR_A_SECOND) {
+        true => Reply::status(200),
+        false => answer(asked),
+    });
+    let but_one = || (0..LAST).filter(|number| !behind(*number, ASKS_FOR_AN_HOUR));
+    eventually("the poison event that asked for a second", || {
+        let taken = taken(&server);
+        but_one().all(|number| taken.contains(&number))
+    })
+    .await;
+    assert_whole_and_in_order(&taken(&server), but_one());
+    drop(outbox);
+}
+
+#[tokio::test]
+async fn poison_events_in_batches_that_ask_for_time_hold_up_nobody_else() {
+    poison_events_that_ask_for_time_hold_up_nobody_else(|endpoint| {
+        Arc::new(HttpBatchSink::new(BatchConfig::new(endpoint)).unwrap())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn poison_webhooks_that_ask_for_time_hold_up_nobody_else() {
+    poison_events_that_ask_for_time_hold_up_nobody_else(|endpoint| {
+        Arc::new(WebhookSink::new(WebhookConfig::new(endpoint).unsigned()).unwrap())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn webhooks_are_under_way_at_the_same_time_and_no_more_than_allowed() {
     let server = Server::start().await;

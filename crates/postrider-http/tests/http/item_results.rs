@@ -39,9 +39,41 @@ async fn results_with_event_ids_may_come_in_any_order() {
     assert_eq!(letters(&outcomes_of(answer).await), "dxr");
     let partial = r#"{"results":[{"id":"id-2","status":200}]}"#;
     assert_eq!(letters(&outcomes_of(partial).await), "??d");
-    let foreign_ids =
-        r#"{"results":[{"id":"x","status":200},{"id":"y","status":422},{"id":"z","status":200}]}"#;
-    assert_eq!(letters(&outcomes_of(foreign_ids).await), "dxd", "by their places");
+}
+
+#[tokio::test]
+async fn a_result_that_cannot_be_matched_says_nothing_of_any_event() {
+    for (strange, expected) in [
+        // One result carries an ID of the batch, so none is matched by its position.
+        (r#"[{"id":"id-1","status":200},{"id":null,"status":200},{"id":"id-0","status":422}]"#, "xd?"),
+        (r#"[{"id":"id-1","status":200},{"status":200},{"id":"id-0","status":422}]"#, "xd?"),
+        (r#"[{"id":"id-1","status":200},{"id":"ID-2","status":200},{"id":"id-0","status":422}]"#, "xd?"),
+        (r#"[{"id":"id-1","status":200},{"id":"other","status":200},{"id":"id-0","status":422}]"#, "xd?"),
+        (r#"[{"id":"ID-0","status":200},{"status":422},{"id":"id-2","status":200}]"#, "??d"),
+        // IDs are compared exactly.
+        (r#"[{"id":"ID-0","status":200},{"id":" id-1","status":200},{"id":"id-2","status":200}]"#, "??d"),
+        // No ID is known, and an ID is no position.
+        (r#"[{"id":"x","status":200},{"id":"y","status":422},{"id":"z","status":200}]"#, "???"),
+        (r#"[{"id":"x","status":200},{"status":422},{"status":200}]"#, "???"),
+        (r#"[{"id":"x","status":200}]"#, "???"),
+    ] {
+        assert_eq!(letters(&outcomes_of(strange).await), expected, "{strange}");
+    }
+}
+
+#[tokio::test]
+async fn two_results_of_one_event_count_only_if_they_agree() {
+    for (twice, expected) in [
+        (r#"[{"id":"id-0","status":200},{"id":"id-0","status":422},{"id":"id-1","status":200}]"#, "?d?"),
+        (r#"[{"id":"id-0","status":422},{"id":"id-0","status":200},{"id":"id-1","status":200}]"#, "?d?"),
+        (r#"[{"id":"id-0","status":"FINE"},{"id":"id-0","status":200},{"id":"id-1","status":200}]"#, "?d?"),
+        (
+            r#"[{"id":"id-0","status":200},{"id":"id-0","status":"SUCCESS"},{"id":"id-1","status":500},{"id":"id-1","status":500},{"id":"id-2","status":422}]"#,
+            "drx",
+        ),
+    ] {
+        assert_eq!(letters(&outcomes_of(twice).await), expected, "{twice}");
+    }
 }
 
 #[tokio::test]

@@ -48,13 +48,15 @@ async fn send(sink: &dyn Sink, events: &[Event]) -> Vec<Outcome> {
     sink.send(&batch).await
 }
 
-/// One letter for each outcome: delivered, retry, rejected (x), deferred (-), unknown (?), unavailable, batch failed.
+/// One letter for each outcome: delivered, retry, rejected (x), deferred (-), later, unknown (?),
+/// unavailable, batch failed.
 fn letters(outcomes: &[Outcome]) -> String {
     let letter = |outcome: &Outcome| match outcome {
         Outcome::Delivered => 'd',
         Outcome::Retry { .. } => 'r',
         Outcome::Rejected { .. } => 'x',
         Outcome::Deferred { .. } => '-',
+        Outcome::Later { .. } => 'l',
         Outcome::Unknown { .. } => '?',
         Outcome::Unavailable { .. } => 'u',
         Outcome::BatchFailed { .. } => 'b',

@@ -23,6 +23,22 @@ async fn a_batch_that_is_answered_with_an_error_has_failed_and_an_event_alone_is
 }
 
 #[tokio::test]
+async fn a_batch_that_fails_with_a_time_has_failed_and_its_events_can_be_sent_apart_at_once() {
+    for status in [408, 409, 413, 500, 502, 504] {
+        let server = Server::start().await;
+        server.answers(move |asked| match asked.text().contains('1') {
+            true => Reply::status(status).header("retry-after", "3600"),
+            false => Reply::status(200),
+        });
+        let (sink, batch) = (batch_sink(&server), events(&["a", "b", "c"]));
+        assert_eq!(letters(&send(&sink, &batch).await), "bbb", "{status}");
+        assert_eq!(letters(&send(&sink, &batch[..1]).await), "d", "{status}");
+        assert_eq!(letters(&send(&sink, &batch[1..2]).await), "l", "{status}");
+        assert_eq!(letters(&send(&sink, &batch[2..]).await), "d", "{status}");
+    }
+}
+
+#[tokio::test]
 async fn a_batch_that_is_not_answered_has_failed_and_an_event_alone_is_unknown() {
     let server = Server::start().await;
     let endpoint = Endpoint::new(server.url()).timeouts(Duration::from_millis(50), Duration::from_millis(50));

@@ -154,7 +154,8 @@ pub(crate) struct Http {
     /// Further headers of every request.
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, Secret>,
-    /// Whether the answer says of each event what became of it. Default: a status of 2xx is for all of them.
+    /// Whether the answer says of each event what became of it, by `id` or, if no result has one, by position. Default: a status of 2xx is for all of
+    /// them.
     #[serde(default)]
     pub(crate) item_results: bool,
     /// Asked with `GET` before a failed attempt counts: 2xx shows that the receiver is well and the event is not. Without it an attempt

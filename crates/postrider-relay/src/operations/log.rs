@@ -1,8 +1,9 @@
-//! Logs: to stderr, as lines for people or as JSON.
+//! Logs: to stderr, as lines for people or as JSON. Logging never blocks: a thread writes the lines.
 
 use std::{
     fmt,
-    io::{IsTerminal, Stderr, stderr},
+    io::{IsTerminal, stderr},
+    time::Duration,
 };
 
 use tracing_subscriber::{
@@ -15,6 +16,7 @@ use tracing_subscriber::{
     },
 };
 
+use super::log_queue::{LineWriter, LogQueue};
 use crate::{
     LOG_VARIABLE,
     config::{Log, LogFormat},
@@ -25,6 +27,19 @@ use crate::{
 /// What keeps payloads of events out of logs, whatever level is asked for: lapin warns of each message that no queue took with all of its
 /// body, and traces frames with theirs. What became of an event is told by the engine, without its payload.
 const NO_PAYLOADS: [&str; 3] = ["lapin::returned_messages=off", "lapin::frames=off", "lapin::channels=error"];
+
+/// Lines on their way to stderr.
+static QUEUE: LogQueue = LogQueue::new();
+
+/// Begins to write to stderr what is logged or [said](write).
+pub(crate) fn open() -> std::io::Result<()> {
+    QUEUE.start(stderr())
+}
+
+/// Writes a line to stderr, behind what was logged before.
+pub(crate) fn write(line: &str) {
+    QUEUE.push(format!("{line}\n").as_bytes());
+}
 
 /// Begins to log as the configuration says; the environment has the last word on the level.
 pub(crate) fn start(log: &Log) -> Result<(), Failure> {
@@ -43,14 +58,19 @@ pub(crate) fn start_at(default: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Waits until all of it is written, but no longer than this: nobody may be reading it.
+pub(crate) fn flush(limit: Duration) {
+    QUEUE.flush(limit);
+}
+
 /// Lines to stderr, in colours where somebody looks at it. If nobody reads it any more, nothing is said of that: telling stderr would fail
 /// too, as a panic of whoever had something to log.
-fn lines() -> SubscriberBuilder<DefaultFields, Format, EnvFilter, fn() -> Stderr> {
+fn lines() -> SubscriberBuilder<DefaultFields, Format, EnvFilter, fn() -> LineWriter> {
     let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && stderr().is_terminal();
-    let stderr: fn() -> Stderr = stderr;
+    let writer: fn() -> LineWriter = || LineWriter(&QUEUE);
     tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::default())
-        .with_writer(stderr)
+        .with_writer(writer)
         .with_ansi(colours)
         .log_internal_errors(false)
 }

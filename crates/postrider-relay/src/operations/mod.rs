@@ -5,6 +5,7 @@ mod failures;
 mod gauges;
 mod lags;
 pub(crate) mod log;
+mod log_queue;
 mod meters;
 mod port;
 mod server;

@@ -1,12 +1,17 @@
 //! `postrider run --once`: what is due now is delivered, from one source after the other, and then it ends.
 //!
-//! It ends when nothing is left but what cannot be sent or written now, when its time is up, or when it is asked to. The verdict is bad if
+//! It ends when nothing is left but what cannot be sent or written now, when its time is up, or when it is asked to. Where a receiver asked for a
+//! pause of a few seconds, it waits for that, as long as something is delivered in between. The verdict is bad if
 //! something that was due is left for a receiver, waits for another attempt, went dead meanwhile, or could not be written; what was dead before
 //! is no news. Where another session has locked all lanes it could not run at all, and fails with that.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use postrider::{Drained, metrics::Recording};
+use postrider::{
+    Drained, Outbox,
+    metrics::{Recording, Snapshot},
+    store::Stats,
+};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -15,6 +20,12 @@ use super::{
     source,
 };
 use crate::{Verdict, config::Config, failure::Failure, operations, signal::Ending, traces::Exporter};
+
+/// How long nothing may be delivered while events wait for the end of a pause: one of 5 s, and what it takes to come back to them.
+const PAUSE_MAX: Duration = Duration::from_secs(6);
+
+/// How often it is seen whether a pause is over.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(config: Config, timeout: Option<Duration>) -> Result<Verdict, Failure> {
     let ending = Ending::listen()?;
@@ -86,7 +97,7 @@ async fn deliver(
     let drained = tokio::select! {
         biased;
         why = &mut over => Err(why),
-        drained = outbox.drain_available() => Ok(drained?),
+        drained = drain(&outbox, &counts) => Ok(drained?),
     };
     let left = outbox.stats().await?;
     outbox.shutdown().await;
@@ -130,10 +141,44 @@ async fn deliver(
             warn!(source = %plan.name, locked, "something is left in lanes whose rows another session has locked");
             Ended::NotAll
         }
-        // Attempts that failed and were repeated with success leave nothing that waits.
-        Ok(_) if counts.dead > 0 || (counts.failed + counts.deferred > 0 && left.waiting > 0) => {
-            Ended::NotAll
-        }
-        Ok(_) => Ended::Delivered,
+        Ok(_) => match why_left(&counts, &left) {
+            Some(why) => {
+                warn!(source = %plan.name, waiting = left.waiting, parked = left.parked, died = counts.dead, why, "something is left");
+                Ended::NotAll
+            }
+            None => Ended::Delivered,
+        },
     })
+}
+
+/// Delivers what is due, and what comes due while it waits for the end of short pauses.
+async fn drain(outbox: &Outbox, counts: &Recording) -> postrider::Result<Drained> {
+    let (mut delivered, mut since) = (0, None);
+    loop {
+        let drained = outbox.drain_available().await?;
+        let (now, left) = (counts.snapshot(), outbox.stats().await?);
+        let since = match since {
+            Some(since) if now.delivered == delivered => since,
+            _ => *since.insert(Instant::now()),
+        };
+        delivered = now.delivered;
+        let comes_again = now.deferred > 0 && left.waiting > 0;
+        let hindered = !matches!(drained, Drained::Everything | Drained::AllButUnavailable);
+        if hindered || !comes_again || since.elapsed() >= PAUSE_MAX {
+            return Ok(drained);
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Why something that was due is left. Attempts that failed and were repeated with success leave nothing that waits.
+fn why_left(counts: &Snapshot, left: &Stats) -> Option<&'static str> {
+    match (counts.dead > 0, counts.failed > 0 && left.waiting > 0, counts.deferred > 0 && left.waiting > 0) {
+        (true, ..) => Some("events died: `postrider dead list` shows them"),
+        (_, true, _) => {
+            Some("events failed and wait for another attempt: `postrider why` says what happened")
+        }
+        (_, _, true) => Some("a receiver asked for a pause, or is unavailable in part: its events wait"),
+        _ => None,
+    }
 }

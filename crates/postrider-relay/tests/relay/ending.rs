@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    place::{Folder, PATIENCE, Relay, eventually, get, insert, run, signal},
+    place::{Folder, PATIENCE, Receiver, Relay, eventually, get, insert, run, signal},
     time::ended_within,
 };
 
@@ -101,7 +101,40 @@ async fn a_reader_of_the_log_that_stopped_keeps_no_relay_alive() {
     signal(&child, "TERM");
     let ended = ended_within(&mut child, LIMIT);
     _ = child.kill();
-    assert_eq!(ended, Some(1), "it was ended before it had drained");
+    assert_eq!(ended, Some(0), "it drains and ends");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_nobody_reads_stops_no_delivery_and_no_health_check() {
+    const EVENTS: usize = 300;
+    let (folder, receiver) = (Folder::new(), Receiver::start().await);
+    let mut database = folder.database().await;
+    for n in 0..EVENTS {
+        insert(&mut database, "OrderPlaced", &format!("Order:{n}"), &n.to_string()).await;
+    }
+    // Its log cannot say which port it has.
+    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let file = config(&folder, &format!("http: {{ url: \"{}\" }}", receiver.url), DRAIN_S);
+    let text = std::fs::read_to_string(&file).unwrap().replace("127.0.0.1:0", &format!("127.0.0.1:{port}"));
+    let file = folder.write("relay.yaml", &text);
+    let (_reader, mut writer) = std::io::pipe().unwrap();
+    // As much as a pipe takes: the first line of the log finds no room.
+    writer.write_all(&[b'\n'; 65_536]).unwrap();
+    let mut command = run(&file);
+    command.env("POSTRIDER_LOG", "debug").stdout(Stdio::null()).stderr(writer);
+    let mut child = command.spawn().unwrap();
+    let delivering = eventually("all events arrive", async || receiver.payloads().len() == EVENTS);
+    let in_time = tokio::time::timeout(PATIENCE / 2, delivering).await;
+    if in_time.is_err() {
+        _ = child.kill();
+        panic!("{} of {EVENTS} events arrived", receiver.payloads().len());
+    }
+    let (status, _) = get(&format!("http://127.0.0.1:{port}/health/live"), None).await;
+    signal(&child, "TERM");
+    let ended = ended_within(&mut child, LIMIT);
+    _ = child.kill();
+    assert_eq!((status, ended), (200, Some(0)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -87,6 +87,46 @@ async fn a_run_that_waits_for_others_ends_when_its_time_is_up_or_it_is_asked_to(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pause_of_a_second_is_waited_for_and_all_is_delivered() {
+    let (folder, orders, bills) = (Folder::new(), Receiver::start().await, Receiver::start().await);
+    let mut database = folder.database().await;
+    for n in 0..95 {
+        insert(&mut database, "Bill", &format!("Bill:{n}"), &n.to_string()).await;
+    }
+    bills.answers(429);
+    let file = config(&folder, &orders, &bills, "");
+    let mut run = Relay::start_with(&file, &["--once"], &[("POSTRIDER_LOG", "debug")]);
+    run.until_logged("an attempt failed");
+    bills.answers(200);
+    assert_eq!(run.ended(), 0, "{:#?}", run.log);
+    assert_eq!(bills.payloads().len(), 95);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_receiver_asks_for_pauses_without_end_delivers_the_rest_ends_and_says_why() {
+    let (folder, orders, bills) = (Folder::new(), Receiver::start().await, Receiver::start().await);
+    let mut database = folder.database().await;
+    insert(&mut database, "Bill", "Bill:1", "1").await;
+    insert(&mut database, "Order", "Order:1", "2").await;
+    bills.answers(429);
+    let output = once(&config(&folder, &orders, &bills, ""), &[]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert_eq!(orders.payloads(), [json!(2)]);
+    assert!(said(&output).contains("a receiver asked for a pause"), "{}", said(&output));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_says_why_something_is_left() {
+    let (folder, orders, bills) = (Folder::new(), Receiver::start().await, Receiver::start().await);
+    let mut database = folder.database().await;
+    insert(&mut database, "Bill", "Bill:1", "1").await;
+    bills.answers(400);
+    let output = once(&config(&folder, &orders, &bills, ""), &[]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("events died"), "{}", said(&output));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_nobody_reads_holds_nothing_up() {
     let (folder, orders, bills) = (Folder::new(), Receiver::start().await, Receiver::start().await);
     let mut database = folder.database().await;
