@@ -2,7 +2,11 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use postrider_core::{Event, EventId, Result, Store, store::Lane, tx::OnDuplicate};
+use postrider_core::{
+    Event, EventId, Result, Store,
+    store::{Lane, Seq},
+    tx::OnDuplicate,
+};
 
 use super::Failure;
 
@@ -90,11 +94,21 @@ pub trait StoreHarness: Sized + Send + Sync + 'static {
 
     /// Ends the lock.
     fn unlock_row(&self) -> impl Future<Output = Result<(), Failure>> + Send {
+    /// Deletes the row of an event, as a `DELETE` in somebody's terminal does. False if the table is not ours.
+    fn delete_row(&self, _event: &Event) -> impl Future<Output = Result<bool, Failure>> + Send {
+        std::future::ready(Ok(false))
+    }
+
         std::future::ready(Ok(()))
     }
 
     /// Takes all events back that were written, and their numbers, as a failover that lost them would. False if that cannot be done.
     fn go_back(&self) -> impl Future<Output = Result<bool, Failure>> + Send {
+    /// Has the next event drawn this number, as an `ALTER TABLE` would. False if nobody can say which number that is.
+    fn number_from(&self, _seq: Seq) -> impl Future<Output = Result<bool, Failure>> + Send {
+        std::future::ready(Ok(false))
+    }
+
         std::future::ready(Ok(false))
     }
 

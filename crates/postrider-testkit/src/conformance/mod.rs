@@ -32,6 +32,7 @@ mod gate;
 pub mod going_back;
 pub mod harness;
 pub mod holding;
+pub mod holes;
 pub mod late;
 pub mod late_commits;
 pub mod leasing;

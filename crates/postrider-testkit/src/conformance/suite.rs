@@ -145,6 +145,9 @@ macro_rules! delivery_conformance {
                 the_longest_wait_is_stored
                 a_row_of_that_number_with_another_id_is_left_alone
             }
+            holes {
+                a_hole_in_the_numbers_holds_nothing_up
+            }
             going_back {
                 a_claim_says_once_that_the_database_went_back_in_time
             }

@@ -16,6 +16,7 @@ mod returning;
 mod scan;
 mod seqs;
 mod waiting;
+mod width;
 mod write;
 
 use std::{
