@@ -58,6 +58,16 @@ impl MemoryStore {
         id
     }
 
+    /// Deletes the row of an event, as a `DELETE` in somebody's terminal would: the hold that it heads stays.
+    pub fn delete_row(&self, id: &EventId) {
+        let mut tables = self.shared.lock();
+        let seq = tables.seq_of(id.as_str());
+        let row = seq.and_then(|seq| tables.remove(seq));
+        if let Some((key, lane)) = row.and_then(|row| Some((Arc::clone(row.key()?), row.lane))) {
+            tables.suspect_orphan(lane, key);
+        }
+    }
+
     /// The leases that hold at present, also those whose time is over.
     pub fn leases(&self) -> Vec<Lease> {
         let mut tables = self.shared.lock();

@@ -7,7 +7,7 @@ use postrider_core::{
 };
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{SqliteStore, claim, list, operate, settle, statement::Statement};
+use super::{SqliteStore, claim, list, operate, orphans, settle, statement::Statement};
 
 /// Tens of thousands of rows of every kind, most of them of kinds that a claim must not walk over.
 const ROWS: &str = "
@@ -97,6 +97,10 @@ async fn check_all(store: &SqliteStore) {
     for statement in [&operate.redrive, &operate.discard, &operate.redrive_holds, &operate.discard_holds] {
         check(store, statement, &["postrider_event_id (event_id=?)"]).await;
     }
+    let orphans = orphans::Statements::new(&prefix);
+    check(store, &orphans.find, &["sqlite_autoindex_postrider_hold_1", row]).await;
+    check(store, &orphans.free, &["(lane=? AND effective_key=?)", row]).await;
+    assert!(!plan(store, &orphans.find).await.contains("B-TREE"), "it sorts");
     check(store, &operate.purge, &["done_at (done_at<?)"]).await;
     let counted = ["event_fresh", "event_waiting", "event_parked", "event_dead"];
     check(store, &operate.stats, &counted).await;

@@ -182,6 +182,13 @@ macro_rules! delivery_conformance {
                 a_release_with_an_old_token_does_nothing
                 one_lane_of_several_is_released_alone
             }
+            orphans {
+                a_key_whose_dead_head_was_deleted_goes_on_in_order
+                a_key_whose_waiting_head_was_deleted_goes_on_in_order
+                a_key_whose_lone_head_was_deleted_is_free
+                a_key_whose_head_is_there_is_not_freed
+                orphaned_keys_are_found_among_others_page_by_page
+            }
             operating {
                 migrating_again_changes_nothing
                 dead_letters_are_listed_in_order_and_in_pages

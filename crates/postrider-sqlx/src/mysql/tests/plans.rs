@@ -179,6 +179,8 @@ async fn operators_find_events_by_an_index() {
     check(&store, &operate.status, "postrider_event", "postrider_event_id", 1).await;
     check(&store, &operate.done, "postrider_done", "postrider_done_id", 1).await;
     check(&store, &operate.why, "h", "PRIMARY", 1).await;
+    check(&store, &store.0.orphans.find, "e", "PRIMARY", 1).await;
+    check(&store, &store.0.hold.orphaned, "h", "PRIMARY", 1).await;
     for (id, index) in [(Some("a".into()), "postrider_done_id"), (None, "postrider_done_at")] {
         let page = Listing { id, ..Listing::newest(Shelf::Delivered, 10) };
         let page = list::statement(&store.0.target.prefix, &page);
