@@ -124,8 +124,6 @@ impl<W: Way> PgHarness<W> {
 impl<W: Way> StoreHarness for PgHarness<W> {
     type Tx = Transaction<'static, Postgres>;
 
-    const REFUSES_STATE: bool = true;
-
     async fn fresh() -> Result<Self, Failure> {
         let (admin, door) = (server(W::SERVER)?, server(W::DOOR)?);
         let database = Database::new(admin).await?;
@@ -248,6 +246,8 @@ impl<W: Way> StoreHarness for PgHarness<W> {
     async fn go_back(&self) -> Result<bool, Failure> {
         sqlx::raw_sql("TRUNCATE postrider_event RESTART IDENTITY").execute(&self.own).await?;
         Ok(true)
+    }
+
     async fn number_from(&self, seq: Seq) -> Result<bool, Failure> {
         let restart = "SELECT setval(pg_get_serial_sequence('postrider_event', 'seq'), $1, false)";
         sqlx::query(restart).persistent(false).bind(i64::try_from(seq)?).execute(&self.own).await?;
@@ -258,8 +258,6 @@ impl<W: Way> StoreHarness for PgHarness<W> {
         let delete = sqlx::query("DELETE FROM postrider_event WHERE event_id = $1").persistent(false);
         delete.bind(event.id().to_string()).execute(&self.own).await?;
         Ok(true)
-    }
-
     }
 
     async fn insert_undecodable(&self) -> Result<EventId, Failure> {

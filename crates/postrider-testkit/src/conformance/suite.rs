@@ -269,6 +269,7 @@ macro_rules! writer_conformance {
                 a_plain_insert_without_exactly_one_payload_in_its_limit_is_refused
                 a_plain_insert_of_a_status_that_there_is_not_is_refused
                 a_plain_insert_of_what_deliveries_write_is_refused
+                a_plain_insert_of_a_number_that_no_event_has_is_refused
             }
         }
     };
