@@ -2,7 +2,7 @@
 //!
 //! After ten keys in a row that were rejected, or twenty-five that used up their attempts, nothing more dies there until something is delivered or
 //! an operator says so. A receiver counts the keys of all its destinations too: each of them may have a single key. A key that was rejected before
-//! another was delivered does not count again: it is rejected for a reason of its own.
+//! another was delivered does not pull the brake again: it is rejected for a reason of its own. But no more than ten die in a row either way.
 
 use crate::{
     broken::{self, Variant},
@@ -15,10 +15,22 @@ pub(crate) const REJECTED_KEYS: usize = 10;
 /// Twenty-five distinct keys that used up their attempts do so too.
 pub(crate) const EXHAUSTED_KEYS: usize = 25;
 
+/// What becomes of an event that was rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fate {
+    Dies,
+    /// It was rejected before, and so were many in a row: it waits until something is delivered.
+    Waits,
+    /// Everything is rejected.
+    Spared,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Brake {
-    /// Keys that were rejected since something was delivered.
+    /// Keys that were rejected since something was delivered, but for those that are known to be.
     rejected: Vec<u64>,
+    /// With those that are known.
+    in_a_row: Vec<u64>,
     /// Keys that used up their attempts since then.
     exhausted: Vec<u64>,
     culprits: Culprits,
@@ -29,16 +41,23 @@ pub(crate) struct Brake {
 }
 
 impl Brake {
-    /// An event of this key was rejected. Returns whether the brake holds, so that the event must not die.
-    pub(crate) fn rejected(&mut self, key: u64) -> bool {
-        if self.released {
-            return false;
+    /// An event of this key was rejected.
+    pub(crate) fn rejected(&mut self, key: u64) -> Fate {
+        if self.released || broken::is(Variant::RejectionsUnbraked) {
+            return Fate::Dies;
         }
         if !self.culprits.knows(key) {
             note(&mut self.rejected, key, REJECTED_KEYS);
         }
+        note(&mut self.in_a_row, key, REJECTED_KEYS);
         self.culprits.failed(key);
-        self.holds()
+        if self.holds() {
+            Fate::Spared
+        } else if self.in_a_row.len() >= REJECTED_KEYS {
+            Fate::Waits
+        } else {
+            Fate::Dies
+        }
     }
 
     /// An event of this key has used up its attempts. Returns whether the brake holds.
@@ -68,6 +87,7 @@ impl Brake {
 
     fn let_go(&mut self) {
         self.rejected.clear();
+        self.in_a_row.clear();
         self.exhausted.clear();
         self.inherited = false;
     }
@@ -105,15 +125,16 @@ mod tests {
     #[test]
     fn distinct_keys_pull_it_and_a_delivery_lets_go() {
         let mut brake = Brake::default();
-        assert!((0..100).all(|_| !brake.rejected(1)), "one key is that key's affair");
-        let died = (0..100).filter(|key| !brake.rejected(*key)).count();
+        assert!((0..100).all(|_| brake.rejected(1) == Fate::Dies), "one key is that key's affair");
+        let died = (0..100).filter(|key| brake.rejected(*key) == Fate::Dies).count();
         assert!(died < REJECTED_KEYS && brake.holds(), "{died}");
         brake.delivered(1000);
-        assert!(!brake.holds() && !brake.rejected(1));
-        assert!(
-            (0..100).all(|key| !brake.rejected(key)),
-            "each of them was rejected while another was delivered"
-        );
+        assert!(!brake.holds() && brake.rejected(1) == Fate::Dies);
+        let died = (0..100).filter(|key| brake.rejected(*key) == Fate::Dies).count();
+        assert!(died < REJECTED_KEYS && !brake.holds(), "{died} die, and nobody waits for known ones");
+        assert_eq!(brake.rejected(1), Fate::Waits);
+        brake.delivered(1001);
+        assert_eq!(brake.rejected(1), Fate::Dies);
         let died = (0..100).filter(|key| !brake.exhausted(*key)).count();
         assert!(died < EXHAUSTED_KEYS && brake.holds(), "{died}");
     }
@@ -123,9 +144,9 @@ mod tests {
         let mut brake = Brake::default();
         brake.inherit();
         assert!(!brake.holds(), "nothing has failed yet");
-        assert!(brake.rejected(1) && brake.holds());
+        assert!(brake.rejected(1) == Fate::Spared && brake.holds());
         brake.delivered(2);
-        assert!(!brake.is_inherited() && !brake.rejected(1));
+        assert!(!brake.is_inherited() && brake.rejected(1) == Fate::Dies);
     }
 
     #[test]
@@ -133,8 +154,8 @@ mod tests {
         let mut brake = Brake::default();
         (0..100).for_each(|key| _ = brake.rejected(key));
         brake.release(true);
-        assert!((0..100).all(|key| !brake.rejected(key) && !brake.exhausted(key)));
+        assert!((0..100).all(|key| brake.rejected(key) == Fate::Dies && !brake.exhausted(key)));
         brake.release(false);
-        assert!((0..100).any(|key| brake.rejected(key)));
+        assert!((0..100).any(|key| brake.rejected(key) == Fate::Spared));
     }
 }

@@ -9,7 +9,7 @@ use postrider_core::rng::Rng;
 use tokio::time::Instant;
 
 use crate::{
-    brake::Brake,
+    brake::{Brake, Fate},
     breaker::Breaker,
     broken::{self, Variant},
     culprits::Culprits,
@@ -159,9 +159,9 @@ impl Destination {
         self.culprits.knows(key)
     }
 
-    /// It has rejected an event of this key. Says whether it rejects everything.
-    pub(crate) fn rejected(&mut self, key: u64) -> bool {
-        !broken::is(Variant::RejectionsUnbraked) && self.brake.rejected(key)
+    /// It has rejected an event of this key. Says what becomes of that.
+    pub(crate) fn rejected(&mut self, key: u64) -> Fate {
+        self.brake.rejected(key)
     }
 
     /// An event of this key has used up its attempts. Says whether all do.

@@ -3,7 +3,7 @@
 use postrider_core::Result;
 use tokio::time::Instant;
 
-use crate::{Engine, buffer::Buffer, claim, lock};
+use crate::{Engine, buffer::Buffer, claim, lock, orphans};
 
 /// What a drain that waits for no unavailable receiver has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,10 @@ impl Engine {
             if self.is_at_rest() {
                 return Ok(None);
             }
-            if lock(&self.shared.buffer).lanes_owned() == 0 && self.left_to_others().await? {
+            if lock(&self.shared.buffer).lanes_owned() == 0
+                && self.left_to_others().await?
+                && !orphans::free_all(&self.shared).await?
+            {
                 return Ok(None);
             }
             // A claim that ran beside a settle says nothing of what that made due: memory must have been at its end before it too, once it is
@@ -80,6 +83,10 @@ impl Engine {
                 // A lane whose owner left without giving it back is ours after its lease; those who live deliver what is theirs meanwhile.
                 let until = *others_until.get_or_insert_with(|| Instant::now() + limit);
                 if self.has_all_lanes() || self.left_to_others().await? {
+                    // A key whose head was deleted is due as soon as it is freed.
+                    if orphans::free_all(&self.shared).await? {
+                        continue;
+                    }
                     return Ok(None);
                 }
                 if Instant::now() >= until {

@@ -29,7 +29,7 @@ use crate::{
     complaints::Complaints,
     deliver,
     failing::Failing,
-    lease, lock,
+    lease, lock, orphans,
     outage::Outages,
     pauses, purge, recover,
     rejecting::Brakes,
@@ -211,6 +211,9 @@ impl Engine {
         tasks
             .others
             .spawn(until(stop.clone(), watched(shared.clone(), "recover", recover::run)).in_current_span());
+        tasks
+            .others
+            .spawn(until(stop.clone(), watched(shared.clone(), "orphans", orphans::run)).in_current_span());
         tasks
             .others
             .spawn(until(stop.clone(), watched(shared.clone(), "pauses", pauses::run)).in_current_span());

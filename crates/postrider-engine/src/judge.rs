@@ -303,7 +303,10 @@ fn report(shared: &Shared, receiver: Option<ReceiverId>, item: &Item, change: &C
     if let Change::Dead { attempts, error, block } = change {
         lock(&shared.failing).forget(item.id());
         let (hot, sink) = (item.source == Source::Hot, shared.routes.told(receiver));
-        let event_type = item.cargo.as_ref().map(|event| event.event_type()).unwrap_or_default();
+        let event_type = match &item.cargo {
+            Ok(event) => event.event_type(),
+            Err(undecodable) => &undecodable.event_type,
+        };
         let key = item.key.as_deref().unwrap_or_default();
         error!(event = %item.id(), event_type, key, sink, attempts, reason = %error, blocks_its_key = block, hot, "event is dead");
     }

@@ -10,7 +10,7 @@
 //! 4. `settle`: the outcomes back into the table, in batches, under the fence
 //!
 //! Around it: `lease` keeps the right to deliver, `buffer` is everything that is in memory, `receiver` and its `breaker` keep away
-//! from one that is down, `outage` tells the metrics, `pauses` are what an operator has told to wait, `purge` ends the retention of what was delivered, `drain` waits until all is, `vitals` tell how the engine is, `went_back` forgets the future that a database has lost. [`Outbox`] is all of it in one piece;
+//! from one that is down, `outage` tells the metrics, `pauses` are what an operator has told to wait, `purge` ends the retention of what was delivered, `orphans` lets keys go on whose head was deleted, `drain` waits until all is, `vitals` tell how the engine is, `went_back` forgets the future that a database has lost. [`Outbox`] is all of it in one piece;
 //! [`Engine`] and [`Writer`] are its halves for those who wire by hand. [`memory`] is a store without a database.
 
 mod announce;
@@ -37,6 +37,7 @@ mod judge;
 mod lease;
 mod lineup;
 pub mod memory;
+mod orphans;
 mod outage;
 mod outbox;
 mod pauses;

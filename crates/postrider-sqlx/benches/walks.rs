@@ -52,7 +52,8 @@ const DONE: &str = "
 
 const PARKED: &str = "
     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
-    INSERT INTO postrider_event (event_type, ordering_key, payload, parked) SELECT 'X', 'held' || (i % 1000), '{}', 1 FROM n;
+    INSERT INTO postrider_event (event_type, ordering_key, payload) SELECT 'X', 'held' || (i % 1000), '{}' FROM n;
+    UPDATE postrider_event SET parked = 1 WHERE ordering_key LIKE 'held%';
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999)
     INSERT INTO postrider_hold SELECT 0, 'held' || i, 0, NULL, 'dead' FROM n;";
 

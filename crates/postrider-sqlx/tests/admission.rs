@@ -35,10 +35,10 @@ impl ButForRefused {
 /// More rows than one walk meets.
 const MANY: &str = "
     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12000)
-    INSERT INTO postrider_event (event_type, payload, status, available_at) SELECT 'Refused', '{}', ";
+    INSERT INTO postrider_event (event_type, payload, available_at) SELECT 'Refused', '{}', ";
 
-const FRESH: &str = "0, 0 FROM n";
-const WAITING: &str = "2, 1000000 + i / 3000 FROM n";
+const FRESH: &str = "0 FROM n";
+const WAITING: &str = "1000000 + i / 3000 FROM n; UPDATE postrider_event SET status = 2";
 
 async fn claim(instance: &mut Instance, limit: usize, admission: &Arc<ButForRefused>) -> Claimed {
     let admission: Option<Arc<dyn Admission>> = Some(Arc::clone(admission) as _);
@@ -107,8 +107,9 @@ async fn a_refused_row_is_unparked_and_its_hold_stays_while_others_are_parked() 
     let store = in_memory().await;
     execute(
         &store,
-        "INSERT INTO postrider_event (event_type, ordering_key, payload, parked) VALUES
-             ('Refused', 'k', '{}', 1), ('Wanted', 'k', '{}', 1);
+        "INSERT INTO postrider_event (event_type, ordering_key, payload) VALUES
+             ('Refused', 'k', '{}'), ('Wanted', 'k', '{}');
+         UPDATE postrider_event SET parked = 1;
          INSERT INTO postrider_hold VALUES (0, 'k', 99, NULL, 'returning')",
     )
     .await;

@@ -116,6 +116,11 @@ impl<const LANES: u32> StoreHarness for MemoryHarness<LANES> {
         Ok(())
     }
 
+    async fn delete_row(&self, event: &Event) -> Result<bool, Failure> {
+        self.store.delete_row(event.id());
+        Ok(true)
+    }
+
     async fn insert_undecodable(&self) -> Result<EventId, Failure> {
         Ok(self.store.insert_undecodable("Broken", "the headers are no JSON"))
     }

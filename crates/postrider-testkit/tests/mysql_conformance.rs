@@ -6,7 +6,11 @@ mod database;
 use std::{sync::Arc, time::Duration};
 
 use database::Database;
-use postrider_core::{CallerTx, Event, EventId, Result, Store, store::Lane, tx::OnDuplicate};
+use postrider_core::{
+    CallerTx, Event, EventId, Result, Store,
+    store::{Lane, Seq},
+    tx::OnDuplicate,
+};
 use postrider_sqlx::MysqlStore;
 use postrider_testkit::{
     conformance::{Failure, StoreHarness},
@@ -147,6 +151,23 @@ impl StoreHarness for MysqlHarness {
     async fn go_back(&self) -> Result<bool, Failure> {
         let lost = "DELETE FROM postrider_event; ALTER TABLE postrider_event AUTO_INCREMENT = 1";
         sqlx::raw_sql(lost).execute(self.store.pool()).await?;
+        Ok(true)
+    }
+
+    async fn number_from(&self, seq: Seq) -> Result<bool, Failure> {
+        // An ALTER TABLE would wait for the transaction that a check has open.
+        let far = format!(
+            "INSERT INTO postrider_event (seq, event_type, payload) VALUES ({seq} - 1, 'Far', '{{}}')"
+        );
+        let mut tx = self.store.pool().begin().await?;
+        sqlx::raw_sql(sqlx::AssertSqlSafe(far)).execute(&mut *tx).await?;
+        tx.rollback().await?;
+        Ok(true)
+    }
+
+    async fn delete_row(&self, event: &Event) -> Result<bool, Failure> {
+        let delete = sqlx::query("DELETE FROM postrider_event WHERE event_id = ?");
+        delete.bind(event.id().to_string()).execute(self.store.pool()).await?;
         Ok(true)
     }
 

@@ -12,7 +12,11 @@ use std::{
     time::Duration,
 };
 
-use postrider_core::{CallerTx, Event, EventId, Result, Store, store::Lane, tx::OnDuplicate};
+use postrider_core::{
+    CallerTx, Event, EventId, Result, Store,
+    store::{Lane, Seq},
+    tx::OnDuplicate,
+};
 use postrider_sqlx::PgStore;
 use postrider_testkit::{
     conformance::{Failure, StoreHarness},
@@ -119,8 +123,6 @@ impl<W: Way> PgHarness<W> {
 
 impl<W: Way> StoreHarness for PgHarness<W> {
     type Tx = Transaction<'static, Postgres>;
-
-    const REFUSES_STATE: bool = true;
 
     async fn fresh() -> Result<Self, Failure> {
         let (admin, door) = (server(W::SERVER)?, server(W::DOOR)?);
@@ -243,6 +245,18 @@ impl<W: Way> StoreHarness for PgHarness<W> {
     /// Neither the log nor the transactions nor the tables tell of it.
     async fn go_back(&self) -> Result<bool, Failure> {
         sqlx::raw_sql("TRUNCATE postrider_event RESTART IDENTITY").execute(&self.own).await?;
+        Ok(true)
+    }
+
+    async fn number_from(&self, seq: Seq) -> Result<bool, Failure> {
+        let restart = "SELECT setval(pg_get_serial_sequence('postrider_event', 'seq'), $1, false)";
+        sqlx::query(restart).persistent(false).bind(i64::try_from(seq)?).execute(&self.own).await?;
+        Ok(true)
+    }
+
+    async fn delete_row(&self, event: &Event) -> Result<bool, Failure> {
+        let delete = sqlx::query("DELETE FROM postrider_event WHERE event_id = $1").persistent(false);
+        delete.bind(event.id().to_string()).execute(&self.own).await?;
         Ok(true)
     }
 

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use postrider_core::{CallerTx, Event, EventId, Result, Store, tx::OnDuplicate};
+use postrider_core::{CallerTx, Event, EventId, Result, Store, store::Seq, tx::OnDuplicate};
 use postrider_sqlx::SqliteStore;
 use postrider_testkit::{
     conformance::{Failure, StoreHarness},
@@ -144,6 +144,18 @@ impl StoreHarness for SqliteHarness {
         let lost =
             "DELETE FROM postrider_event; UPDATE sqlite_sequence SET seq = 0 WHERE name = 'postrider_event'";
         sqlx::raw_sql(lost).execute(self.store.pool()).await?;
+        Ok(true)
+    }
+
+    async fn number_from(&self, seq: Seq) -> Result<bool, Failure> {
+        let last = "UPDATE sqlite_sequence SET seq = ? WHERE name = 'postrider_event'";
+        sqlx::query(last).bind(i64::try_from(seq)? - 1).execute(self.store.pool()).await?;
+        Ok(true)
+    }
+
+    async fn delete_row(&self, event: &Event) -> Result<bool, Failure> {
+        let delete = sqlx::query("DELETE FROM postrider_event WHERE event_id = ?");
+        delete.bind(event.id().to_string()).execute(self.store.pool()).await?;
         Ok(true)
     }
 

@@ -188,6 +188,8 @@ impl Claim {
 pub struct Undecodable {
     /// Its id.
     pub id: EventId,
+    /// Its type, as far as that can be read.
+    pub event_type: String,
     /// Its key, as the database computes it.
     pub key: Option<Arc<str>>,
     /// Why it is none.

@@ -13,6 +13,7 @@ mod features;
 mod lane;
 mod list;
 mod operate;
+mod orphan;
 mod pause;
 mod peek;
 mod settle;
@@ -24,6 +25,7 @@ pub use features::{Defaults, Features, Keeps, Recovery};
 pub use lane::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Marked, Renewed, Taken, Token};
 pub use list::{Bookmark, ListFrom, ListedEvent, Listing, Oldest, OldestEvent, Shelf, TypeCount};
 pub use operate::{DeadLetter, EventStatus, Hold, HoldReason, Instance, Instances, Stats};
+pub use orphan::{HeldKey, Orphans};
 pub use pause::{PAUSES_MAX, Pause, Paused, SUBJECT_CHARS_MAX, Subject, too_many_pauses};
 pub use peek::Peek;
 pub use settle::{Change, Settled, Settlement};
@@ -132,6 +134,17 @@ pub trait Store: Send + Sync + 'static {
 
     /// Deletes dead events and frees their keys. Says how many there were.
     fn discard<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>>;
+
+    /// Frees keys whose head is no longer in the table, because somebody deleted it there: they go on as after a
+    /// [`discard`](Store::discard). Looks at no more than `limit` keys that wait, those behind the place `after`. An engine asks every few
+    /// seconds. Keys whose rows another session has locked are left to the next search. Stores that keep no holds have nothing to free.
+    fn free_orphans<'a>(
+        &'a self,
+        _after: Option<&'a HeldKey>,
+        _limit: usize,
+    ) -> BoxFuture<'a, Result<Orphans>> {
+        Box::pin(std::future::ready(Ok(Orphans::default())))
+    }
 
     /// Deletes at most `limit` delivered events that are older than `retention`. Says how many there were.
     fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>>;

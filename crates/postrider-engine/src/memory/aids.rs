@@ -7,11 +7,7 @@ use postrider_core::{
     store::{Lane, Lease, Seq, Token, Undecodable},
 };
 
-use super::{
-    MemoryStore,
-    lane::LaneTable,
-    row::{Broken, Row},
-};
+use super::{MemoryStore, lane::LaneTable, row::Row};
 
 /// One row of the event table, as a SQL store would keep it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,13 +49,23 @@ impl MemoryStore {
         let now = self.now();
         let tx = self.begin();
         let mut tables = self.shared.lock();
-        let undecodable = Undecodable { id: id.clone(), key: None, reason: reason.to_owned() };
-        let broken = Broken { event_type: event_type.to_owned(), undecodable };
-        let row = Row::new(Err(Box::new(broken)), tables.lane_count(), now);
+        let (event_type, reason) = (event_type.to_owned(), reason.to_owned());
+        let undecodable = Undecodable { id: id.clone(), event_type, key: None, reason };
+        let row = Row::new(Err(Box::new(undecodable)), tables.lane_count(), now);
         let seq = tables.draw_seq(tx.number());
         tables.add(seq, row);
         drop(tables);
         id
+    }
+
+    /// Deletes the row of an event, as a `DELETE` in somebody's terminal would: the hold that it heads stays.
+    pub fn delete_row(&self, id: &EventId) {
+        let mut tables = self.shared.lock();
+        let seq = tables.seq_of(id.as_str());
+        let row = seq.and_then(|seq| tables.remove(seq));
+        if let Some((key, lane)) = row.and_then(|row| Some((Arc::clone(row.key()?), row.lane))) {
+            tables.suspect_orphan(lane, key);
+        }
     }
 
     /// The leases that hold at present, also those whose time is over.

@@ -339,7 +339,7 @@ impl Reading<'_> {
             attempts: row.attempts,
             held,
             created_at: row.created_at,
-            event: row.content.clone().map_err(|broken| broken.undecodable),
+            event: row.content.clone().map_err(|undecodable| *undecodable),
         });
         Offered::Taken
     }

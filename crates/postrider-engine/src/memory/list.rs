@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use postrider_core::{
     Event, Timestamp,
-    store::{Bookmark, EventStatus, ListFrom, ListedEvent, Listing, Shelf, TypeCount},
+    store::{Bookmark, EventStatus, ListFrom, ListedEvent, Listing, Shelf, TypeCount, Undecodable},
 };
 
 use super::{
     operate::status_of,
-    row::{Broken, Status, aggregate_type_of, id_of, key_of, type_of},
+    row::{Status, aggregate_type_of, id_of, key_of, type_of},
     tables::Tables,
 };
 
@@ -63,7 +63,7 @@ pub(super) fn list(tables: &Tables, listing: &Listing, now: Timestamp) -> Vec<Li
 
 fn listed(
     bookmark: Bookmark,
-    content: &Result<Event, Box<Broken>>,
+    content: &Result<Event, Box<Undecodable>>,
     status: EventStatus,
     attempts: u32,
     (created_at, died_at): (Timestamp, Option<Timestamp>),

@@ -46,9 +46,9 @@ pub use faults::Snapshot;
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target, Timestamp,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Keeps, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Marked, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
-        TypeCount, too_many_pauses,
+        Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Keeps, Lease, LeaseRequest, Leased,
+        ListedEvent, Listing, Marked, Orphans, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats,
+        Subject, TypeCount, too_many_pauses,
     },
     tx::{Dialect, LaneHints, Prefix},
 };
@@ -237,6 +237,14 @@ impl Store for MemoryStore {
 
     fn discard<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
         self.answer(|tables, _| operate::discard(tables, ids))
+    }
+
+    fn free_orphans<'a>(
+        &'a self,
+        after: Option<&'a HeldKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Orphans>> {
+        self.answer(|tables, _| tables.free_orphans(after, limit))
     }
 
     fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>> {

@@ -29,16 +29,9 @@ impl Status {
     }
 }
 
-/// A row that decodes to no event.
-#[derive(Debug, Clone)]
-pub(super) struct Broken {
-    pub(super) event_type: String,
-    pub(super) undecodable: Undecodable,
-}
-
 #[derive(Debug, Clone)]
 pub(super) struct Row {
-    pub(super) content: Result<Event, Box<Broken>>,
+    pub(super) content: Result<Event, Box<Undecodable>>,
     /// Kept here, because an event that nobody has read for a while is far from the processor.
     pub(super) weight_bytes: usize,
     pub(super) lane: Lane,
@@ -55,7 +48,7 @@ pub(super) struct Row {
 /// What is kept of a delivered one.
 #[derive(Debug, Clone)]
 pub(super) struct Kept {
-    pub(super) content: Result<Event, Box<Broken>>,
+    pub(super) content: Result<Event, Box<Undecodable>>,
     pub(super) attempts: u32,
     pub(super) created_at: Timestamp,
 }
@@ -67,37 +60,37 @@ impl From<Row> for Kept {
 }
 
 /// The id of what is in a row.
-pub(super) fn id_of(content: &Result<Event, Box<Broken>>) -> &EventId {
+pub(super) fn id_of(content: &Result<Event, Box<Undecodable>>) -> &EventId {
     match content {
         Ok(event) => event.id(),
-        Err(broken) => &broken.undecodable.id,
+        Err(undecodable) => &undecodable.id,
     }
 }
 
 /// What it happened to.
-pub(super) fn aggregate_type_of(content: &Result<Event, Box<Broken>>) -> &str {
+pub(super) fn aggregate_type_of(content: &Result<Event, Box<Undecodable>>) -> &str {
     content.as_ref().map_or(GLOBAL_AGGREGATE, Event::aggregate_type)
 }
 
 /// Its key.
-pub(super) fn key_of(content: &Result<Event, Box<Broken>>) -> Option<&Arc<str>> {
+pub(super) fn key_of(content: &Result<Event, Box<Undecodable>>) -> Option<&Arc<str>> {
     match content {
         Ok(event) => event.shared_key(),
-        Err(broken) => broken.undecodable.key.as_ref(),
+        Err(undecodable) => undecodable.key.as_ref(),
     }
 }
 
 /// Its type.
-pub(super) fn type_of(content: &Result<Event, Box<Broken>>) -> &str {
+pub(super) fn type_of(content: &Result<Event, Box<Undecodable>>) -> &str {
     match content {
         Ok(event) => event.event_type(),
-        Err(broken) => &broken.event_type,
+        Err(undecodable) => &undecodable.event_type,
     }
 }
 
 impl Row {
     /// A new row, which is due at once.
-    pub(super) fn new(content: Result<Event, Box<Broken>>, lanes: u32, now: Timestamp) -> Self {
+    pub(super) fn new(content: Result<Event, Box<Undecodable>>, lanes: u32, now: Timestamp) -> Self {
         let mut row = Self {
             weight_bytes: content.as_ref().map_or(EVENT_FLAT_BYTES, Event::weight_bytes),
             content,

@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Bound,
     sync::Arc,
 };
 
 use postrider_core::{
     EventId, Timestamp,
-    store::{Lane, Lease, Seq, Subject},
+    store::{HeldKey, HoldReason, Lane, Lease, Orphans, Seq, Subject},
 };
 
 use super::{
@@ -43,6 +44,8 @@ pub(super) struct Tables {
     pub(super) returning_of_a_key_max: usize,
     /// Most rows that one claim reads.
     pub(super) scanned_rows_max: usize,
+    /// Keys of rows that were deleted behind the store's back.
+    orphans: BTreeSet<(Lane, Arc<str>)>,
     lanes: Vec<LaneTable>,
     last_seq: Seq,
     /// Counts what became visible.
@@ -62,6 +65,7 @@ impl Tables {
             pauses: BTreeMap::new(),
             returning_of_a_key_max: RETURNING_OF_A_KEY_MAX,
             scanned_rows_max: SCANNED_ROWS_MAX,
+            orphans: BTreeSet::new(),
             commits: 0,
             lanes: (0..lanes).map(|_| LaneTable::default()).collect(),
             last_seq: 0,
@@ -163,6 +167,35 @@ impl Tables {
         if let Some(lane) = self.lane_mut(number).filter(|lane| lane.parked_count(&key) == 0) {
             lane.drop_hold(&key);
         }
+    }
+
+    /// A row of this key was deleted behind the store's back: it may have been the head.
+    pub(super) fn suspect_orphan(&mut self, lane: Lane, key: Arc<str>) {
+        self.orphans.insert((lane, key));
+    }
+
+    /// Frees keys whose head is gone, among at most `limit` that lost a row.
+    pub(super) fn free_orphans(&mut self, after: Option<&HeldKey>, limit: usize) -> Orphans {
+        let from = match after {
+            Some(HeldKey { lane, key }) => Bound::Excluded((*lane, Arc::from(key.as_str()))),
+            None => Bound::Unbounded,
+        };
+        let page: Vec<_> = self.orphans.range((from, Bound::Unbounded)).take(limit).cloned().collect();
+        let mut found = Orphans::default();
+        for (number, key) in &page {
+            let hold = self.lane(*number).and_then(|lane| lane.hold_of(key));
+            let gone =
+                hold.filter(|hold| hold.reason != HoldReason::Returning && self.rows.get(hold.seq).is_none());
+            let Some(lane) = self.lane_mut(*number).filter(|lane| !lane.locked) else { continue };
+            if let Some(hold) = gone {
+                lane.set_returning(key, hold.seq);
+                found.freed.push(HeldKey { lane: *number, key: key.to_string() });
+            }
+            self.orphans.remove(&(*number, Arc::clone(key)));
+        }
+        let last = page.last().filter(|_| page.len() >= limit);
+        found.next = last.map(|(lane, key)| HeldKey { lane: *lane, key: key.to_string() });
+        found
     }
 
     /// Deletes a row.

@@ -128,10 +128,15 @@ fn held(hold: &Hold, head: Option<&ListedEvent>) -> String {
         1 => "1 event waits behind it".to_owned(),
         parked => format!("{} wait behind it", count(parked, "event")),
     };
-    let Some(head) = head.filter(|_| hold.reason != HoldReason::Returning) else {
+    if hold.reason == HoldReason::Returning {
         // Its head was delivered or discarded.
         let back = if hold.parked == 1 { "comes" } else { "come" };
         return format!("was freed, and {} that waited {back} back", count(hold.parked, "event"));
+    }
+    let Some(head) = head else {
+        return format!(
+            "waits for an event that was deleted from the table; {behind}\n  hint: a relay that runs lets the key go on within a minute"
+        );
     };
     let id = plain(head.id.as_str());
     let until = hold.until.map(|until| format!(" until {until}")).unwrap_or_default();
@@ -239,6 +244,27 @@ mod tests {
         let story = of_key("Order:1", Some(&hold), None);
         assert_eq!(story.sentence, "Order:1 was freed, and 1 event that waited comes back");
         assert_eq!(story.answer["id"], Value::Null);
+    }
+
+    #[test]
+    fn a_key_whose_head_was_deleted_says_that_it_waits_and_how_long() {
+        let hold = Hold {
+            lane: 3,
+            key: "Order:1".to_owned(),
+            seq: 7,
+            reason: HoldReason::Dead,
+            until: None,
+            parked: 6,
+        };
+        let story = of_key("Order:1", Some(&hold), None);
+        let told =
+            "Order:1 waits for an event that was deleted from the table; 6 events wait behind it\n  hint: ";
+        assert!(
+            story.sentence.starts_with(told) && story.sentence.contains("within a minute"),
+            "{}",
+            story.sentence
+        );
+        assert_eq!((&story.answer["held"], &story.answer["id"]), (&json!(true), &Value::Null));
     }
 
     #[test]

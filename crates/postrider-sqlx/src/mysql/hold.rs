@@ -7,7 +7,7 @@ use postrider_core::{
     store::{HoldReason, Lane, Seq},
     tx::Prefix,
 };
-use sqlx::MySqlConnection;
+use sqlx::{MySqlConnection, mysql::MySqlRow};
 
 use super::{
     schema::BYTES,
@@ -23,6 +23,10 @@ fn each_key() -> String {
     )
 }
 
+/// Whether the key of a hold waits for an event that is not there. One that is coming back waits for none.
+pub(super) const IS_ORPHAN: &str = "h.reason <> 'returning' AND NOT EXISTS (
+    SELECT 1 FROM {p}event AS e FORCE INDEX (PRIMARY) WHERE e.seq = h.seq)";
+
 /// The statements of this file.
 #[derive(Debug)]
 pub(super) struct Statements {
@@ -31,6 +35,7 @@ pub(super) struct Statements {
     pub(super) hold: Listed,
     pub(super) release: Statement,
     pub(super) remove: Statement,
+    pub(super) orphaned: Statement,
 }
 
 impl Statements {
@@ -54,6 +59,7 @@ impl Statements {
             ),
             release: statement(&format!("UPDATE {keys} SET h.reason = 'returning', h.until = NULL")),
             remove: statement(&format!("DELETE h FROM {keys}")),
+            orphaned: statement(&format!("SELECT h.lane, h.effective_key FROM {keys} WHERE {IS_ORPHAN}")),
         }
     }
 }
@@ -84,8 +90,7 @@ pub(super) async fn locked(
     for keys in keys.chunks(LIST_MAX) {
         let list: Vec<(Lane, &str)> = keys.iter().map(|key| (key.lane, key.key.as_str())).collect();
         for row in sql.lock.query().bind(json(&list)?).fetch_all(&mut *conn).await? {
-            let key = text(&row, "effective_key")?.unwrap_or_default();
-            ours.insert(Key { lane: natural(&row, "lane")?, key });
+            ours.insert(key_of(&row)?);
         }
     }
     if !keys.is_empty() {
@@ -128,6 +133,24 @@ pub(super) async fn free(
     run(&sql.remove, conn, &removed).await
 }
 
+/// Frees those of these keys whose head is not in the table, as far as nobody else has locked their holds, and says which they are. As after a
+/// discard, a claim takes away the holds that nothing is parked behind.
+pub(super) async fn free_orphans(
+    sql: &Statements,
+    conn: &mut MySqlConnection,
+    keys: &[Key],
+) -> sqlx::Result<Vec<Key>> {
+    if keys.is_empty() {
+        return Ok(Vec::new());
+    }
+    let locked = locked(sql, conn, keys).await?;
+    let ours = keys.iter().filter(|key| !locked.contains(key));
+    let rows = sql.orphaned.query().bind(listed(ours)?).fetch_all(&mut *conn).await?;
+    let orphans = rows.iter().map(key_of).collect::<sqlx::Result<Vec<Key>>>()?;
+    run(&sql.release, conn, &orphans).await?;
+    Ok(orphans)
+}
+
 /// Takes away those of these holds that are on their way out and that nothing is parked behind, as far as nobody else has locked them.
 pub(super) async fn remove_empty(
     sql: &Statements,
@@ -163,16 +186,18 @@ async fn look<'k>(
     rows.iter()
         .map(|row| {
             Ok(Found {
-                key: Key {
-                    lane: natural(row, "lane")?,
-                    key: text(row, "effective_key")?.unwrap_or_default(),
-                },
+                key: key_of(row)?,
                 seq: natural(row, "seq")?,
                 returning: text(row, "reason")?.as_deref() == Some(HoldReason::Returning.as_str()),
                 parked: natural::<u8>(row, "parked")? != 0,
             })
         })
         .collect()
+}
+
+/// The key that a row names.
+pub(super) fn key_of(row: &MySqlRow) -> sqlx::Result<Key> {
+    Ok(Key { lane: natural(row, "lane")?, key: text(row, "effective_key")?.unwrap_or_default() })
 }
 
 async fn run(statement: &Statement, conn: &mut MySqlConnection, keys: &[Key]) -> sqlx::Result<()> {

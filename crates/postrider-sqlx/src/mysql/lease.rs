@@ -275,6 +275,16 @@ pub(super) async fn fence_around(
     Ok(fence)
 }
 
+/// Locks those of these lanes that no other session has locked, and says which they are. The lanes must be in lane order.
+pub(super) async fn lock_some(
+    sql: &Statements,
+    conn: &mut MySqlConnection,
+    lanes: &[Lane],
+) -> sqlx::Result<Vec<Lane>> {
+    let rows = over(&sql.lock_some, lanes).fetch_all(conn).await?;
+    rows.iter().map(|row| natural(row, "lane")).collect()
+}
+
 /// By which token a lane is held, if it is.
 pub(super) fn token(row: &MySqlRow) -> sqlx::Result<Option<Lease>> {
     let (lane, epoch) = (natural(row, "lane")?, natural(row, "epoch")?);

@@ -17,7 +17,7 @@
 //! * `claim/`: what is due; `row` decodes it
 //! * `settle`: what became of it; `hold` sees to the keys
 //! * `peek`: finding what nobody told of
-//! * `operate`: what operators see and do; `pause`: what they have told to wait
+//! * `operate`: what operators see and do; `orphans`: keys whose head was deleted; `pause`: what operators have told to wait
 //! * `row_log`: whether the server's log lets us write
 //! * `error`: what error codes mean, and which of them are worth another try
 //! * `statement`: what SQL texts are made of
@@ -30,6 +30,7 @@ mod insert;
 mod lease;
 mod list;
 mod operate;
+mod orphans;
 mod pause;
 mod peek;
 mod rehearse;
@@ -56,9 +57,9 @@ use postrider_core::{
     BoxFuture, ConfigError, EventId, Result, Store, Target,
     event::limits::clean_error,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Instances, Keeps, Lease, LeaseRequest,
-        Leased, ListedEvent, Listing, Marked, Oldest, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement,
-        Stats, Subject, TypeCount, too_many_pauses,
+        Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Instances, Keeps, Lease,
+        LeaseRequest, Leased, ListedEvent, Listing, Marked, Oldest, Orphans, Pause, Paused, Peek, Renewed,
+        Seq, Settled, Settlement, Stats, Subject, TypeCount, too_many_pauses,
     },
     tx::Prefix,
 };
@@ -118,6 +119,7 @@ struct Inner {
     hold: hold::Statements,
     settle: settle::Statements,
     operate: operate::Statements,
+    orphans: orphans::Statements,
     pause: pause::Statements,
     late: claim::LateCommits,
     typical: claim::TypicalRow,
@@ -179,6 +181,7 @@ impl MysqlStore {
             hold: hold::Statements::new(&prefix),
             settle: settle::Statements::new(&prefix),
             operate: operate::Statements::new(&prefix),
+            orphans: orphans::Statements::new(&prefix),
             pause: pause::Statements::new(&prefix),
             late: claim::LateCommits::default(),
             typical: claim::TypicalRow::default(),
@@ -536,6 +539,17 @@ impl Store for MysqlStore {
         let Inner { operate: sql, lease, .. } = &*self.0;
         self.run_long("discard events", move |mut conn| async move {
             operate::discard(sql, lease, &mut conn, ids).await
+        })
+    }
+
+    fn free_orphans<'a>(
+        &'a self,
+        after: Option<&'a HeldKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Orphans>> {
+        let Inner { orphans: sql, lease, hold, .. } = &*self.0;
+        self.run_long("free keys whose head was deleted", move |mut conn| async move {
+            orphans::free(sql, lease, hold, &mut conn, after, limit).await
         })
     }
 

@@ -91,8 +91,8 @@ impl Stored {
         })
     }
 
-    /// The event with its cargo. An error is that of this row alone; its neighbours do not suffer.
-    pub(super) fn event(self, cargo: Cargo) -> Result<Event, Undecodable> {
+    /// The event of this type with its cargo. An error is that of this row alone; its neighbours do not suffer.
+    pub(super) fn event(self, event_type: String, cargo: Cargo) -> Result<Event, Undecodable> {
         let Self { headers_size, payload_size, id, key, fields, .. } = self;
         let event = || -> Result<Event, Reason> {
             let fields = fields?;
@@ -100,7 +100,7 @@ impl Stored {
             let payload = payload(payload_size, cargo.payload, cargo.payload_bytes)?;
             Ok(Event::from_stored(Fields { headers, payload, ..fields })?)
         };
-        event().map_err(|reason| Undecodable { id, key, reason: reason.to_string() })
+        event().map_err(|reason| Undecodable { id, event_type, key, reason: reason.to_string() })
     }
 
     /// Whether all of its cargo came with a row that carries at most so many bytes of each.

@@ -73,7 +73,7 @@ impl Statements {
                      seq BIGINT PATH '$[0]', status INT PATH '$[1]', attempts BIGINT PATH '$[2]',
                      available_at BIGINT PATH '$[3]', error TEXT CHARACTER SET utf8mb4 PATH '$[4]')) AS s
                  STRAIGHT_JOIN {p}event AS e FORCE INDEX (PRIMARY) ON e.seq = s.seq
-                 SET e.parked = IF(s.status = 0, e.parked, 0), e.status = IF(s.status = 0, e.status, s.status),
+                 SET e.touched = 1, e.parked = IF(s.status = 0, e.parked, 0), e.status = IF(s.status = 0, e.status, s.status),
                      e.attempts = s.attempts,
                      e.available_at = COALESCE(
                          TIMESTAMP'1970-01-01 00:00:00' + INTERVAL s.available_at MICROSECOND, e.available_at),

@@ -13,7 +13,7 @@
 //! * `lease`: who may deliver
 //! * `claim/`: what is due, and what may still commit; `row` decodes it
 //! * `settle`: what became of it
-//! * `operate`, `list`: what operators see and do; `pause`: what they have told to wait
+//! * `operate`, `list`: what operators see and do; `orphans`: keys whose head was deleted; `pause`: what operators have told to wait
 //! * `announce`: waking up other processes; `peek`: finding what nobody told of
 //! * `error`: what PostgreSQL's states mean, and which of them are worth another try
 
@@ -26,6 +26,7 @@ mod identity;
 mod lease;
 mod list;
 mod operate;
+mod orphans;
 mod pause;
 mod peek;
 #[cfg(test)]
@@ -104,6 +105,7 @@ struct Inner {
     settle: statement::Twice<settle::Statements>,
     locked_lanes: LockedLanes,
     operate: operate::Statements,
+    orphans: orphans::Statements,
     pause: pause::Statements,
     peek: peek::Peeking,
 }
@@ -250,6 +252,7 @@ impl PgStoreBuilder {
             settle: statement::Twice::new(&shape, settle::Statements::new),
             locked_lanes: LockedLanes::default(),
             operate: operate::Statements::new(&shape),
+            orphans: orphans::Statements::new(&shape),
             pause: pause::Statements::new(&shape),
             peek: peek::Peeking::new(&shape),
             shape,

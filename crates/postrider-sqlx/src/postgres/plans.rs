@@ -11,7 +11,7 @@ use postrider_core::{
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
 use super::{
-    PgStore, claim, list, operate, settle,
+    PgStore, claim, list, operate, orphans, settle,
     statement::{Shape, Statement},
 };
 
@@ -361,6 +361,9 @@ async fn every_verb_that_runs_often_walks_an_index() {
     .await;
     check(&mut conn, &operate.status, "('a')", &["postrider_event_id", "postrider_done_id"]).await;
     check(&mut conn, &operate.why, "('a')", &[hold, parked]).await;
+    let orphans = orphans::Statements::new(&shape);
+    check(&mut conn, &orphans.find, "(0, '', 10)", &[hold, "postrider_event_pkey"]).await;
+    check(&mut conn, &orphans.free, "('{1}', '{a}', '{1}')", &[hold, "postrider_event_pkey"]).await;
     let shelves = [
         (Shelf::Undelivered, "Index Scan Backward using postrider_event_pkey"),
         (Shelf::Dead, "Index Scan Backward using postrider_event_dead"),

@@ -111,6 +111,7 @@ pub(super) fn claimed(row: &PgRow, held: bool) -> sqlx::Result<ClaimedEvent> {
 fn decode(row: &PgRow) -> Result<Event, Undecodable> {
     fields(row).and_then(|fields| Ok(Event::from_stored(fields)?)).map_err(|reason| Undecodable {
         id: row.try_get::<&str, _>(column::EVENT_ID).unwrap_or_default().into(),
+        event_type: row.try_get::<&str, _>(column::EVENT_TYPE).unwrap_or_default().to_owned(),
         key: key(row).ok().flatten(),
         reason: reason.to_string(),
     })

@@ -9,15 +9,15 @@ use postrider_core::{
     BoxFuture, EventId, Result, Store, StoreError, StoreErrorKind, Target,
     event::limits::clean_error,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Instances, Keeps, Lease, LeaseRequest,
-        Leased, ListedEvent, Listing, Marked, Oldest, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement,
-        Stats, Subject, TypeCount, too_many_pauses,
+        Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Instances, Keeps, Lease,
+        LeaseRequest, Leased, ListedEvent, Listing, Marked, Oldest, Orphans, Pause, Paused, Peek, Renewed,
+        Seq, Settled, Settlement, Stats, Subject, TypeCount, too_many_pauses,
     },
 };
 
 use super::{
-    Inner, PgStore, Way, claim, error, lease, list, operate, pause, rehearse, schema, session::Session,
-    settle,
+    Inner, PgStore, Way, claim, error, lease, list, operate, orphans, pause, rehearse, schema,
+    session::Session, settle,
 };
 use sqlx::AssertSqlSafe;
 use tokio::time::Instant;
@@ -241,6 +241,19 @@ impl Store for PgStore {
             operate,
             &mut session,
             ids
+        ))
+    }
+
+    fn free_orphans<'a>(
+        &'a self,
+        after: Option<&'a HeldKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Orphans>> {
+        verb!(self.run_long, "free keys whose head was deleted", orphans, |session| orphans::free(
+            orphans,
+            &mut session,
+            after,
+            limit
         ))
     }
 

@@ -41,6 +41,7 @@ pub(super) fn event(
     created_at: Timestamp,
 ) -> Result<Event, Undecodable> {
     let Shown { event_type, aggregate_type, key } = shown;
+    let named = event_type.clone();
     let (aggregate_id, tenant_id) = (row.text(1), row.text(2));
     let event = || -> Result<Event, Box<dyn std::error::Error>> {
         let (payload, content_type) = payload(shape, &mut row)?;
@@ -60,7 +61,8 @@ pub(super) fn event(
             key: None,
         })?)
     };
-    event().map_err(|reason| Undecodable { id: EventId::from(id), key, reason: reason.to_string() })
+    let id = EventId::from(id);
+    event().map_err(|reason| Undecodable { id, event_type: named, key, reason: reason.to_string() })
 }
 
 fn payload(shape: &Shape, row: &mut Cells) -> Result<(Payload, &'static str), Box<dyn std::error::Error>> {

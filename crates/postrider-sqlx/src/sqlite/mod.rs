@@ -12,7 +12,7 @@
 //! * `claim/`: what is due, the usual way in one statement and the careful way in pages; `row` decodes it
 //! * `settle`: what became of it
 //! * `peek`: finding what nobody told of
-//! * `operate`: what operators see and do; `pause`: what they have told to wait
+//! * `operate`: what operators see and do; `orphans`: keys whose head was deleted; `pause`: what operators have told to wait
 //! * `error`: what SQLite's result codes mean, and which of them are worth another try
 
 mod claim;
@@ -23,6 +23,7 @@ mod lease;
 mod list;
 mod open_file;
 mod operate;
+mod orphans;
 mod pause;
 mod peek;
 #[cfg(test)]
@@ -47,9 +48,9 @@ use postrider_core::{
     BoxFuture, EventId, Result, SchemaError, Store, StoreError, StoreErrorKind, Target,
     event::limits::clean_error,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Instances, Keeps, Lease, LeaseRequest,
-        Leased, ListedEvent, Listing, Marked, Oldest, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement,
-        Stats, Subject, TypeCount, too_many_pauses,
+        Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Instances, Keeps, Lease,
+        LeaseRequest, Leased, ListedEvent, Listing, Marked, Oldest, Orphans, Pause, Paused, Peek, Renewed,
+        Seq, Settled, Settlement, Stats, Subject, TypeCount, too_many_pauses,
     },
     tx::Prefix,
 };
@@ -91,6 +92,7 @@ struct Inner {
     claim: claim::Statements,
     settle: settle::Statements,
     operate: operate::Statements,
+    orphans: orphans::Statements,
     pause: pause::Statements,
     peek: peek::Peeking,
     last_seq: statement::Statement,
@@ -141,6 +143,7 @@ impl SqliteStore {
             claim: claim::Statements::new(&prefix),
             settle: settle::Statements::new(&prefix),
             operate: operate::Statements::new(&prefix),
+            orphans: orphans::Statements::new(&prefix),
             pause: pause::Statements::new(&prefix),
             peek: peek::Peeking::new(&prefix),
             last_seq: statement::Statement::new(
@@ -464,6 +467,17 @@ impl Store for SqliteStore {
             "discard events",
             move |mut conn| async move { operate::discard(sql, &mut conn, ids).await },
         )
+    }
+
+    fn free_orphans<'a>(
+        &'a self,
+        after: Option<&'a HeldKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Orphans>> {
+        let Inner { orphans: sql, .. } = &*self.0;
+        self.run_long("free keys whose head was deleted", move |mut conn| async move {
+            orphans::free(sql, &mut conn, after, limit).await
+        })
     }
 
     fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>> {

@@ -7,14 +7,14 @@ use postrider_core::{
 };
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{SqliteStore, claim, list, operate, settle, statement::Statement};
+use super::{SqliteStore, claim, list, operate, orphans, settle, statement::Statement};
 
 /// Tens of thousands of rows of every kind, most of them of kinds that a claim must not walk over.
 const ROWS: &str = "
     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40000)
-    INSERT INTO postrider_event (event_type, ordering_key, payload, status, parked, available_at)
-    SELECT 'X', 'key' || (i % 1000), '{}', CASE i % 8 WHEN 0 THEN 0 WHEN 1 THEN 3 ELSE 2 END,
-           i % 8 > 4, 1700000000000000 + i FROM n;
+    INSERT INTO postrider_event (event_type, ordering_key, payload, available_at)
+    SELECT 'X', 'key' || (i % 1000), '{}', 1700000000000000 + i FROM n;
+    UPDATE postrider_event SET status = CASE seq % 8 WHEN 0 THEN 0 WHEN 1 THEN 3 ELSE 2 END, parked = seq % 8 > 4;
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999)
     INSERT INTO postrider_hold SELECT 0, 'key' || i, i, NULL, iif(i % 10, 'retry', 'returning') FROM n;
     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40000)
@@ -97,6 +97,10 @@ async fn check_all(store: &SqliteStore) {
     for statement in [&operate.redrive, &operate.discard, &operate.redrive_holds, &operate.discard_holds] {
         check(store, statement, &["postrider_event_id (event_id=?)"]).await;
     }
+    let orphans = orphans::Statements::new(&prefix);
+    check(store, &orphans.find, &["sqlite_autoindex_postrider_hold_1", row]).await;
+    check(store, &orphans.free, &["(lane=? AND effective_key=?)", row]).await;
+    assert!(!plan(store, &orphans.find).await.contains("B-TREE"), "it sorts");
     check(store, &operate.purge, &["done_at (done_at<?)"]).await;
     let counted = ["event_fresh", "event_waiting", "event_parked", "event_dead"];
     check(store, &operate.stats, &counted).await;

@@ -144,9 +144,9 @@ impl<'a> Stored<'a> {
         let row = self.row;
         self.into_fields().and_then(|fields| Ok(Event::from_stored(fields)?)).map_err(|reason| {
             // The fields are gone into what was to be an event; this is rare enough to read them once more.
-            let named = Stored::new(row).map(|stored| (stored.key(), stored.fields.5));
-            let (key, id) = named.unwrap_or_default();
-            Undecodable { id: id.into(), key: key.map(Arc::from), reason: reason.to_string() }
+            let named = Stored::new(row).map(|stored| (stored.key(), stored.fields.5, stored.fields.6));
+            let (key, id, event_type) = named.unwrap_or_default();
+            Undecodable { id: id.into(), event_type, key: key.map(Arc::from), reason: reason.to_string() }
         })
     }
 

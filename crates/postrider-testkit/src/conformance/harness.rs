@@ -2,7 +2,11 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use postrider_core::{Event, EventId, Result, Store, store::Lane, tx::OnDuplicate};
+use postrider_core::{
+    Event, EventId, Result, Store,
+    store::{Lane, Seq},
+    tx::OnDuplicate,
+};
 
 use super::Failure;
 
@@ -16,9 +20,6 @@ pub trait StoreHarness: Sized + Send + Sync + 'static {
 
     /// Whether the store can [peek](Store::peek).
     const PEEKS: bool = true;
-
-    /// Whether the database refuses a plain `INSERT` of what only deliveries may write: a status, attempts, parking.
-    const REFUSES_STATE: bool = false;
 
     /// An empty, migrated store that no other test sees.
     fn fresh() -> impl Future<Output = Result<Self, Failure>> + Send;
@@ -93,8 +94,18 @@ pub trait StoreHarness: Sized + Send + Sync + 'static {
         std::future::ready(Ok(()))
     }
 
+    /// Deletes the row of an event, as a `DELETE` in somebody's terminal does. False if the table is not ours.
+    fn delete_row(&self, _event: &Event) -> impl Future<Output = Result<bool, Failure>> + Send {
+        std::future::ready(Ok(false))
+    }
+
     /// Takes all events back that were written, and their numbers, as a failover that lost them would. False if that cannot be done.
     fn go_back(&self) -> impl Future<Output = Result<bool, Failure>> + Send {
+        std::future::ready(Ok(false))
+    }
+
+    /// Has the next event drawn this number, as an `ALTER TABLE` would. False if nobody can say which number that is.
+    fn number_from(&self, _seq: Seq) -> impl Future<Output = Result<bool, Failure>> + Send {
         std::future::ready(Ok(false))
     }
 

@@ -17,7 +17,7 @@
 //! * [`harness`]: what the suite asks of a store's tests
 //! * [`scene`]: a fresh store and one instance that holds its lanes, as every check begins
 //! * [`atomicity`], [`round_trip`], [`undecodable`], [`claiming`], [`late`], [`late_commits`], [`admitting`], [`waiting`], [`holding`], [`settling`], [`fencing`], [`leasing`],
-//!   [`locking`], [`going_back`], [`operating`], [`listing`], [`pausing`], [`peeking`], [`refusing`]: the checks
+//!   [`locking`], [`going_back`], [`holes`], [`orphans`], [`operating`], [`listing`], [`pausing`], [`peeking`], [`refusing`]: the checks
 //! * [`rights`]: what each role does, for tests of the printed rights
 //! * `gate`: an admission that remembers what it was asked
 //! * `suite`: the lists of them, as macros: [`store_conformance!`](crate::store_conformance) has all of them,
@@ -32,12 +32,14 @@ mod gate;
 pub mod going_back;
 pub mod harness;
 pub mod holding;
+pub mod holes;
 pub mod late;
 pub mod late_commits;
 pub mod leasing;
 pub mod listing;
 pub mod locking;
 pub mod operating;
+pub mod orphans;
 pub mod pausing;
 pub mod peeking;
 pub mod refusing;

@@ -104,12 +104,28 @@ pub async fn a_plain_insert_of_a_status_that_there_is_not_is_refused<H: StoreHar
     are_refused::<H>(vec![insert(&[("event_type", "X"), ("payload", "{}"), ("status", "1")])]).await
 }
 
-/// What only deliveries may write is refused where that costs an insert nothing: an event that was parked by its writer would never be sent.
+/// What only deliveries may write is refused: an event that was parked by its writer would never be sent.
 pub async fn a_plain_insert_of_what_deliveries_write_is_refused<H: StoreHarness>() -> Checked {
-    if !H::REFUSES_STATE {
-        return Ok(());
-    }
-    let state = [("status", "2"), ("status", "3"), ("attempts", "1"), ("attempts", "-1"), ("parked", "true")];
-    let of = |column| insert(&[("event_type", "X"), ("payload", "{}"), column]);
+    let state = ["status, 2", "status, 3", "attempts, 1", "attempts, -1", "parked, true"];
+    let of = |state: &str| {
+        let (column, value) = state.split_once(", ").unwrap_or_default();
+        format!("INSERT INTO postrider_event (event_type, payload, {column}) VALUES ('X', '{{}}', {value})")
+    };
     are_refused::<H>(state.into_iter().map(of).collect()).await
+}
+
+/// A number that no claim reads is refused. Some databases take zero for "draw one": then it is drawn, and the event comes.
+pub async fn a_plain_insert_of_a_number_that_no_event_has_is_refused<H: StoreHarness>() -> Checked {
+    let of = |overriding: &str, seq: i64| {
+        format!(
+            "INSERT INTO postrider_event (event_type, payload, seq) {overriding} VALUES ('X', '{{}}', {seq})"
+        )
+    };
+    // What it takes on PostgreSQL to name a number at all is an error elsewhere.
+    are_refused::<H>(vec![of("", -5), of("OVERRIDING SYSTEM VALUE", -5), of("OVERRIDING SYSTEM VALUE", 0)])
+        .await?;
+    let mut scene = Scene::<H>::fresh().await?;
+    let Some(taken) = scene.harness.insert_plain(&of("", 0)).await else { return Ok(()) };
+    assert_eq!(scene.claim().await?.events.len(), usize::from(taken.is_ok()));
+    Ok(())
 }

@@ -145,6 +145,9 @@ macro_rules! delivery_conformance {
                 the_longest_wait_is_stored
                 a_row_of_that_number_with_another_id_is_left_alone
             }
+            holes {
+                a_hole_in_the_numbers_holds_nothing_up
+            }
             going_back {
                 a_claim_says_once_that_the_database_went_back_in_time
             }
@@ -178,6 +181,13 @@ macro_rules! delivery_conformance {
                 a_released_lane_is_free_at_once
                 a_release_with_an_old_token_does_nothing
                 one_lane_of_several_is_released_alone
+            }
+            orphans {
+                a_key_whose_dead_head_was_deleted_goes_on_in_order
+                a_key_whose_waiting_head_was_deleted_goes_on_in_order
+                a_key_whose_lone_head_was_deleted_is_free
+                a_key_whose_head_is_there_is_not_freed
+                orphaned_keys_are_found_among_others_page_by_page
             }
             operating {
                 migrating_again_changes_nothing
@@ -259,6 +269,7 @@ macro_rules! writer_conformance {
                 a_plain_insert_without_exactly_one_payload_in_its_limit_is_refused
                 a_plain_insert_of_a_status_that_there_is_not_is_refused
                 a_plain_insert_of_what_deliveries_write_is_refused
+                a_plain_insert_of_a_number_that_no_event_has_is_refused
             }
         }
     };

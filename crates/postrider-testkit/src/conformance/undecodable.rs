@@ -25,6 +25,7 @@ pub async fn a_row_that_is_no_event_comes_as_such_and_its_neighbours_come_too<H:
     assert_eq!(claimed.iter().map(|event| id_of(event).clone()).collect::<Vec<_>>(), wanted);
     let reasons: Vec<_> = claimed.iter().filter_map(|event| event.event.as_ref().err()).collect();
     assert!(matches!(reasons.as_slice(), [broken] if !broken.reason.is_empty()), "{reasons:?}");
+    assert!(reasons.iter().all(|broken| !broken.event_type.is_empty()), "its type can be read: {reasons:?}");
     Ok(())
 }
 

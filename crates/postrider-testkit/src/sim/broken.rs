@@ -9,9 +9,9 @@ use std::{
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Marked, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats, Subject,
-        Taken, TypeCount,
+        Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Lane, Lease, LeaseRequest, Leased,
+        ListedEvent, Listing, Marked, Orphans, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats,
+        Subject, Taken, TypeCount,
     },
 };
 use postrider_engine::{
@@ -184,6 +184,14 @@ impl BrokenStore {
 
     pub(super) fn discard<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
         self.inner.discard(ids)
+    }
+
+    pub(super) fn free_orphans<'a>(
+        &'a self,
+        after: Option<&'a HeldKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Orphans>> {
+        self.inner.free_orphans(after, limit)
     }
 
     pub(super) fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>> {

@@ -12,9 +12,9 @@ use postrider_core::{
     BoxFuture, Error, EventId, Result, Store, StoreError, StoreErrorKind, Target,
     rng::Rng,
     store::{
-        Change, Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Marked, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
-        TypeCount,
+        Change, Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Lane, Lease, LeaseRequest,
+        Leased, ListedEvent, Listing, Marked, Orphans, Pause, Paused, Peek, Renewed, Seq, Settled,
+        Settlement, Stats, Subject, TypeCount,
     },
 };
 use postrider_engine::memory::MemoryStore;
@@ -320,6 +320,15 @@ impl Store for FaultyStore {
 
     fn discard<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
         self.around("discard", move || self.inner.discard(ids))
+    }
+
+    /// Without faults: nobody deletes rows here, and each fault that could be drawn would change all later ones.
+    fn free_orphans<'a>(
+        &'a self,
+        after: Option<&'a HeldKey>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Orphans>> {
+        self.inner.free_orphans(after, limit)
     }
 
     fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>> {

@@ -6,13 +6,15 @@ use std::{
 };
 
 use postrider::{
-    Backoff, DeadHeads, Delivery, KeyOrder, Outcome,
+    Backoff, DeadHeads, Delivery, KeyOrder, Outbox, Outcome,
     rng::Rng,
     store::{EventStatus, HoldReason},
 };
 
+use tracing::Level;
+
 use crate::parts::{
-    Doors, Gate, Recorder, Site, eventually, fails, keyed, ms, number, on_every_store, plain, secs,
+    Doors, Gate, Log, Recorder, Site, eventually, fails, keyed, ms, number, on_every_store, plain, secs,
     settle_down,
 };
 
@@ -21,6 +23,7 @@ on_every_store![
     a_key_whose_head_waits_holds_its_followers_and_nobody_else,
     a_dead_head_blocks_its_key_until_it_is_redriven,
     a_dead_head_blocks_its_key_until_it_is_discarded,
+    a_drain_lets_a_key_go_on_whose_head_was_deleted,
     a_hundred_followers_of_a_dead_head_come_back_in_order,
     under_the_skip_policy_a_key_goes_on_without_its_dead_head,
     a_delayed_event_does_not_hold_its_key,
@@ -178,6 +181,43 @@ async fn a_dead_head_blocks_its_key_until_it_is_discarded(site: Site) {
     site.until_done(&ids[2]).await;
     assert_eq!(seen.numbers(), [0, 1, 2]);
     assert_eq!(site.status(&ids[0]).await, EventStatus::Absent);
+}
+
+/// An outbox with a key whose dead head was deleted from the table, with two events parked behind it.
+async fn with_an_orphaned_key(site: &Site, seen: &Recorder) -> Outbox {
+    let answer = |delivery: &Delivery| match number(delivery) {
+        0 => Outcome::rejected("broken"),
+        _ => Outcome::Delivered,
+    };
+    let outbox = site.outbox().on("Tested", seen.answers(answer)).start().await.unwrap();
+    let ids = site.write_all(&outbox, (0..3).map(|n| keyed("k", n))).await;
+    site.until_dead(1).await;
+    eventually("followers are parked", async || {
+        outbox.why("k").await.unwrap().is_some_and(|hold| hold.parked == 2)
+    })
+    .await;
+    site.delete_row(&ids[0]).await;
+    outbox
+}
+
+async fn a_drain_lets_a_key_go_on_whose_head_was_deleted(site: Site) {
+    let seen = Recorder::default();
+    let outbox = with_an_orphaned_key(&site, &seen).await;
+    outbox.drain().await.unwrap();
+    assert_eq!(site.store.stats().await.unwrap().pending, 0);
+    assert_eq!(seen.numbers(), [0, 1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_whose_head_was_deleted_goes_on_by_itself_and_a_warning_says_so() {
+    let (log, _guard) = Log::listen();
+    let (site, seen) = (Site::memory(1), Recorder::default());
+    let outbox = with_an_orphaned_key(&site, &seen).await;
+    site.until_all_done(2).await;
+    assert_eq!(seen.numbers(), [0, 1, 2]);
+    assert_eq!(log.count(Level::WARN, "key=\"k\""), 1);
+    let next = site.write(&outbox, keyed("k", 3)).await;
+    site.until_done(&next).await;
 }
 
 async fn a_hundred_followers_of_a_dead_head_come_back_in_order(site: Site) {

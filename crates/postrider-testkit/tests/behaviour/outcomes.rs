@@ -286,6 +286,7 @@ async fn a_row_that_cannot_be_decoded_is_dead_and_its_neighbours_are_delivered(s
     assert!(dead[0].error.contains("headers"), "{}", dead[0].error);
     assert_eq!(seen.ids(), [first, last]);
     assert_eq!(log.count(Level::ERROR, "event is dead"), 1);
+    assert_eq!(log.count(Level::ERROR, "event_type=\"A\""), 1, "its type can be read");
 }
 
 #[tokio::test(start_paused = true)]

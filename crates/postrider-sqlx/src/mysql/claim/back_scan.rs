@@ -1,6 +1,6 @@
 //! Reading, page by page, what claims have read past: rows whose transactions have committed since.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use postrider_core::store::{Lane, LaneClaim, Seq};
 use sqlx::MySqlConnection;
@@ -11,16 +11,6 @@ use super::{
     scan::Judge,
     seqs::Unmet,
 };
-
-/// Width of the first page, in numbers. No two rows share one, so a page has at most as many rows as it is wide; and the database reads
-/// no more index entries for it, those included that it cannot return because they are not committed.
-const WIDTH: u64 = 8192;
-
-/// A statement that took no longer than this is followed by one of four times its width...
-const QUICK: Duration = Duration::from_millis(2);
-
-/// ...and one that took longer than this by one of a quarter.
-const SLOW: Duration = Duration::from_millis(25);
 
 /// Most rows of a page.
 const PAGE_ROWS: usize = 8192;
@@ -47,7 +37,6 @@ pub(super) async fn advance(
             && of_scan.contains(&lane)
             && !judge.is_in_flight(seq)
     };
-    let mut width = WIDTH;
     for _ in 0..PAGES_MAX {
         if scan.found() >= wanted || scan.cursor() >= scan.to() {
             break;
@@ -55,18 +44,16 @@ pub(super) async fn advance(
         let (rows, reached) = match late.unmet(scan.cursor(), scan.to()) {
             Unmet::Few(seqs, reached) => (reader.fresh_among(conn, &seqs).await?, reached),
             Unmet::Most(after, to) => {
+                let width = late.begin_page(scan.width().get());
                 let (to, began) = (to.min(after.saturating_add(width)), Instant::now());
                 let rows = reader.fresh_places(conn, &of_scan, (after, to), PAGE_ROWS).await?;
+                late.end_page();
                 if rows.len() >= PAGE_ROWS && to - after > PAGE_ROWS as u64 {
                     // Which rows were left out depends on their lanes.
-                    width = PAGE_ROWS as u64;
+                    scan.width().narrow_to(PAGE_ROWS as u64);
                     continue;
                 }
-                width = match began.elapsed() {
-                    took if took <= QUICK => width.saturating_mul(4),
-                    took if took > SLOW => (width / 4).max(WIDTH / 16),
-                    _ => width,
-                };
+                scan.width().took(to - after, began.elapsed());
                 (rows, to)
             }
         };

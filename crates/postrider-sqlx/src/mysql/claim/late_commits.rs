@@ -26,7 +26,10 @@ use std::{
 
 use postrider_core::store::{Lane, Lease, Seq, Token};
 
-use super::seqs::Seqs;
+use super::{
+    seqs::Seqs,
+    width::{self, Width},
+};
 
 /// How long a transaction may stay open after it wrote an event, and be found by a back scan.
 const OPEN_MAX: Duration = Duration::from_secs(60);
@@ -58,6 +61,10 @@ struct Inner {
     covered: HashMap<Lane, Covered>,
     /// Those that have not ended, of disjoint lanes.
     scans: Vec<BackScan>,
+    /// The width of a page that was not answered yet...
+    unanswered: Option<u64>,
+    /// ...and how wide pages may be after one that was given up, until a claim succeeds.
+    width_max: Option<u64>,
 }
 
 /// How far a lane is covered, under which token, and by a scan that took how long.
@@ -81,6 +88,8 @@ pub(super) struct BackScan {
     to: Seq,
     /// Late rows that no claim has met yet, in order.
     found: VecDeque<(Lane, Seq)>,
+    /// How many numbers its next statement covers.
+    width: Width,
     took: Duration,
     /// When a claim has last gone on with it.
     at: Instant,
@@ -89,8 +98,8 @@ pub(super) struct BackScan {
 impl BackScan {
     /// A scan of what lies after `cursor` and up to `to`, where `tip` is the largest number that can be seen.
     pub(super) fn new(leases: Vec<Lease>, tip: Seq, cursor: Seq, to: Seq) -> Self {
-        let (found, took, at) = (VecDeque::new(), Duration::ZERO, Instant::now());
-        Self { leases, tip, cursor, to, found, took, at }
+        let (found, width, took, at) = (VecDeque::new(), Width::new(), Duration::ZERO, Instant::now());
+        Self { leases, tip, cursor, to, found, width, took, at }
     }
 
     pub(super) fn lanes(&self) -> Vec<Lane> {
@@ -103,6 +112,10 @@ impl BackScan {
 
     pub(super) fn to(&self) -> Seq {
         self.to
+    }
+
+    pub(super) fn width(&mut self) -> &mut Width {
+        &mut self.width
     }
 
     pub(super) fn found(&self) -> usize {
@@ -229,6 +242,23 @@ impl LateCommits {
         self.lock().met.unmet(cursor, to)
     }
 
+    /// A page of so many numbers is about to be read. Gives how many it may have: fewer than the last one, if that was given up. A claim that fails
+    /// keeps nothing of its scan, and the next one would come to the same page.
+    pub(super) fn begin_page(&self, width: u64) -> u64 {
+        let mut inner = self.lock();
+        if let Some(given_up) = inner.unanswered.take() {
+            inner.width_max = Some(width::after_giving_up(given_up));
+        }
+        let width = inner.width_max.map_or(width, |most| width.min(most));
+        inner.unanswered = Some(width);
+        width
+    }
+
+    /// The page was read.
+    pub(super) fn end_page(&self) {
+        self.lock().unanswered = None;
+    }
+
     /// Which of these rows no claim has met.
     pub(super) fn late(&self, rows: Vec<(Lane, Seq)>) -> Vec<(Lane, Seq)> {
         let inner = self.lock();
@@ -243,6 +273,7 @@ impl LateCommits {
     ) {
         let Done { met, held, begun: (begun, tip), scan } = done;
         let mut inner = self.lock();
+        inner.width_max = None;
         let low = inner.low;
         met.filter(|seq| *seq > low).for_each(|seq| inner.met.insert(seq));
         for lease in begun.into_iter().filter(&held) {
@@ -316,6 +347,19 @@ mod tests {
         done(&late, [], &[], Some(scan), start);
         assert_eq!(late.low(900, None, start + OPEN_MAX * 4), 100);
         assert_eq!(late.low(900, None, start + FORGOTTEN_AFTER), 900);
+    }
+
+    #[test]
+    fn pages_are_narrower_after_one_that_was_given_up_until_a_claim_succeeds() {
+        let late = LateCommits::default();
+        assert_eq!(late.begin_page(1 << 40), 1 << 40);
+        assert_eq!(late.begin_page(1 << 40), 1 << 36, "the first was never answered");
+        assert_eq!(late.begin_page(1 << 40), 1 << 32);
+        late.end_page();
+        assert_eq!(late.begin_page(1 << 40), 1 << 32, "what was answered narrows nothing");
+        late.end_page();
+        done(&late, [], &[], None, Instant::now());
+        assert_eq!(late.begin_page(1 << 40), 1 << 40);
     }
 
     #[test]

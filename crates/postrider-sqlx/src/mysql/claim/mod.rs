@@ -16,6 +16,7 @@ mod returning;
 mod scan;
 mod seqs;
 mod waiting;
+mod width;
 mod write;
 
 use std::{
@@ -373,7 +374,7 @@ async fn read_heavy(
             attempts: row.stored.attempts,
             held: matches!(verdict, Verdict::Return { held: true }),
             created_at: row.stored.created_at,
-            event: row.stored.event(cargo),
+            event: row.stored.event(row.event_type, cargo),
         });
     }
     Ok(())

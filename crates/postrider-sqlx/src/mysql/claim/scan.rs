@@ -25,7 +25,7 @@ pub(super) struct Row {
     head: Option<Seq>,
     /// Whether its key is free again, and others come back first.
     coming_back: bool,
-    event_type: String,
+    pub(super) event_type: String,
     aggregate_type: String,
     pub(super) stored: Stored,
     /// Payload and headers, if they came with the row.

@@ -71,16 +71,16 @@ impl Seqs {
         Unmet::Few(few, reached)
     }
 
-    /// How far the numbers that are not in the set are many, page by page.
-    fn end_of_most(&self, mut end: Seq, to: Seq) -> Seq {
-        while end < to {
-            let next = end.saturating_add(PAGE).min(to);
-            if self.missing(end, next).is_some() {
-                break;
-            }
-            end = next;
-        }
-        end
+    /// How far the numbers that are not in the set are many. Visits only pages that have something in them, so a hole in the numbers costs
+    /// nothing, however wide it is.
+    fn end_of_most(&self, end: Seq, to: Seq) -> Seq {
+        let first = end.saturating_add(1);
+        let is_sparse = |start: Seq| {
+            let last = start.saturating_add(PAGE - 1).min(to);
+            self.missing(start.saturating_sub(1), last).is_some()
+        };
+        let starts = self.0.range(first / PAGE..=to / PAGE).map(|(page, _)| (page * PAGE).max(first));
+        starts.into_iter().find(|start| is_sparse(*start)).map_or(to, |start| start.saturating_sub(1))
     }
 
     /// The numbers of a part of a page that are not in the set; none if they are many.
@@ -92,11 +92,11 @@ impl Seqs {
         for word in page {
             let mut left = !word;
             while left != 0 && missing.len() <= SPARSE_MAX {
-                let seq = start + u64::from(left.trailing_zeros());
+                let seq = start.saturating_add(u64::from(left.trailing_zeros()));
                 left &= left - 1;
                 missing.extend((first..=to).contains(&seq).then_some(seq));
             }
-            start += 64;
+            start = start.saturating_add(64);
         }
         (missing.len() <= SPARSE_MAX).then_some(missing)
     }
@@ -133,5 +133,26 @@ mod tests {
         (20 * PAGE..21 * PAGE).for_each(|seq| seqs.insert(seq));
         assert_eq!(seqs.unmet(reached, to), Unmet::Most(reached, 20 * PAGE - 1));
         assert_eq!(seqs.unmet(20 * PAGE - 1, 21 * PAGE - 1), Unmet::Few(vec![], 21 * PAGE - 1));
+    }
+
+    /// Walking this hole page by page would take hours.
+    #[test]
+    fn a_hole_is_one_range_however_wide_it_is() {
+        for far in [1_000_000_000_000, i64::MAX.unsigned_abs(), Seq::MAX - 10] {
+            let mut seqs = Seqs::default();
+            (1..=PAGE).for_each(|seq| seqs.insert(seq));
+            (far..=far.saturating_add(5)).for_each(|seq| seqs.insert(seq));
+            assert_eq!(seqs.unmet(0, far - 1), Unmet::Most(PAGE - 1, far - 1));
+            assert_eq!(seqs.unmet(far - 1, far + 8), Unmet::Few(vec![far + 6, far + 7, far + 8], far + 8));
+        }
+    }
+
+    #[test]
+    fn a_range_ends_before_a_page_beyond_the_hole_that_few_are_missing_of() {
+        let mut seqs = Seqs::default();
+        let far = 1_000_000 * PAGE;
+        (far..far + PAGE).for_each(|seq| seqs.insert(seq));
+        assert_eq!(seqs.unmet(5, far + 9 * PAGE), Unmet::Most(5, far - 1));
+        assert_eq!(seqs.unmet(5, far - 7), Unmet::Most(5, far - 7));
     }
 }

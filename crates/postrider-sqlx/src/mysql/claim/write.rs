@@ -43,12 +43,12 @@ impl Statements {
             lock: listed(
                 "SELECT seq FROM {p}event FORCE INDEX (PRIMARY) WHERE seq IN ({list}) AND FIND_IN_SET(lane, ?) FOR UPDATE SKIP LOCKED",
             ),
-            park: listed("UPDATE {p}event FORCE INDEX (PRIMARY) SET parked = 1 WHERE seq IN ({list}) AND FIND_IN_SET(lane, ?)"),
+            park: listed("UPDATE {p}event FORCE INDEX (PRIMARY) SET parked = 1, touched = 1 WHERE seq IN ({list}) AND FIND_IN_SET(lane, ?)"),
             unpark: listed(
                 "UPDATE {p}event FORCE INDEX (PRIMARY) SET parked = 0 WHERE seq IN ({list}) AND FIND_IN_SET(lane, ?) AND parked = 1",
             ),
             turn: listed(
-                "UPDATE {p}event FORCE INDEX (PRIMARY) SET status = 2
+                "UPDATE {p}event FORCE INDEX (PRIMARY) SET status = 2, touched = 1
                  WHERE seq IN ({list}) AND FIND_IN_SET(lane, ?) AND status = 0 AND parked = 0",
             ),
         }

@@ -17,6 +17,8 @@ CREATE TABLE IF NOT EXISTS {p}event (
     status         TINYINT UNSIGNED  NOT NULL DEFAULT 0, -- 0 new, 2 waiting, 3 dead
     parked         TINYINT UNSIGNED  NOT NULL DEFAULT 0,
     attempts       INT UNSIGNED      NOT NULL DEFAULT 0,
+    -- 1 as soon as a delivery has written status, parked or attempts. A plain INSERT leaves all four to their defaults: see the second CHECK.
+    touched        TINYINT UNSIGNED  NOT NULL DEFAULT 0,
     -- When it is due; of a dead one, since when it is dead.
     available_at   DATETIME(6)       NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     created_at     DATETIME(6)       NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
@@ -52,7 +54,9 @@ CREATE TABLE IF NOT EXISTS {p}event (
         AND CHAR_LENGTH(aggregate_type) BETWEEN 1 AND 64 AND CHAR_LENGTH(content_type) BETWEEN 1 AND 128
         AND COALESCE(CHAR_LENGTH(aggregate_id), 1) BETWEEN 1 AND 128 AND COALESCE(CHAR_LENGTH(ordering_key), 1) BETWEEN 1 AND 255
         AND COALESCE(CHAR_LENGTH(tenant_id), 1) BETWEEN 1 AND 64
-        AND COALESCE(LENGTH(payload), LENGTH(payload_bytes)) <= 1048576)
+        AND COALESCE(LENGTH(payload), LENGTH(payload_bytes)) <= 1048576),
+    -- What only deliveries write, which say so. A trigger would tell an INSERT from an UPDATE, but needs rights that few accounts have.
+    CONSTRAINT {p}event_keep_state_default CHECK (touched = 1 OR (status = 0 AND parked = 0 AND attempts = 0))
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE {bytes};
 
 -- Delivered events, kept until their retention ends.

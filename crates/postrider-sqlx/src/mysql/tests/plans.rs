@@ -17,8 +17,8 @@ async fn fill(store: &MysqlStore, thousands: usize) {
     let digit = "(SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5
                   UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)";
     let rows = format!(
-        "INSERT INTO postrider_event (event_type, ordering_key, payload, status, parked, available_at)
-         SELECT 'X', CONCAT('key', n % 1000), '{{}}', CASE n % 8 WHEN 0 THEN 0 WHEN 1 THEN 3 ELSE 2 END, n % 8 > 4,
+        "INSERT INTO postrider_event (touched, event_type, ordering_key, payload, status, parked, available_at)
+         SELECT 1, 'X', CONCAT('key', n % 1000), '{{}}', CASE n % 8 WHEN 0 THEN 0 WHEN 1 THEN 3 ELSE 2 END, n % 8 > 4,
                 TIMESTAMP'2020-01-01 00:00:00' + INTERVAL n SECOND
          FROM (SELECT a.n + 10 * b.n + 100 * c.n + 1000 * d.n + 10000 * e.n + 100000 * f.n AS n
                FROM {digit} AS a, {digit} AS b, {digit} AS c, {digit} AS d, {digit} AS e, {digit} AS f) AS numbers
@@ -179,6 +179,8 @@ async fn operators_find_events_by_an_index() {
     check(&store, &operate.status, "postrider_event", "postrider_event_id", 1).await;
     check(&store, &operate.done, "postrider_done", "postrider_done_id", 1).await;
     check(&store, &operate.why, "h", "PRIMARY", 1).await;
+    check(&store, &store.0.orphans.find, "e", "PRIMARY", 1).await;
+    check(&store, &store.0.hold.orphaned, "h", "PRIMARY", 1).await;
     for (id, index) in [(Some("a".into()), "postrider_done_id"), (None, "postrider_done_at")] {
         let page = Listing { id, ..Listing::newest(Shelf::Delivered, 10) };
         let page = list::statement(&store.0.target.prefix, &page);

@@ -4,7 +4,7 @@ CREATE OR REPLACE FUNCTION {p}event_insert() RETURNS trigger LANGUAGE plpgsql AS
 BEGIN
     IF (NEW.payload IS NULL) = (NEW.payload_bytes IS NULL)
        OR octet_length(NEW.payload) > {payload_max} OR octet_length(NEW.payload_bytes) > {payload_max}
-       OR NEW.status <> 0 OR NEW.attempts <> 0 OR NEW.parked
+       OR NEW.status <> 0 OR NEW.attempts <> 0 OR NEW.parked OR NEW.seq <= 0
        OR 0 IN (octet_length(NEW.event_id), octet_length(NEW.event_type), octet_length(NEW.aggregate_type),
                 octet_length(NEW.aggregate_id), octet_length(NEW.ordering_key), octet_length(NEW.tenant_id),
                 octet_length(NEW.content_type))
@@ -15,6 +15,7 @@ BEGIN
                 THEN 'its payload has more than {payload_max} bytes'
             WHEN NEW.status <> 0 OR NEW.attempts <> 0 OR NEW.parked
                 THEN 'leave status, attempts and parked to their defaults'
+            WHEN NEW.seq <= 0 THEN 'its seq is not above zero'
             ELSE 'its id, type, aggregate, key, tenant and content type may not be empty'
         END;
     END IF;

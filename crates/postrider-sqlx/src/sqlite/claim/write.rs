@@ -179,8 +179,8 @@ mod tests {
     use super::{super::super::SqliteStore, *};
 
     const ROWS: &str = "
-        INSERT INTO postrider_event (seq, event_type, ordering_key, payload, parked) VALUES
-            (1, 'X', 'held', '', 0), (2, 'X', 'gone', '', 0), (3, 'X', 'filled', '', 0), (4, 'X', NULL, '', 0);
+        INSERT INTO postrider_event (seq, event_type, ordering_key, payload) VALUES
+            (1, 'X', 'held', ''), (2, 'X', 'gone', ''), (3, 'X', 'filled', ''), (4, 'X', NULL, '');
         INSERT INTO postrider_hold (rowid, lane, effective_key, seq, reason) VALUES
             (1, 0, 'held', 9, 'retry'), (2, 0, 'filled', 9, 'returning'), (3, 0, 'empty', 9, 'returning'),
             (4, 0, 'again', 9, 'retry');";
@@ -234,8 +234,9 @@ mod tests {
     #[tokio::test]
     async fn a_row_that_is_not_wanted_stays_parked_if_its_key_was_held_anew_in_between() {
         let (store, lease) = leased().await;
-        let parked = "INSERT INTO postrider_event (seq, event_type, ordering_key, payload, parked)
-                      VALUES (5, 'X', 'again', '', 1), (6, 'X', 'filled', '', 1)";
+        let parked = "INSERT INTO postrider_event (seq, event_type, ordering_key, payload)
+                      VALUES (5, 'X', 'again', ''), (6, 'X', 'filled', '');
+                      UPDATE postrider_event SET parked = 1 WHERE seq IN (5, 6)";
         sqlx::raw_sql(parked).execute(store.pool()).await.unwrap();
         let mut findings = Findings::new(lease);
         (findings.refused, findings.empty) = (vec![5, 6], vec![2, 4]);

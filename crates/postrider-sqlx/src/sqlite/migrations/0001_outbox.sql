@@ -3,7 +3,7 @@
 -- Events that are not delivered. INSERT INTO {p}event (event_type, payload) VALUES (...) is enough, from any language.
 -- What a claim looks at comes before what it weighs, so that judging a row does not read its payload.
 CREATE TABLE {p}event (
-    seq            INTEGER PRIMARY KEY AUTOINCREMENT,
+    seq            INTEGER PRIMARY KEY AUTOINCREMENT CHECK (seq > 0),
     lane           INTEGER NOT NULL DEFAULT 0 CHECK (lane = 0), -- SQLite has one
     status         INTEGER NOT NULL DEFAULT 0 CHECK (status IN (0, 2, 3)), -- 0 new, 2 waiting, 3 dead
     parked         INTEGER NOT NULL DEFAULT 0 CHECK (parked IN (0, 1)),
@@ -40,6 +40,13 @@ CREATE INDEX {p}event_fresh ON {p}event (lane) WHERE status = 0 AND parked = 0;
 CREATE INDEX {p}event_waiting ON {p}event (lane, available_at) WHERE status = 2 AND parked = 0;
 CREATE INDEX {p}event_parked ON {p}event (lane, effective_key) WHERE parked = 1;
 CREATE INDEX {p}event_dead ON {p}event (seq) WHERE status = 3;
+
+-- What only deliveries write. A CHECK would refuse it to them too.
+CREATE TRIGGER {p}event_insert BEFORE INSERT ON {p}event
+WHEN NEW.status <> 0 OR NEW.attempts <> 0 OR NEW.parked <> 0
+BEGIN
+    SELECT RAISE(ABORT, 'this event can never be delivered: leave status, attempts and parked to their defaults');
+END;
 
 -- Delivered events, kept until their retention ends.
 CREATE TABLE {p}done (

@@ -170,6 +170,17 @@ impl Site {
         .unwrap()
     }
 
+    /// Deletes the row of an event, as somebody's `DELETE` would.
+    pub(crate) async fn delete_row(&self, id: &EventId) {
+        match &self.database {
+            Database::Memory(store) => store.delete_row(id),
+            Database::Sqlite(pool, _) => {
+                let delete = sqlx::query("DELETE FROM postrider_event WHERE event_id = ?");
+                delete.bind(id.to_string()).execute(pool).await.unwrap();
+            }
+        }
+    }
+
     pub(crate) async fn status(&self, id: &EventId) -> EventStatus {
         self.store.status(id).await.unwrap()
     }
