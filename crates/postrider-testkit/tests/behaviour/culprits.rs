@@ -61,7 +61,7 @@ async fn keys_that_are_rejected_beside_others_that_are_taken_pull_no_brake_again
         let outbox = site.outbox().sink("Tested", receiver.clone()).start().await.unwrap();
         // Every second key is bad, and each streak of them is longer than what pulls the brake.
         let key = |n: usize| {
-            let (kind, number) = (if n / 20 % 2 == 0 { "bad" } else { "good" }, n % 400);
+            let (kind, number) = (if (n / 20).is_multiple_of(2) { "bad" } else { "good" }, n % 400);
             format!("{kind}{number}")
         };
         site.write_all(&outbox, (0..2000).map(|n| keyed(&key(n), n))).await;
