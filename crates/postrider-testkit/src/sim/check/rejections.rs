@@ -25,13 +25,7 @@ type Rejected<'a> = BTreeMap<(&'a Name, To, Destination), Vec<(&'a EventId, Call
 /// No more than a few keys in a row die because a sink rejects them, of each engine and since something was delivered at the same destination.
 pub(super) fn braked(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<String>) {
     let written = written(entries, scenario);
-    let died: BTreeSet<(&Name, &EventId)> = entries
-        .iter()
-        .filter_map(|entry| match &entry.what {
-            Happening::Died { by, id } => Some((by, id)),
-            _ => None,
-        })
-        .collect();
+    let died_of = died_of(entries);
     let mut rejected: Rejected<'_> = BTreeMap::new();
     for entry in entries {
         let Happening::Answered { id, outcome, by, to, call } = &entry.what else { continue };
@@ -42,7 +36,7 @@ pub(super) fn braked(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<St
             "delivered" => so_far.retain(|(_, other)| other == call),
             "rejected" => {
                 so_far.push((id, *call));
-                let dead = so_far.iter().filter(|(id, _)| died.contains(&(by, *id)));
+                let dead = so_far.iter().filter(|(id, call)| died_of.get(&(by, *id)) == Some(call));
                 let name = |id: &EventId| written.get(id).and_then(|event| event.key).map(str::to_owned);
                 let keys: BTreeSet<String> =
                     dead.map(|(id, _)| name(id).unwrap_or_else(|| id.as_str().to_owned())).collect();
@@ -56,6 +50,23 @@ pub(super) fn braked(entries: &[Entry], scenario: &Scenario, broken: &mut Vec<St
             _ => {}
         }
     }
+}
+
+/// The last answer before each death. An event that was rejected and spared may die of something else later.
+fn died_of(entries: &[Entry]) -> BTreeMap<(&Name, &EventId), Call> {
+    let (mut last, mut died) = (BTreeMap::new(), BTreeMap::new());
+    for entry in entries {
+        match &entry.what {
+            Happening::Answered { id, by, call, .. } => _ = last.insert((by, id), *call),
+            Happening::Died { by, id } => {
+                if let Some(call) = last.get(&(by, id)) {
+                    died.insert((by, id), *call);
+                }
+            }
+            _ => {}
+        }
+    }
+    died
 }
 
 /// Where a sink fails everything and says that it is well, no more than a few keys in a row die of it, of each engine.
