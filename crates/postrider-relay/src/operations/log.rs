@@ -31,7 +31,7 @@ const NO_PAYLOADS: [&str; 3] = ["lapin::returned_messages=off", "lapin::frames=o
 /// Lines on their way to stderr.
 static QUEUE: LogQueue = LogQueue::new();
 
-/// Begins to write to stderr what is logged or [said](write).
+/// Begins to write to stderr what is logged or [said](write()).
 pub(crate) fn open() -> std::io::Result<()> {
     QUEUE.start(stderr())
 }
