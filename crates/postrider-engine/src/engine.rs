@@ -382,16 +382,17 @@ impl Engine {
         loop {
             let progress = self.shared.progress.notified();
             let hands_over = others && Instant::now() >= hand_over_at;
-            let (drained, lanes, queued) = {
-                let buffer = lock(&self.shared.buffer);
+            let (drained, lanes) = {
+                let mut buffer = lock(&self.shared.buffer);
                 let lanes = if hands_over { buffer.idle_lanes().0 } else { buffer.finished_lanes() };
-                (buffer.is_drained(Instant::now()), lanes.clone(), buffer.queued_in(&lanes))
+                // While the database is told, a worker must not begin to send something of these lanes: nobody could write its outcome.
+                handed_over.fetch_add(buffer.leave_queued(&lanes), Relaxed);
+                (buffer.is_drained(Instant::now()), lanes)
             };
             if drained {
                 return;
             }
             if !lanes.is_empty() && self.give_back(&lanes).await {
-                handed_over.fetch_add(queued, Relaxed);
                 continue;
             }
             // What could not be given back is given back with the others at the end.

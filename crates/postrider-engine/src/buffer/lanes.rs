@@ -180,8 +180,19 @@ impl Buffer {
         self.lanes.values().filter(finished).map(|lane| (lane.lease, lane.suspect_to)).collect()
     }
 
+    /// Leaves to the table what is in memory of these lanes and not being sent. Returns how many events that are.
+    pub(crate) fn leave_queued(&mut self, lanes: &[(Lease, Seq)]) -> usize {
+        let queued = self.queued_in(lanes);
+        for (lease, _) in lanes {
+            let suspects = self.lanes.get_mut(&lease.lane).map(|lane| std::mem::take(&mut lane.suspects));
+            suspects.into_iter().flatten().for_each(|item| self.forget(item));
+            self.forget_queued(lease.lane);
+        }
+        queued
+    }
+
     /// How many events of these lanes are in memory and not being sent.
-    pub(crate) fn queued_in(&self, lanes: &[(Lease, Seq)]) -> usize {
+    fn queued_in(&self, lanes: &[(Lease, Seq)]) -> usize {
         let lanes: HashSet<Lane> = lanes.iter().map(|(lease, _)| lease.lane).collect();
         let queued = self.hot.iter().chain(self.cold.iter()).filter(|item| lanes.contains(&item.lease.lane));
         let suspects = self.lanes.values().filter(|lane| lanes.contains(&lane.lease.lane));
