@@ -336,3 +336,38 @@ async fn lanes_are_freed_one_by_one_while_a_slow_send_keeps_its_own() {
         site.until_done(id).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn nothing_of_a_lane_is_sent_while_it_is_handed_over() {
+    let site = Site::memory(16);
+    let (first, second, gate) = (Recorder::default(), Recorder::default(), Arc::new(Gate::shut()));
+    let doors = Doors::before(site.store.clone());
+    let leaving = site
+        .outbox()
+        .shared_store(doors.clone())
+        .on("Tested", first.waits_at(&gate))
+        .workers(1)
+        .drain_timeout(secs(60));
+    let leaving = leaving.start().await.unwrap();
+    let staying = site.outbox().on("Tested", second.delivers()).start().await.unwrap();
+    crate::parts::pass(secs(20)).await;
+    let ids = site.write_all(&leaving, (0..64).map(|n| keyed(&format!("k{n}"), n))).await;
+    gate.until_arrivals(1).await;
+    // The database frees the lanes, and its answer is on its way for long.
+    doors.release.after.close();
+    let ending = tokio::spawn({
+        let leaving = leaving.clone();
+        async move { leaving.shutdown().await }
+    });
+    eventually("lanes are handed over", async || doors.release.after.waiting() > 0).await;
+    gate.let_through();
+    crate::parts::pass(ms(500)).await;
+    doors.release.after.let_through();
+    ending.await.unwrap();
+    for id in &ids {
+        site.until_done(id).await;
+    }
+    settle_down().await;
+    assert_eq!(first.count() + second.count(), ids.len(), "each event is delivered once");
+    drop(staying);
+}
