@@ -17,19 +17,20 @@ pub(crate) const EXHAUSTED_KEYS: usize = 25;
 
 /// What becomes of an event that was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Fate {
-    Dies,
-    /// It was rejected before, and so were many in a row: it waits until something is delivered.
-    Waits,
-    /// Everything is rejected.
-    Spared,
+pub(crate) enum AfterRejection {
+    /// It dies.
+    Die,
+    /// Its key was rejected before, and ten keys were rejected in a row. It waits until something is delivered.
+    Wait,
+    /// The brake holds. It waits, and the breaker opens.
+    Brake,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Brake {
-    /// Keys that were rejected since something was delivered, but for those that are known to be.
+    /// Keys that were rejected since something was delivered, without known ones.
     rejected: Vec<u64>,
-    /// With those that are known.
+    /// Keys that were rejected since something was delivered, known ones included.
     in_a_row: Vec<u64>,
     /// Keys that used up their attempts since then.
     exhausted: Vec<u64>,
@@ -42,9 +43,9 @@ pub(crate) struct Brake {
 
 impl Brake {
     /// An event of this key was rejected.
-    pub(crate) fn rejected(&mut self, key: u64) -> Fate {
+    pub(crate) fn rejected(&mut self, key: u64) -> AfterRejection {
         if self.released || broken::is(Variant::RejectionsUnbraked) {
-            return Fate::Dies;
+            return AfterRejection::Die;
         }
         if !self.culprits.knows(key) {
             note(&mut self.rejected, key, REJECTED_KEYS);
@@ -52,11 +53,11 @@ impl Brake {
         note(&mut self.in_a_row, key, REJECTED_KEYS);
         self.culprits.failed(key);
         if self.holds() {
-            Fate::Spared
+            AfterRejection::Brake
         } else if self.in_a_row.len() >= REJECTED_KEYS {
-            Fate::Waits
+            AfterRejection::Wait
         } else {
-            Fate::Dies
+            AfterRejection::Die
         }
     }
 
@@ -125,16 +126,16 @@ mod tests {
     #[test]
     fn distinct_keys_pull_it_and_a_delivery_lets_go() {
         let mut brake = Brake::default();
-        assert!((0..100).all(|_| brake.rejected(1) == Fate::Dies), "one key is that key's affair");
-        let died = (0..100).filter(|key| brake.rejected(*key) == Fate::Dies).count();
+        assert!((0..100).all(|_| brake.rejected(1) == AfterRejection::Die), "one key is that key's affair");
+        let died = (0..100).filter(|key| brake.rejected(*key) == AfterRejection::Die).count();
         assert!(died < REJECTED_KEYS && brake.holds(), "{died}");
         brake.delivered(1000);
-        assert!(!brake.holds() && brake.rejected(1) == Fate::Dies);
-        let died = (0..100).filter(|key| brake.rejected(*key) == Fate::Dies).count();
+        assert!(!brake.holds() && brake.rejected(1) == AfterRejection::Die);
+        let died = (0..100).filter(|key| brake.rejected(*key) == AfterRejection::Die).count();
         assert!(died < REJECTED_KEYS && !brake.holds(), "{died} die, and nobody waits for known ones");
-        assert_eq!(brake.rejected(1), Fate::Waits);
+        assert_eq!(brake.rejected(1), AfterRejection::Wait);
         brake.delivered(1001);
-        assert_eq!(brake.rejected(1), Fate::Dies);
+        assert_eq!(brake.rejected(1), AfterRejection::Die);
         let died = (0..100).filter(|key| !brake.exhausted(*key)).count();
         assert!(died < EXHAUSTED_KEYS && brake.holds(), "{died}");
     }
@@ -144,9 +145,9 @@ mod tests {
         let mut brake = Brake::default();
         brake.inherit();
         assert!(!brake.holds(), "nothing has failed yet");
-        assert!(brake.rejected(1) == Fate::Spared && brake.holds());
+        assert!(brake.rejected(1) == AfterRejection::Brake && brake.holds());
         brake.delivered(2);
-        assert!(!brake.is_inherited() && brake.rejected(1) == Fate::Dies);
+        assert!(!brake.is_inherited() && brake.rejected(1) == AfterRejection::Die);
     }
 
     #[test]
@@ -154,8 +155,8 @@ mod tests {
         let mut brake = Brake::default();
         (0..100).for_each(|key| _ = brake.rejected(key));
         brake.release(true);
-        assert!((0..100).all(|key| brake.rejected(key) == Fate::Dies && !brake.exhausted(key)));
+        assert!((0..100).all(|key| brake.rejected(key) == AfterRejection::Die && !brake.exhausted(key)));
         brake.release(false);
-        assert!((0..100).any(|key| brake.rejected(key) == Fate::Spared));
+        assert!((0..100).any(|key| brake.rejected(key) == AfterRejection::Brake));
     }
 }

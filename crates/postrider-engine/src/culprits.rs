@@ -8,9 +8,10 @@ use std::collections::VecDeque;
 /// The most keys that are remembered.
 const MOST: usize = 1024;
 
+/// The keys of one destination that fail by themselves.
 #[derive(Debug, Default)]
 pub(crate) struct Culprits {
-    /// Keys that failed since the last delivery: they may be innocent.
+    /// Keys that failed since the last delivery. It may be an outage.
     accused: VecDeque<u64>,
     known: VecDeque<u64>,
 }

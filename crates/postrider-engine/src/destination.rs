@@ -9,7 +9,7 @@ use postrider_core::rng::Rng;
 use tokio::time::Instant;
 
 use crate::{
-    brake::{Brake, Fate},
+    brake::{AfterRejection, Brake},
     breaker::Breaker,
     broken::{self, Variant},
     culprits::Culprits,
@@ -149,7 +149,7 @@ impl Destination {
         (self.failures, self.failing.len() >= FAILING_KEYS)
     }
 
-    /// An event of this key was refused by whoever answers here.
+    /// It was unavailable for an event of this key.
     pub(crate) fn refused(&mut self, key: u64) {
         self.culprits.failed(key);
     }
@@ -159,8 +159,8 @@ impl Destination {
         self.culprits.knows(key)
     }
 
-    /// It has rejected an event of this key. Says what becomes of that.
-    pub(crate) fn rejected(&mut self, key: u64) -> Fate {
+    /// It has rejected an event of this key. Returns what becomes of the event.
+    pub(crate) fn rejected(&mut self, key: u64) -> AfterRejection {
         self.brake.rejected(key)
     }
 

@@ -385,7 +385,7 @@ impl Engine {
             let (drained, lanes) = {
                 let mut buffer = lock(&self.shared.buffer);
                 let lanes = if hands_over { buffer.idle_lanes().0 } else { buffer.finished_lanes() };
-                // While the database is told, a worker must not begin to send something of these lanes: nobody could write its outcome.
+                // While the lanes are released, a worker must not begin to send their events: nobody could write the outcomes.
                 handed_over.fetch_add(buffer.leave_queued(&lanes), Relaxed);
                 (buffer.is_drained(Instant::now()), lanes)
             };

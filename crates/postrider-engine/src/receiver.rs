@@ -11,7 +11,7 @@ use postrider_core::{BatchOrder, Outcome, SinkTraits, rng::Rng};
 use tokio::time::Instant;
 
 use crate::{
-    brake::{Brake, Fate},
+    brake::{AfterRejection, Brake},
     breaker::Breaker,
     broken::{self, Variant},
     destination::{Destinations, Gate, Name},
@@ -461,14 +461,14 @@ impl Receiver {
             Outcome::Rejected { .. } if !self.in_process => {
                 let there = self.destinations.of_mut(destination, now).rejected(key);
                 let anywhere = self.brake.rejected(key);
-                if anywhere == Fate::Spared {
+                if anywhere == AfterRejection::Brake {
                     return self.down_as_a_whole(healthy, now, rng);
                 }
-                if there == Fate::Spared {
+                if there == AfterRejection::Brake {
                     return self.down(attempt, now, rng);
                 }
                 self.answered(destination, now);
-                if there.max(anywhere) == Fate::Waits { Ruling::Excused(1) } else { Ruling::Stands }
+                if there.max(anywhere) == AfterRejection::Wait { Ruling::Excused(1) } else { Ruling::Stands }
             }
             // What is put off for no time was not sent, because of what stands before it: nobody has answered.
             Outcome::Deferred { after } if after.is_zero() && !self.in_process => {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use postrider::{
-    Backoff, DeadHeads, Delivery, KeyOrder, Outbox, Outcome,
+    Backoff, DeadHeads, Delivery, EventId, KeyOrder, Outbox, Outcome,
     rng::Rng,
     store::{EventStatus, HoldReason},
 };
@@ -163,8 +163,8 @@ async fn a_dead_head_blocks_its_key_until_it_is_redriven(site: Site) {
     eventually("the hold is gone", async || outbox.why("k").await.unwrap().is_none()).await;
 }
 
-async fn a_dead_head_blocks_its_key_until_it_is_discarded(site: Site) {
-    let seen = Recorder::default();
+/// An outbox with a key whose head is dead, with two events parked behind it; and their ids.
+async fn with_a_blocked_key(site: &Site, seen: &Recorder) -> (Outbox, Vec<EventId>) {
     let answer = |delivery: &Delivery| match number(delivery) {
         0 => Outcome::rejected("broken"),
         _ => Outcome::Delivered,
@@ -176,6 +176,12 @@ async fn a_dead_head_blocks_its_key_until_it_is_discarded(site: Site) {
         outbox.why("k").await.unwrap().is_some_and(|hold| hold.parked == 2)
     })
     .await;
+    (outbox, ids)
+}
+
+async fn a_dead_head_blocks_its_key_until_it_is_discarded(site: Site) {
+    let seen = Recorder::default();
+    let (outbox, ids) = with_a_blocked_key(&site, &seen).await;
     assert_eq!(outbox.discard(&ids[..1]).await.unwrap(), 1);
     site.until_done(&ids[1]).await;
     site.until_done(&ids[2]).await;
@@ -185,17 +191,7 @@ async fn a_dead_head_blocks_its_key_until_it_is_discarded(site: Site) {
 
 /// An outbox with a key whose dead head was deleted from the table, with two events parked behind it.
 async fn with_an_orphaned_key(site: &Site, seen: &Recorder) -> Outbox {
-    let answer = |delivery: &Delivery| match number(delivery) {
-        0 => Outcome::rejected("broken"),
-        _ => Outcome::Delivered,
-    };
-    let outbox = site.outbox().on("Tested", seen.answers(answer)).start().await.unwrap();
-    let ids = site.write_all(&outbox, (0..3).map(|n| keyed("k", n))).await;
-    site.until_dead(1).await;
-    eventually("followers are parked", async || {
-        outbox.why("k").await.unwrap().is_some_and(|hold| hold.parked == 2)
-    })
-    .await;
+    let (outbox, ids) = with_a_blocked_key(site, seen).await;
     site.delete_row(&ids[0]).await;
     outbox
 }
