@@ -92,7 +92,16 @@ impl<'a> InHand<'a> {
     pub(crate) fn attempt(&self, item: &Item) -> Attempt {
         let (destination, key, since) = (item.destination, item.key_number, self.hand.since);
         let (sent_at, others_delivered) = (self.hand.taken_at(), self.delivered_to.contains(&destination));
-        Attempt { destination, key, since, sent_at, others_delivered, healthy: false, put_off_alone: false }
+        Attempt {
+            destination,
+            key,
+            since,
+            sent_at,
+            events: self.hand.taken(),
+            others_delivered,
+            healthy: false,
+            put_off_alone: false,
+        }
     }
 
     /// The next event to send, as long as it may be sent.

@@ -64,6 +64,8 @@ pub(crate) struct Attempt {
     /// How many events the receiver had delivered when it began.
     pub(crate) since: u64,
     pub(crate) sent_at: Instant,
+    /// How many events were sent with it, itself among them.
+    pub(crate) events: usize,
     /// Others of its batch were delivered to the same destination.
     pub(crate) others_delivered: bool,
     /// The health check has passed since.
@@ -198,12 +200,19 @@ impl Receiver {
         }
     }
 
-    /// Most events in one batch, for now.
+    /// The most events in one batch, for now.
     pub(crate) fn batch_now(&self) -> usize {
         let ramp = self.ramp.map_or(usize::MAX, |sends| 1 << sends);
-        let only = Some(self.destinations.only()).filter(|_| self.destinations.is_one());
-        let at_once = only.map_or(usize::MAX, |only| only.throttle.at_once());
-        self.batch_max.min(ramp).min(at_once)
+        self.batch_max.min(ramp)
+    }
+
+    /// The most events that its destination takes in one batch, for now. A batch for several destinations has the limits of each of them.
+    pub(crate) fn at_once(&self, destination: Option<Name>) -> usize {
+        if self.one_destination || self.destinations.is_one() {
+            self.destinations.of(destination).throttle.at_once()
+        } else {
+            usize::MAX
+        }
     }
 
     /// Whether each event has to be asked about, because something is known against one of the destinations.
@@ -480,8 +489,9 @@ impl Receiver {
             // A limit that only this event meets says nothing about the pace of the others.
             Outcome::Deferred { .. } if attempt.put_off_alone && !self.in_process => {
                 self.answered(destination, now);
+                // In a batch nobody knows which event meets it: they are sent alone the next time.
                 self.failed_whole();
-                Ruling::Excused(1)
+                if attempt.events > 1 { Ruling::Stands } else { Ruling::Excused(1) }
             }
             Outcome::Deferred { after } if !self.in_process && !broken::is(Variant::TooFastIgnored) => {
                 self.answered(destination, now);
@@ -494,7 +504,7 @@ impl Receiver {
                 if attempt.others_delivered && self.independent {
                     known.throttle.count_events();
                 }
-                known.throttle.too_fast(attempt.sent_at, *after, now);
+                known.throttle.too_fast(attempt.sent_at, attempt.events, *after, now);
                 self.destinations.note_trouble();
                 Ruling::Stands
             }

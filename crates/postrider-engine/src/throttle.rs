@@ -70,6 +70,8 @@ pub(crate) struct Throttle {
     taken_since: Option<Instant>,
     /// What has to wait elsewhere is told to come again at moments that lie apart as the rate says.
     turns_until: Option<Instant>,
+    /// The most events in one request, while it takes no request at all: one event of a batch, or their number, may be the reason.
+    batch_most: usize,
 }
 
 impl Throttle {
@@ -86,6 +88,7 @@ impl Throttle {
             taken: 0,
             taken_since: None,
             turns_until: None,
+            batch_most: usize::MAX,
         }
     }
 
@@ -123,11 +126,11 @@ impl Throttle {
         self.counts_events = true;
     }
 
-    /// Most events that may go at once.
+    /// The most events that may go in one request.
     pub(crate) fn at_once(&self) -> usize {
         match self.rate.filter(|_| self.counts_events) {
             Some(rate) => ((rate * AT_ONCE.as_secs_f64()) as usize).max(1),
-            None => usize::MAX,
+            None => self.batch_most,
         }
     }
 
@@ -147,6 +150,7 @@ impl Throttle {
             (self.taken, self.taken_since) = (0, Some(now));
         }
         self.taken += 1;
+        self.batch_most = self.batch_most.saturating_mul(2);
         self.rise(now);
     }
 
@@ -167,8 +171,8 @@ impl Throttle {
         }
     }
 
-    /// It says "too fast" to what was sent at this moment, and asks for so much time.
-    pub(crate) fn too_fast(&mut self, sent_at: Instant, after: Duration, now: Instant) {
+    /// It says "too fast" to a request that was sent at this moment with so many events, and asks for so much time.
+    pub(crate) fn too_fast(&mut self, sent_at: Instant, events: usize, after: Duration, now: Instant) {
         if self.fell_at.is_some_and(|fell_at| sent_at <= fell_at) {
             return;
         }
@@ -187,6 +191,8 @@ impl Throttle {
             }
             Some(rate) => (rate * fall, falls + 1, STEP_FALLEN),
         };
+        let took_nothing = self.rate.is_some() && self.taken == 0;
+        let batch_most = if took_nothing { (events / 2).max(1) } else { self.batch_most };
         *self = Self {
             rate: Some(rate.max(RATE_MIN)),
             counts_events: self.counts_events,
@@ -199,6 +205,7 @@ impl Throttle {
             taken: 0,
             taken_since: Some(begins),
             turns_until: None,
+            batch_most,
         };
     }
 
@@ -279,7 +286,7 @@ mod tests {
                 throttle.taken(now);
             } else {
                 refused += 1;
-                throttle.too_fast(sent_at, after, now);
+                throttle.too_fast(sent_at, 1, after, now);
             }
         }
         (taken, refused)
@@ -341,8 +348,23 @@ mod tests {
         let now = Instant::now();
         let mut throttle = Throttle::new();
         (0..100).for_each(|_| throttle.taken(now));
-        (0..50).for_each(|_| throttle.too_fast(now, ms(1000), now + ms(10)));
+        (0..50).for_each(|_| throttle.too_fast(now, 1, ms(1000), now + ms(10)));
         assert!((throttle.rate.unwrap() - 100.0).abs() < 0.1, "{throttle:?}");
+    }
+
+    #[test]
+    fn a_batch_that_is_refused_again_with_nothing_taken_in_between_is_halved_until_something_is_taken() {
+        let now = Instant::now();
+        let mut throttle = Throttle::new();
+        throttle.too_fast(now, 100, ms(1), now + ms(1));
+        assert_eq!(throttle.at_once(), usize::MAX, "the first time says nothing but that it was too fast");
+        throttle.too_fast(now + ms(2), 100, ms(1), now + ms(3));
+        throttle.too_fast(now + ms(4), 50, ms(1), now + ms(5));
+        assert_eq!(throttle.at_once(), 25);
+        throttle.taken(now + ms(6));
+        assert_eq!(throttle.at_once(), 50);
+        throttle.too_fast(now + ms(7), 50, ms(1), now + ms(8));
+        assert_eq!(throttle.at_once(), 50, "others are taken, so it is no reason to send less at once");
     }
 
     #[test]
@@ -350,7 +372,7 @@ mod tests {
         let now = Instant::now();
         let mut throttle = Throttle::new();
         (0..10).for_each(|_| throttle.taken(now));
-        throttle.too_fast(now, ms(1000), now);
+        throttle.too_fast(now, 1, ms(1000), now);
         let turns: Vec<_> = (0..3).map(|_| throttle.next_turn(1, 0, now)).collect();
         assert_eq!(turns, [ms(1002), ms(1004), ms(1006)]);
         let waits: Vec<Duration> = (0..1_000_000).map(|n| throttle.next_turn(1, n, now)).collect();
@@ -364,7 +386,7 @@ mod tests {
         let now = Instant::now();
         let mut throttle = Throttle::new();
         (0..50).for_each(|_| throttle.taken(now));
-        throttle.too_fast(now, ms(1000), now);
+        throttle.too_fast(now, 1, ms(1000), now);
         let last = (0..5000).map(|_| throttle.next_turn(100, 0, now)).max();
         assert!(last.is_some_and(|last| last < ms(2100)), "{last:?}");
     }

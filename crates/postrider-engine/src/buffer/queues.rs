@@ -106,7 +106,8 @@ impl Buffer {
         let source = if from_first == hot_first { Source::Hot } else { Source::Cold };
         let mut items = self.take_with_room(source, slot, most, now);
         self.turn = (self.turn + 1) % 3;
-        self.leave_what_is_heavy(&mut items);
+        let most = most.min(self.at_once(slot, &items));
+        self.leave_what_is_too_much(&mut items, most);
         let apart = self.keep_apart(slot, &mut items);
         let probed = self.pass_gates(slot, &mut items, now);
         let up = self.receiver(slot).filter(|receiver| receiver.is_up() && probed.is_none());
@@ -122,10 +123,16 @@ impl Buffer {
         Some(Next::Send(hand))
     }
 
-    /// Leaves for the next batch what would make this one too large.
-    fn leave_what_is_heavy(&mut self, items: &mut VecDeque<Item>) {
+    /// The most events that the destination of a batch takes in one request.
+    fn at_once(&self, slot: usize, items: &VecDeque<Item>) -> usize {
+        let destination = items.front().and_then(|first| first.destination);
+        self.receiver(slot).map_or(usize::MAX, |receiver| receiver.at_once(destination))
+    }
+
+    /// Leaves for the next batch what would make this one too large, or have more than so many events.
+    fn leave_what_is_too_much(&mut self, items: &mut VecDeque<Item>, most: usize) {
         let mut bytes = weight_bytes(items);
-        while bytes > BATCH_BYTES && items.len() > 1 {
+        while (bytes > BATCH_BYTES || items.len() > most) && items.len() > 1 {
             let Some(last) = items.pop_back() else { return };
             bytes = bytes.saturating_sub(last.weight_bytes);
             self.line_up_first(last);

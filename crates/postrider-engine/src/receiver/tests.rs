@@ -15,6 +15,7 @@ fn attempt(destination: Option<&str>, key: u64, since: u64) -> Attempt {
         key,
         since,
         sent_at,
+        events: 1,
         others_delivered: false,
         healthy: false,
         put_off_alone: false,

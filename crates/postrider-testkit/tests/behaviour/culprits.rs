@@ -91,3 +91,28 @@ async fn a_limit_that_one_key_meets_does_not_slow_the_others() {
         assert_eq!((receiver.took(), stats.dead), (6000, 0), "in batches of {batch}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_is_split_if_one_of_its_events_always_meets_a_limit() {
+    for named in [false, true] {
+        let site = Site::memory(8);
+        let receiver = Receiver::answering_batches(|events| {
+            let limited = events.iter().any(is_bad);
+            let outcome = || if limited { Outcome::deferred(secs(1)) } else { Outcome::Delivered };
+            events.iter().map(|_| outcome()).collect()
+        });
+        let mut receiver = receiver.batch(50);
+        receiver.traits.one_destination = named;
+        let receiver = receiver.shared();
+        let outbox = site.outbox().sink("Tested", receiver.clone()).start().await.unwrap();
+        // All of them fit into one batch.
+        let events = (0..50).map(|n| {
+            let event = keyed(&if n == 20 { "bad".to_owned() } else { format!("good{n}") }, n);
+            if named { event.tenant("a") } else { event }
+        });
+        site.write_all(&outbox, events).await;
+        pass(secs(60)).await;
+        let stats = site.store.stats().await.unwrap();
+        assert_eq!((receiver.took(), stats.dead), (49, 0), "with a named destination: {named}");
+    }
+}
