@@ -8,12 +8,12 @@ use std::{
 
 use postrider_core::{
     Event, EventId,
-    store::{ClaimedEvent, Glance},
+    store::{ClaimedEvent, Glance, Lane, Seq},
     tx::OnDuplicate,
 };
 
 use super::{
-    Checked, Failure, StoreHarness,
+    Checked, Failure, Owner, StoreHarness,
     gate::Gate,
     scene::{Scene, claimed_ids, ids, sorted, unkeyed},
 };
@@ -69,6 +69,49 @@ async fn pass_by<H: StoreHarness>(scene: &mut Scene<H>) -> Checked {
     }
     assert_eq!(met, events.len());
     Ok(())
+}
+
+/// Lanes that were taken over are read from the start, beside others that stand further on and in claims that do not return everything. Each key
+/// comes in its order all the same. Section 4.1 of the design
+pub async fn keys_of_lanes_that_were_taken_over_come_in_order<H: StoreHarness>() -> Checked {
+    const KEYS: usize = 60;
+    let mut scene = Scene::<H>::fresh().await?;
+    if !can_pass_by(&scene) {
+        return Ok(());
+    }
+    // It may commit behind all that claims have read.
+    let open = insert(&scene, &unkeyed(1)?).await?;
+    let round =
+        |_| (0..KEYS).map(|key| Ok(Event::json_text("Tested", "{}").key(format!("key {key}")).build()?));
+    let mut events = (0..13).flat_map(round).collect::<Result<Vec<_>, Failure>>()?;
+    let later = events.split_off(10 * KEYS);
+    scene.harness.write(&events).await?;
+    let read = scene.claim().await?.events;
+    assert_eq!(read.len(), events.len());
+    let is_kept = |lane: Lane| lane % 2 == 0;
+    let kept: Vec<_> = read.iter().filter(|event| is_kept(event.lane)).cloned().collect();
+    scene.done(&kept).await?;
+    scene.harness.write(&later).await?;
+    // The other lanes were lost and are taken anew.
+    let positions = scene.owner.positions().into_iter().filter(|(lane, _)| is_kept(*lane)).collect();
+    scene.owner = Owner::holding(scene.owner.leases().to_vec());
+    scene.owner.go_back(positions);
+    let mut last: BTreeMap<String, Seq> = BTreeMap::new();
+    let (mut count, left) = (0, events.len() + later.len() - kept.len());
+    for _ in 0..left {
+        let claimed = scene.claim_at_most(400).await?.events;
+        for event in &claimed {
+            let key = event.event.as_ref().ok().and_then(|event| event.key()).unwrap_or_default().to_owned();
+            let before = last.insert(key.clone(), event.seq);
+            assert!(before.is_none_or(|before| before < event.seq), "{key}: {} after {before:?}", event.seq);
+        }
+        count += claimed.len();
+        if count == left {
+            break;
+        }
+    }
+    assert_eq!(count, left);
+    scene.harness.commit(open).await
 }
 
 /// Tens of thousands of events that commit late come claim by claim, none with more than its limit or its bytes, in the order of their

@@ -64,6 +64,7 @@ macro_rules! delivery_conformance {
                 two_events_of_a_transaction_that_commits_amid_a_scan_come_in_order
             }
             late_commits {
+                keys_of_lanes_that_were_taken_over_come_in_order
                 a_large_transaction_that_commits_late_comes_within_the_limits_of_each_claim
                 what_commits_late_and_is_not_wanted_is_met_once_and_keeps_nothing_back
             }

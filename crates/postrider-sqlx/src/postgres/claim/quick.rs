@@ -44,8 +44,8 @@ pub(super) struct Reach {
     ceiling: Option<Seq>,
     /// From where no lane has met anything, so that the rows of all can be read as they lie; none if too few of them are ours.
     untouched: Option<Seq>,
-    /// Whether each lane is sought for what it has not met behind that. Not if a look behind the forward read, which does it too, is only a
-    /// matter of time: such a row is to it as late as one that was passed.
+    /// Whether each lane is sought for what it has not met behind that. Not if all lanes were read up to there, and a look behind the forward read,
+    /// which does it too, is only a matter of time: then such a row is to it as late as one that was passed.
     sought: bool,
     limits: Limits,
 }
@@ -81,7 +81,11 @@ impl Reach {
                 Self {
                     ceiling: Some(reached.saturating_add(limits.width).saturating_add(1)),
                     untouched: dense.then_some(untouched),
-                    sought: !dense || from != From::Front || !claim.lanes.iter().all(passed),
+                    // Lanes that were taken over lie behind the others, and what they have between is not late.
+                    sought: !dense
+                        || from != From::Front
+                        || untouched > reached
+                        || !claim.lanes.iter().all(passed),
                     limits,
                 }
             }
