@@ -1,8 +1,8 @@
 //! The brake: a receiver or destination that fails whatever it is sent is broken, and its events are not.
 //!
 //! After ten keys in a row that were rejected, or twenty-five that used up their attempts, nothing more dies there until something is delivered or
-//! an operator says so. A receiver counts the keys of all its destinations too: each of them may have a single key. A key that was rejected before
-//! another was delivered does not pull the brake again: it is rejected for a reason of its own. But no more than ten die in a row either way.
+//! an operator says so. A receiver with several destinations counts those of them that fail, too: each may have a single key. A key that was rejected
+//! before another was delivered does not pull the brake again: it is rejected for a reason of its own. But no more than ten die in a row either way.
 
 use crate::{
     broken::{self, Variant},
@@ -98,9 +98,9 @@ impl Brake {
         self.inherited = true;
     }
 
-    /// Whether it still waits for the first delivery since another process pulled it.
-    pub(crate) fn is_inherited(&self) -> bool {
-        self.inherited
+    /// What another process found is over.
+    pub(crate) fn end_inheritance(&mut self) {
+        self.inherited = false;
     }
 
     /// An operator releases it, or no longer does.
@@ -147,7 +147,10 @@ mod tests {
         assert!(!brake.holds(), "nothing has failed yet");
         assert!(brake.rejected(1) == AfterRejection::Brake && brake.holds());
         brake.delivered(2);
-        assert!(!brake.is_inherited() && brake.rejected(1) == AfterRejection::Die);
+        assert!(brake.rejected(1) == AfterRejection::Die);
+        brake.inherit();
+        brake.end_inheritance();
+        assert!(brake.rejected(3) == AfterRejection::Die);
     }
 
     #[test]

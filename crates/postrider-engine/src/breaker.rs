@@ -10,8 +10,8 @@ use tokio::time::Instant;
 /// Longest pause: what waits for a receiver that is back is not to wait for long.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// A probe of which nobody has heard for so long is given up, and another one is made.
-const PROBE_MAX: Duration = Duration::from_secs(600);
+/// A probe of which nobody has heard for so long may hang by itself, and another one is made.
+const PROBE_MAX: Duration = Duration::from_secs(10);
 
 /// So many probes are made before the pause gets longer: the first of them may be events that fail by themselves.
 const ROUND: u32 = 8;
@@ -56,6 +56,14 @@ impl Breaker {
     pub(crate) fn opens_at(&self, now: Instant) -> Option<Instant> {
         match self.state {
             State::Open { until } if until > now => Some(until),
+            _ => None,
+        }
+    }
+
+    /// When another probe may go beside one of which nobody has heard.
+    pub(crate) fn next_probe_at(&self, now: Instant) -> Option<Instant> {
+        match self.state {
+            State::Probing { until } if until > now => Some(until),
             _ => None,
         }
     }

@@ -85,15 +85,21 @@ pub(crate) fn batch_failed(hand: &InHand<'_>, item: &Item, outcome: &Outcome) {
     note(hand, item, outcome, false);
 }
 
-/// An attempt has failed: whether it counts, and what kind of failure it was.
-pub(crate) fn attempt_failed(hand: &InHand<'_>, item: &Item, outcome: &Outcome, counted: bool, kind: Kind) {
+/// An attempt has failed: whether it counts, what kind of failure it was, and whether its destination is out for others.
+pub(crate) fn attempt_failed(
+    hand: &InHand<'_>,
+    item: &Item,
+    outcome: &Outcome,
+    counted: bool,
+    (kind, is_out): (Kind, bool),
+) {
     note(hand, item, outcome, counted);
     let shared = hand.shared;
     let (sink, error) = (shared.routes.told(hand.receiver()), said(outcome));
     let now = Instant::now();
     let failure = {
         let mut failing = lock(&shared.failing);
-        failing.note(item.id(), kind, now);
+        failing.note(item.id(), (kind, is_out), now);
         failing.of(item.id(), now)
     };
     let in_process = hand.receiver().is_none_or(|id| shared.routes.traits(id).in_process);

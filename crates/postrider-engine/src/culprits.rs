@@ -37,6 +37,11 @@ impl Culprits {
         }
     }
 
+    /// How many other keys failed since something was delivered.
+    pub(crate) fn accused_beside(&self, key: u64) -> usize {
+        self.accused.iter().filter(|accused| **accused != key).count()
+    }
+
     pub(crate) fn knows(&self, key: u64) -> bool {
         self.known.contains(&key)
     }

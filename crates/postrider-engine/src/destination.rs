@@ -99,6 +99,15 @@ impl Destination {
         }
     }
 
+    /// A new one; where another process found that all of them reject everything, its first failure is enough.
+    fn inheriting(inherits: bool) -> Self {
+        let mut destination = Self::new();
+        if inherits {
+            destination.brake.inherit();
+        }
+        destination
+    }
+
     /// Whether it had something to do lately.
     fn is_used(&self, now: Instant) -> bool {
         self.used_at.is_some_and(|at| now.saturating_duration_since(at) < FORGOTTEN_AFTER)
@@ -147,6 +156,11 @@ impl Destination {
         }
         self.culprits.failed(key);
         (self.failures, self.failing.len() >= FAILING_KEYS)
+    }
+
+    /// Whether so many other keys failed since something was delivered that it is an outage.
+    pub(crate) fn is_out_for_others(&self, key: u64) -> bool {
+        self.culprits.accused_beside(key) >= FAILING_KEYS
     }
 
     /// It was unavailable for an event of this key.
@@ -235,6 +249,8 @@ pub(crate) struct Destinations {
     /// The only one of a receiver that names none, and what the others share that do not fit.
     only: Destination,
     named: HashMap<Name, Destination, QuickState>,
+    /// Another process has told operators that the receiver rejects everything, and nothing was delivered since.
+    inherits: bool,
     /// Whether something was known against one of them when that was last looked at.
     troubled: bool,
     /// When those that had nothing to do for long were last forgotten.
@@ -243,7 +259,13 @@ pub(crate) struct Destinations {
 
 impl Destinations {
     pub(crate) fn new() -> Self {
-        Self { only: Destination::new(), named: HashMap::default(), troubled: false, tidied_at: None }
+        Self {
+            only: Destination::new(),
+            named: HashMap::default(),
+            inherits: false,
+            troubled: false,
+            tidied_at: None,
+        }
     }
 
     /// Whether there is only one.
@@ -281,7 +303,8 @@ impl Destinations {
             self.forget_unused(now);
         }
         let destination = if self.named.len() < NAMED_MAX || self.named.contains_key(&name) {
-            self.named.entry(name).or_insert_with(Destination::new)
+            let inherits = self.inherits;
+            self.named.entry(name).or_insert_with(|| Destination::inheriting(inherits))
         } else {
             &mut self.only
         };
@@ -337,7 +360,30 @@ impl Destinations {
         self.named.values_mut().for_each(Destination::covered);
     }
 
+    /// Another process has told operators that the receiver rejects everything.
+    pub(crate) fn inherit(&mut self) {
+        self.inherits = true;
+        self.all_mut().for_each(|known| known.brake.inherit());
+    }
+
+    /// Whether that was told before, and nothing was delivered since.
+    pub(crate) fn inherits(&self) -> bool {
+        self.inherits
+    }
+
+    /// Something was delivered: what another process found is over.
+    pub(crate) fn end_inheritance(&mut self) {
+        if std::mem::take(&mut self.inherits) {
+            self.all_mut().for_each(|known| known.brake.end_inheritance());
+        }
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Destination> {
+        std::iter::once(&mut self.only).chain(self.named.values_mut())
+    }
+
     pub(crate) fn let_reject(&mut self, may: bool) {
+        self.inherits &= !may;
         self.only.let_reject(may);
         self.named.values_mut().for_each(|known| known.let_reject(may));
     }

@@ -386,8 +386,9 @@ impl Engine {
                 let mut buffer = lock(&self.shared.buffer);
                 let lanes = if hands_over { buffer.idle_lanes().0 } else { buffer.finished_lanes() };
                 // While the lanes are released, a worker must not begin to send their events: nobody could write the outcomes.
-                handed_over.fetch_add(buffer.leave_queued(&lanes), Relaxed);
-                (buffer.is_drained(Instant::now()), lanes)
+                let now = Instant::now();
+                handed_over.fetch_add(buffer.leave_queued(&lanes, now), Relaxed);
+                (buffer.is_drained(now), lanes)
             };
             if drained {
                 return;

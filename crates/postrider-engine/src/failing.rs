@@ -54,7 +54,7 @@ pub(crate) enum Kind {
 pub(crate) struct Failure {
     /// For how long it has been failing.
     pub(crate) lasts: Duration,
-    /// How often it has.
+    /// How often it has; as if it were often where that cannot be remembered.
     pub(crate) times: u32,
     /// For how long it has been failing without a reason that anybody knows.
     pub(crate) unexplained: Duration,
@@ -63,20 +63,23 @@ pub(crate) struct Failure {
 }
 
 impl Failing {
-    /// An event has failed once more.
-    pub(crate) fn note(&mut self, id: &EventId, kind: Kind, now: Instant) {
-        if self.events.len() >= EVENTS_MAX && !self.events.contains_key(id) {
+    /// An event has failed once more. Where its destination is out for others too, it was not refused alone.
+    pub(crate) fn note(&mut self, id: &EventId, (kind, is_out): (Kind, bool), now: Instant) {
+        if self.is_full() && !self.events.contains_key(id) {
             if self.tidied_at.is_none_or(|at| now.saturating_duration_since(at) >= TIDIED_EVERY) {
                 self.tidied_at = Some(now);
                 self.events.retain(|_, known| now.saturating_duration_since(known.last) < FORGOTTEN_AFTER);
             }
-            if self.events.len() >= EVENTS_MAX {
+            if self.is_full() {
                 return;
             }
         }
         let first =
             Since { first: now, last: now, times: 0, unexplained: None, taken: u64::MAX, alone: None };
         let known = self.events.entry(id.clone()).or_insert(first);
+        if is_out {
+            (known.unexplained, known.alone) = (None, None);
+        }
         (known.last, known.times) = (now, known.times.saturating_add(1));
         known.unexplained = (kind == Kind::Unexplained).then(|| known.unexplained.unwrap_or(now));
         if let Kind::Refused(taken) | Kind::RefusedAlone(taken) = kind {
@@ -94,6 +97,11 @@ impl Failing {
         self.events.is_empty()
     }
 
+    /// Whether no more events can be remembered.
+    fn is_full(&self) -> bool {
+        self.events.len() >= EVENTS_MAX
+    }
+
     /// Whether an event has failed in this process, and not been delivered since.
     pub(crate) fn has(&self, id: &EventId) -> bool {
         self.events.contains_key(id)
@@ -105,7 +113,7 @@ impl Failing {
         let known = self.events.get(id);
         Failure {
             lasts: known.map_or(Duration::ZERO, |known| since(known.first)),
-            times: known.map_or(1, |known| known.times),
+            times: known.map_or(if self.is_full() { u32::MAX } else { 1 }, |known| known.times),
             unexplained: known.and_then(|known| known.unexplained).map_or(Duration::ZERO, since),
             alone: known
                 .and_then(|known| known.alone)
@@ -113,7 +121,7 @@ impl Failing {
         }
     }
 
-    /// It was decided what becomes of it.
+    /// It was delivered, or is dead.
     pub(crate) fn forget(&mut self, id: &EventId) {
         if !self.events.is_empty() {
             self.events.remove(id);
@@ -134,9 +142,9 @@ mod tests {
     #[test]
     fn the_number_of_clocks_is_bounded_and_what_has_not_failed_for_long_gives_its_place_to_others() {
         let (mut failing, now) = (Failing::default(), Instant::now());
-        (0..20_000).for_each(|n| failing.note(&id(n), Kind::Explained, now));
+        (0..20_000).for_each(|n| failing.note(&id(n), (Kind::Explained, false), now));
         assert_eq!(failing.events.len(), EVENTS_MAX);
-        failing.note(&id(30_000), Kind::Explained, now + FORGOTTEN_AFTER);
+        failing.note(&id(30_000), (Kind::Explained, false), now + FORGOTTEN_AFTER);
         assert_eq!(failing.events.len(), 1);
         failing.forget(&id(30_000));
         assert!(failing.events.is_empty());
@@ -145,11 +153,11 @@ mod tests {
     #[test]
     fn an_outage_ends_the_clock_of_what_nobody_can_explain() {
         let (mut failing, now) = (Failing::default(), Instant::now());
-        failing.note(&id(0), Kind::Unexplained, now);
-        failing.note(&id(0), Kind::Unexplained, now + MINUTE);
+        failing.note(&id(0), (Kind::Unexplained, false), now);
+        failing.note(&id(0), (Kind::Unexplained, false), now + MINUTE);
         assert_eq!(failing.of(&id(0), now + MINUTE).unexplained, MINUTE);
-        failing.note(&id(0), Kind::Refused(0), now + 2 * MINUTE);
-        failing.note(&id(0), Kind::Unexplained, now + 3 * MINUTE);
+        failing.note(&id(0), (Kind::Refused(0), false), now + 2 * MINUTE);
+        failing.note(&id(0), (Kind::Unexplained, false), now + 3 * MINUTE);
         let failure = failing.of(&id(0), now + 3 * MINUTE);
         assert_eq!((failure.unexplained, failure.lasts, failure.times), (Duration::ZERO, 3 * MINUTE, 4));
     }
@@ -158,19 +166,32 @@ mod tests {
     fn an_event_is_refused_alone_only_while_others_are_taken_between_its_refusals() {
         let (mut failing, now) = (Failing::default(), Instant::now());
         for (minute, taken) in [(0, 5), (1, 6), (2, 9)] {
-            failing.note(&id(0), Kind::Refused(taken), now + minute * MINUTE);
+            failing.note(&id(0), (Kind::Refused(taken), false), now + minute * MINUTE);
         }
         assert_eq!(failing.of(&id(0), now + 2 * MINUTE).alone, (MINUTE, 2));
-        failing.note(&id(0), Kind::Refused(9), now + 3 * MINUTE);
+        failing.note(&id(0), (Kind::Refused(9), false), now + 3 * MINUTE);
         assert_eq!(failing.of(&id(0), now + 3 * MINUTE).alone, (2 * MINUTE, 2), "all were refused this time");
+    }
+
+    #[test]
+    fn an_event_that_was_refused_with_others_begins_anew() {
+        let (mut failing, now) = (Failing::default(), Instant::now());
+        for (minute, taken) in [(0, 5), (1, 6)] {
+            failing.note(&id(0), (Kind::RefusedAlone(taken), false), now + minute * MINUTE);
+        }
+        assert_eq!(failing.of(&id(0), now + MINUTE).alone, (MINUTE, 2));
+        failing.note(&id(0), (Kind::Refused(6), true), now + 2 * MINUTE);
+        assert_eq!(failing.of(&id(0), now + 2 * MINUTE).alone, (Duration::ZERO, 0));
+        failing.note(&id(0), (Kind::RefusedAlone(7), false), now + 3 * MINUTE);
+        assert_eq!(failing.of(&id(0), now + 4 * MINUTE).alone, (MINUTE, 1));
     }
 
     #[test]
     fn what_is_taken_beside_an_event_that_is_refused_counts_once() {
         let (mut failing, now) = (Failing::default(), Instant::now());
-        failing.note(&id(0), Kind::RefusedAlone(5), now);
+        failing.note(&id(0), (Kind::RefusedAlone(5), false), now);
         assert_eq!(failing.of(&id(0), now + MINUTE).alone, (MINUTE, 1), "the first refusal starts the clock");
-        failing.note(&id(0), Kind::Refused(5), now + MINUTE);
+        failing.note(&id(0), (Kind::Refused(5), false), now + MINUTE);
         assert_eq!(failing.of(&id(0), now + MINUTE).alone, (MINUTE, 1), "nothing was taken since");
     }
 }

@@ -143,6 +143,9 @@ impl<'a> InHand<'a> {
         if self.hand.taken() > 1 && !self.delivered_to.contains(&item.destination) {
             self.delivered_to.push(item.destination);
         }
+        if item.has_failed() {
+            lock(&self.shared.failing).forget(item.id());
+        }
         let event_id = item.id().clone();
         let Item { cargo, lease, seq, key, held, key_number, destination, along, .. } = item;
         self.verdicts.push(
@@ -192,7 +195,7 @@ impl<'a> InHand<'a> {
 
     /// The receiver is down: the event stays where it is.
     pub(crate) fn keep(&mut self, item: Item) {
-        lock(&self.shared.buffer).refused(item);
+        lock(&self.shared.buffer).refused(&self.hand, item);
         // The next claim brings another one to try.
         self.shared.wake.notify_one();
     }

@@ -49,10 +49,13 @@ pub(crate) async fn judge(hand: &mut InHand<'_>, item: Item, end: End) {
             Ruling::Down { .. } | Ruling::PutOff { .. } if is_refused_alone(hand.shared, &item) => {
                 too_long(hand.shared, &item, &outcome)
             }
-            Ruling::Down { .. } if !hand.counted => return hand.keep(item),
+            // It stays in the table as it is, unless it was asked to come later than others.
+            Ruling::Down { pause, .. } if !hand.counted && asked_for(&outcome) <= pause => {
+                return hand.keep(item);
+            }
             ruling @ Ruling::Down { .. } => {
                 // The attempt that was written before it was made has to be taken back.
-                lock(&hand.shared.buffer).tried(&item);
+                lock(&hand.shared.buffer).tried(hand.hand(), &item);
                 change(hand.shared, &item, outcome, ruling)
             }
             ruling => {
@@ -61,7 +64,7 @@ pub(crate) async fn judge(hand: &mut InHand<'_>, item: Item, end: End) {
             }
         },
         End::Intercepted(outcome) => {
-            attempt_failed(hand, &item, &outcome, true, Kind::Explained);
+            attempt_failed(hand, &item, &outcome, true, (Kind::Explained, false));
             fail(hand.shared, &item, outcome)
         }
         // Nobody will ever handle it, so its key does not wait for it.
@@ -109,6 +112,12 @@ fn unavailable_for(shared: &Shared, item: &Item) -> Option<Duration> {
     Some(limit).filter(|limit| !limit.is_zero() && !broken::is(Variant::UnavailableForIgnored))
 }
 
+/// The longest pause after a failure that is not counted: the event may be in order, and what it waits for over by then. A policy may know no limit.
+const NOT_COUNTED_MAX: Duration = Duration::from_secs(60);
+
+/// It grows as if there had been no more attempts than this.
+const NOT_COUNTED_TIMES_MAX: u32 = 32;
+
 /// How long an event waits that has used up its attempts where all do.
 const SPARED_FOR: Duration = Duration::from_secs(30);
 
@@ -151,20 +160,29 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
     attempt.put_off_alone =
         is_put_off && lock(&shared.failing).of(item.id(), Instant::now()).alone.1 >= PUT_OFF_ALONE;
     let mut rng = lock(&shared.rng).fork();
-    let (ruling, back) = lock(&shared.buffer).rule(hand.hand(), outcome, &attempt, &mut rng);
+    let (ruling, back, alive) = {
+        let mut buffer = lock(&shared.buffer);
+        let alive = buffer.is_alive_for(hand.hand(), &attempt);
+        let (ruling, back) = buffer.rule(hand.hand(), outcome, &attempt, &mut rng);
+        (ruling, back, alive)
+    };
     let is_wait = matches!(outcome, Outcome::Deferred { after } if after.is_zero());
     if !is_wait {
         let counted =
             matches!(ruling, Ruling::Counts) || (ruling == Ruling::Stands && outcome.error().is_some());
-        let taken = || lock(&shared.buffer).taken_at(hand.hand(), item.destination);
+        let (taken, is_out) = lock(&shared.buffer).seen_at(hand.hand(), item.destination, item.key_number);
         let kind = match (ruling, outcome) {
-            (Ruling::Down { .. } | Ruling::PutOff { .. }, _) => Kind::Refused(taken()),
-            (Ruling::Excused(_), Outcome::Unavailable { .. }) => Kind::RefusedAlone(taken()),
-            (_, Outcome::Deferred { .. } | Outcome::Later { .. }) => Kind::Refused(taken()),
+            (Ruling::Down { .. } | Ruling::PutOff { .. }, _) => Kind::Refused(taken),
+            (Ruling::Excused(_), Outcome::Unavailable { .. } | Outcome::Later { .. }) if alive => {
+                Kind::RefusedAlone(taken)
+            }
+            (Ruling::Excused(_), Outcome::Unavailable { .. }) | (_, Outcome::Deferred { .. }) => {
+                Kind::Refused(taken)
+            }
             (Ruling::Excused(_), _) => Kind::Unexplained,
             (Ruling::Stands | Ruling::Counts, _) => Kind::Explained,
         };
-        attempt_failed(hand, item, outcome, counted, kind);
+        attempt_failed(hand, item, outcome, counted, (kind, is_out));
     }
     if back {
         is_back(shared, hand.receiver());
@@ -217,13 +235,22 @@ async fn is_healthy(hand: &InHand<'_>, item: &Item) -> bool {
     matches!(tokio::time::timeout(HEALTH_TIMEOUT, catch(asking)).await, Ok(Ok(Health::Up)))
 }
 
+/// How long the receiver asks this event to wait.
+fn asked_for(outcome: &Outcome) -> Duration {
+    match outcome {
+        Outcome::Retry { after, .. } => after.unwrap_or_default(),
+        Outcome::Deferred { after } | Outcome::Later { after, .. } => *after,
+        _ => Duration::ZERO,
+    }
+}
+
 fn change(shared: &Shared, item: &Item, outcome: Outcome, ruling: Ruling) -> Change {
     let attempts = item.attempts.saturating_add(1);
     let not_counted =
         |after, error| Change::Wait { after, attempts: item.attempts, error, reason: HoldReason::Deferred };
     match (ruling, outcome) {
         (Ruling::Down { pause, .. } | Ruling::PutOff { pause, .. }, outcome) => {
-            not_counted(pause, outcome.error().map(str::to_owned))
+            not_counted(pause.max(asked_for(&outcome)), outcome.error().map(str::to_owned))
         }
         (Ruling::Excused(in_a_row), outcome) => {
             let error = outcome.error().map(str::to_owned);
@@ -232,15 +259,10 @@ fn change(shared: &Shared, item: &Item, outcome: Outcome, ruling: Ruling) -> Cha
             if unexplained || is_refused_alone(shared, item) {
                 return too_long(shared, item, &outcome);
             }
-            let asked = match outcome {
-                Outcome::Retry { after, .. } => after.unwrap_or_default(),
-                Outcome::Deferred { after } | Outcome::Later { after, .. } => after,
-                _ => Duration::ZERO,
-            };
             // Nothing is counted, so a receiver that asks for no pause would be sent the event again without end.
-            let times = attempts.max(in_a_row).max(failure.times);
-            let after = asked.max(delay(shared, item, times, error.as_deref().unwrap_or_default()));
-            not_counted(after, error)
+            let times = attempts.max(in_a_row).max(failure.times).min(NOT_COUNTED_TIMES_MAX);
+            let pause = delay(shared, item, times, error.as_deref().unwrap_or_default());
+            not_counted(asked_for(&outcome).max(pause.min(NOT_COUNTED_MAX)), error)
         }
         (Ruling::Counts, outcome) => fail(shared, item, outcome),
         (Ruling::Stands, Outcome::Deferred { after }) => not_counted(after, None),

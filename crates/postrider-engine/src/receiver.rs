@@ -74,6 +74,11 @@ pub(crate) struct Attempt {
     pub(crate) put_off_alone: bool,
 }
 
+/// A destination among others, as the brake of their receiver counts it.
+fn number_of(destination: Option<Name>) -> u64 {
+    destination.map_or(0, Name::get)
+}
+
 pub(crate) struct Receiver {
     /// Opens when all its destinations are down, or its only one.
     breaker: Breaker,
@@ -99,7 +104,7 @@ pub(crate) struct Receiver {
     /// Least time for each event, and when the next may be sent for that reason.
     spacing: Duration,
     not_before: Option<Instant>,
-    /// Over all destinations, each of which may have a single key.
+    /// Counts destinations that reject or exhaust what they are sent: each of them may have a single key.
     brake: Brake,
     /// Whether operators were told by this instance that it rejects everything.
     told_rejecting: bool,
@@ -187,17 +192,23 @@ impl Receiver {
         self.fails_whole > 0
     }
 
-    /// Most sends at a time, where it has a limit of its own.
-    pub(crate) fn concurrent(&self) -> Option<usize> {
+    /// Most sends at a time, where it has a limit of its own. After an outage those that hang leave room for others.
+    pub(crate) fn concurrent(&self, now: Instant) -> Option<usize> {
         let ramp = match self.ramp {
-            Some(sends) if self.is_batching() => 1 + sends as usize,
-            Some(sends) => 1 << sends,
+            Some(sends) if self.is_batching() => 1 + sends as usize + self.shares.slow(now),
+            Some(sends) => (1 << sends) + self.shares.slow(now),
             None => usize::MAX,
         };
         match self.concurrent {
             None if self.ramp.is_none() => None,
             most => Some(most.unwrap_or(usize::MAX).min(ramp)),
         }
+    }
+
+    /// When a send that is under way is known to hang, so that another one may go beside it, during an outage or after it.
+    pub(crate) fn next_slow_at(&self, now: Instant) -> Option<Instant> {
+        let slow = self.ramp.and_then(|_| self.shares.next_slow_at(now));
+        slow.into_iter().chain(self.breaker.next_probe_at(now)).min()
     }
 
     /// The most events in one batch, for now.
@@ -360,12 +371,13 @@ impl Receiver {
                 counted.push(name);
                 destination.throttle.taken(now);
             }
-            self.brake.delivered(key);
+            self.brake.delivered(number_of(name));
             if self.one_destination {
                 self.shares.delivered(name, now);
             }
         }
         if self.delivered > before {
+            self.destinations.end_inheritance();
             self.breaker.answered();
             self.fails_whole = self.fails_whole.saturating_sub(1);
             self.ramp = self.ramp.map(|sends| sends + 1).filter(|sends| *sends < RAMP);
@@ -377,9 +389,10 @@ impl Receiver {
         self.destinations.checks(destination)
     }
 
-    /// How many events it had taken when this destination took its last one.
-    pub(crate) fn taken_at(&self, destination: Option<Name>) -> u64 {
-        self.destinations.of(destination).last_at()
+    /// How many events it had taken when this destination took its last one, and whether that is out for other keys than this one.
+    pub(crate) fn seen_at(&self, destination: Option<Name>, key: u64) -> (u64, bool) {
+        let known = self.destinations.of(destination);
+        (known.last_at(), known.is_out_for_others(key))
     }
 
     /// An event of this key has used up its attempts. Says whether it may die: not if all do.
@@ -388,7 +401,7 @@ impl Receiver {
             return true;
         }
         let there = self.destinations.of_mut(destination, now).exhausted(key);
-        let anywhere = self.brake.exhausted(key);
+        let anywhere = !self.destinations.is_one() && self.brake.exhausted(number_of(destination));
         !there && !anywhere
     }
 
@@ -410,7 +423,7 @@ impl Receiver {
         failed && !self.in_process && !self.is_alive_for(attempt)
     }
 
-    fn is_alive_for(&self, attempt: &Attempt) -> bool {
+    pub(crate) fn is_alive_for(&self, attempt: &Attempt) -> bool {
         self.destinations.of(attempt.destination).is_alive_for(attempt.key, attempt.since)
     }
 
@@ -469,12 +482,18 @@ impl Receiver {
             }
             Outcome::Rejected { .. } if !self.in_process => {
                 let there = self.destinations.of_mut(destination, now).rejected(key);
-                let anywhere = self.brake.rejected(key);
+                let anywhere = if self.destinations.is_one() {
+                    AfterRejection::Die
+                } else {
+                    self.brake.rejected(number_of(destination))
+                };
+                // Whoever rejects has answered, so it is asked again soon.
+                let attempt = Attempt { healthy: true, ..*attempt };
                 if anywhere == AfterRejection::Brake {
-                    return self.down_as_a_whole(healthy, now, rng);
+                    return self.down_as_a_whole(true, now, rng);
                 }
                 if there == AfterRejection::Brake {
-                    return self.down(attempt, now, rng);
+                    return self.down(&attempt, now, rng);
                 }
                 self.answered(destination, now);
                 if there.max(anywhere) == AfterRejection::Wait { Ruling::Excused(1) } else { Ruling::Stands }
@@ -489,9 +508,13 @@ impl Receiver {
             // A limit that only this event meets says nothing about the pace of the others.
             Outcome::Deferred { .. } if attempt.put_off_alone && !self.in_process => {
                 self.answered(destination, now);
-                // In a batch nobody knows which event meets it: they are sent alone the next time.
-                self.failed_whole();
-                if attempt.events > 1 { Ruling::Stands } else { Ruling::Excused(1) }
+                if attempt.events > 1 {
+                    // Nobody knows which event meets it: they are sent alone the next time.
+                    self.failed_whole();
+                    Ruling::Stands
+                } else {
+                    Ruling::Excused(1)
+                }
             }
             Outcome::Deferred { after } if !self.in_process && !broken::is(Variant::TooFastIgnored) => {
                 self.answered(destination, now);
@@ -564,16 +587,17 @@ impl Receiver {
 
     /// What to tell operators, after a look at whether they are told already, and for how long.
     ///
-    /// What they were told before this instance began is taken over: the first failure pulls the brake, and the first delivery ends the notice. One that
+    /// What they were told before this instance began is taken over: the first failure at a destination pulls its brake, and the first delivery
+    /// ends the notice. One that
     /// another instance has written is its own affair, unless it is old: whoever still rejects everything tells it again.
     pub(crate) fn look_at_rejections(&mut self, listed: Option<Duration>) -> Option<Rejections> {
         let first = !std::mem::replace(&mut self.has_inherited, true);
         let Some(lasts) = listed else { return self.rejects_everything().then_some(Rejections::Tell) };
         if first && !self.in_process {
-            self.brake.inherit();
+            self.destinations.inherit();
             self.told_rejecting = true;
         }
-        if self.rejects_everything() || self.brake.is_inherited() {
+        if self.rejects_everything() || self.destinations.inherits() {
             return None;
         }
         let delivers = self.delivered > std::mem::replace(&mut self.delivered_at_look, self.delivered);

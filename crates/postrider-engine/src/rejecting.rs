@@ -31,6 +31,8 @@ pub(crate) struct Changes {
     pub(crate) tell: Vec<String>,
     /// These take something again.
     pub(crate) end: Vec<String>,
+    /// An operator has taken a brake off: what waited can go.
+    pub(crate) opened: bool,
 }
 
 /// Tells what has changed, and obeys what an operator has. What is not written is told again with the next look.
@@ -58,6 +60,11 @@ pub(crate) async fn look(shared: &Shared, pauses: &[Pause]) {
         end(shared, Subject::Brake(sink)).await;
     }
     let changes = lock(&shared.buffer).rejecting(&told, &off, &shared.routes);
+    if changes.opened {
+        shared.outages.tell_all(shared);
+        shared.work.notify_one();
+        shared.wake.notify_one();
+    }
     let mut told: Vec<String> = told.into_iter().map(|(sink, _)| sink).collect();
     for sink in changes.tell {
         match answer(shared, shared.store.pause(&Subject::Rejected(sink.clone()), REASON)).await {

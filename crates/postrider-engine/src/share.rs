@@ -109,6 +109,18 @@ impl Shares {
         }
     }
 
+    /// How many sends have taken so long that they are no sign of what the others will take.
+    pub(crate) fn slow(&self, now: Instant) -> usize {
+        let began = self.under_way.values().flat_map(|sends| &sends.began);
+        began.filter(|began| now.saturating_duration_since(**began) >= SLOW).count()
+    }
+
+    /// When the next send has taken so long.
+    pub(crate) fn next_slow_at(&self, now: Instant) -> Option<Instant> {
+        let began = self.under_way.values().flat_map(|sends| &sends.began);
+        began.map(|began| *began + SLOW).filter(|at| *at > now).min()
+    }
+
     /// Whether there is room for one more send to this destination, where `busy` of `most` are under way and others want room too. `spread` parts
     /// those that wait elsewhere.
     pub(crate) fn room(

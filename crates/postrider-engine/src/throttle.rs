@@ -32,6 +32,10 @@ const RATE_MAX: f64 = 1_000_000.0;
 /// Nobody is obeyed who asks for more than a day.
 const HOLD_OFF_MAX: Duration = Duration::from_secs(86_400);
 
+/// A destination that takes nothing is given pauses of its own after so many times, and this is the longest.
+const IN_VAIN_FREE: u32 = 5;
+const IN_VAIN_MAX: Duration = Duration::from_secs(10);
+
 /// What was taken is counted over so long before a limit is known.
 const WINDOW: Duration = Duration::from_secs(1);
 
@@ -62,6 +66,8 @@ pub(crate) struct Throttle {
     fell_at: Option<Instant>,
     /// How often in a row it fell at once.
     falls: usize,
+    /// How often in a row it said so with nothing taken in between.
+    in_vain: u32,
     /// When the rate last rose, and by how much it rises within a second since it fell.
     rose_at: Option<Instant>,
     step: f64,
@@ -83,6 +89,7 @@ impl Throttle {
             not_before: None,
             fell_at: None,
             falls: 0,
+            in_vain: 0,
             rose_at: None,
             step: STEP_FIRST,
             taken: 0,
@@ -176,6 +183,13 @@ impl Throttle {
         if self.fell_at.is_some_and(|fell_at| sent_at <= fell_at) {
             return;
         }
+        // One that takes nothing may count what it refuses: it is left alone for longer and longer.
+        let in_vain = if self.rate.is_some() && self.taken == 0 { self.in_vain.saturating_add(1) } else { 0 };
+        let least = match in_vain.checked_sub(IN_VAIN_FREE) {
+            Some(more) => Duration::from_secs(1 << more.min(8)).min(IN_VAIN_MAX),
+            None => Duration::ZERO,
+        };
+        let after = after.max(least);
         let asked = now + after.min(HOLD_OFF_MAX);
         let begins = self.held_off_until.map_or(asked, |at| at.max(asked));
         let lasted = now.saturating_duration_since(self.taken_since.unwrap_or(now));
@@ -200,6 +214,7 @@ impl Throttle {
             not_before: Some(begins),
             fell_at: Some(now),
             falls,
+            in_vain,
             rose_at: Some(begins),
             step,
             taken: 0,
@@ -341,6 +356,31 @@ mod tests {
         let mut bucket = Bucket::new(1e9, 1e9, now);
         let (taken, _) = send_all(&mut throttle, &mut bucket, now + Duration::from_secs(90), 20, ms(1000));
         assert!(taken > 1000, "{taken}");
+    }
+
+    #[test]
+    fn a_receiver_that_counts_what_it_refuses_takes_something_again() {
+        // Twenty requests in any minute, refused ones included.
+        let (mut throttle, began) = (Throttle::new(), Instant::now());
+        let (mut requests, mut taken, mut now) = (Vec::new(), 0, began);
+        while now < began + Duration::from_secs(1800) {
+            if let Some(at) = throttle.opens_at(now) {
+                now = at;
+                continue;
+            }
+            throttle.sending(1, now);
+            let sent_at = now;
+            now += ms(1);
+            requests.retain(|at| *at + Duration::from_secs(60) > now);
+            requests.push(now);
+            if requests.len() <= 20 {
+                taken += 1;
+                throttle.taken(now);
+            } else {
+                throttle.too_fast(sent_at, 1, ms(1000), now);
+            }
+        }
+        assert!(taken > 150, "{taken} taken in half an hour");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use postrider_core::{
     store::{Glance, Lane, Position, Seq},
 };
 
-use super::{crowds::Crowded, filter::KeyFilter, pauses::KEYS_FROM};
+use super::{crowds::Crowded, filter::KeyFilter, pauses::KEYS_FROM, probes::Probes};
 use crate::{
     broken::{self, Variant},
     hash,
@@ -20,9 +20,6 @@ use crate::{
 
 /// No event waits beyond it: the last microsecond of the year 9999, which every database can name.
 const END_OF_TIME: Timestamp = Timestamp::from_micros(253_402_300_799_999_999);
-
-/// So many events are tried one after the other before the first of them is tried again.
-const TRIED_MAX: usize = 1024;
 
 /// Of so many keys the first event that was passed over is known. Beyond that a key that was passed over waits as a whole.
 const FIRST_MAX: usize = 4096;
@@ -58,12 +55,18 @@ impl Place {
         }
     }
 
-    /// As a position to claim from, in a lane whose own claims have come so far.
-    pub(super) fn position(self, lane: Position) -> Position {
+    /// As a position to claim from, in a lane whose own claims have come so far. What was tried before may be left out.
+    pub(super) fn position(self, lane: Position, probes: Option<&Probes>) -> Position {
         let (due_at, due_seq) = self.due.unwrap_or((END_OF_TIME, 0));
         // Where transactions may still be open, everything is looked at: what commits late may stand before what was passed over.
-        let seq = self.seq.map_or(lane.front(), |seq| seq.min(lane.seq));
+        let begins = |first: Seq| probes.and_then(|probes| probes.begin(first, lane.front()));
+        let seq = self.seq.map_or(lane.front(), |seq| begins(seq).unwrap_or(seq).max(seq).min(lane.seq));
         Position::at(seq, due_at, due_seq)
+    }
+
+    /// Whether a reading from here leaves out fresh events that were passed over.
+    fn is_before(self, seq: Seq) -> bool {
+        self.seq.is_some_and(|first| first < seq)
     }
 }
 
@@ -79,8 +82,8 @@ pub(super) struct Behind {
     first_unknown: bool,
     /// The slots of paused keys with the numbers of their keys: nothing else is ever passed over on their account.
     paused_keys: BTreeSet<(u64, usize)>,
-    /// The events of a slot whose receiver is down that were tried in vain: others have their turn first.
-    tried: BTreeMap<usize, BTreeSet<Seq>>,
+    /// What was tried in vain of a slot whose receiver is down: others have their turn first.
+    probes: BTreeMap<usize, Probes>,
 }
 
 impl Behind {
@@ -111,14 +114,41 @@ impl Behind {
         self.note(slot, lane, Place::before_seq(seq), key, seq);
     }
 
-    /// An event was tried, and its receiver is still down. It waits in the table, and is tried again when all others were.
-    pub(super) fn note_tried(&mut self, slot: usize, lane: Lane, seq: Seq, key: Option<u64>) {
+    /// An event was tried, as a probe or when its receiver went down, which is still down. It waits in the table, and is tried again when all others
+    /// were.
+    pub(super) fn note_tried(
+        &mut self,
+        slot: usize,
+        (lane, seq): (Lane, Seq),
+        key: Option<u64>,
+        probe: bool,
+    ) {
         self.note_probe(slot, lane, seq, key);
-        let tried = self.tried.entry(slot).or_default();
-        if tried.len() >= TRIED_MAX {
-            tried.clear();
+        self.probes.entry(slot).or_default().note_tried(seq, probe);
+    }
+
+    /// The receiver of a slot was down, and has taken an event.
+    pub(super) fn note_taken(&mut self, slot: usize, seq: Seq) {
+        if let Some(probes) = self.probes.get_mut(&slot) {
+            probes.note_taken(seq);
         }
-        tried.insert(seq);
+    }
+
+    /// What was tried of a slot, for another claim to go on with.
+    pub(super) fn take_turn(&mut self, slot: usize) {
+        if let Some(probes) = self.probes.get_mut(&slot) {
+            probes.take_turn();
+        }
+    }
+
+    /// What was tried of a slot.
+    pub(super) fn probes(&self, slot: usize) -> Option<&Probes> {
+        self.probes.get(&slot)
+    }
+
+    /// Whether a reading of a lane from here leaves out events that were passed over on account of this slot.
+    pub(super) fn is_skipped_by(&self, slot: usize, lane: Lane, seq: Seq) -> bool {
+        self.slots.get(&slot).and_then(|places| places.get(&lane)).is_some_and(|place| place.is_before(seq))
     }
 
     /// This slot is that of a paused key.
@@ -131,13 +161,16 @@ impl Behind {
         self.paused_keys.remove(&(key, slot));
     }
 
-    /// All were tried: from the start.
-    pub(super) fn forget_tried(&mut self, slot: usize) {
-        self.tried.remove(&slot);
+    /// A walk has found nothing to try. One from the first event on: all were tried, and all are tried again.
+    pub(super) fn found_nothing(&mut self, slot: usize, skipped: bool) {
+        match self.probes.get_mut(&slot) {
+            Some(probes) if skipped => probes.found_nothing(),
+            _ => _ = self.probes.remove(&slot),
+        }
     }
 
     fn was_tried(&self, slot: usize, row: &Glance<'_>) -> bool {
-        self.tried.get(&slot).is_some_and(|tried| tried.contains(&row.seq))
+        self.probes.get(&slot).is_some_and(|probes| probes.was_tried(row.seq))
     }
 
     fn note(&mut self, slot: usize, lane: Lane, before: Place, key: Option<u64>, seq: Seq) {
@@ -161,6 +194,11 @@ impl Behind {
     fn is_before_first(&self, slot: usize, key: u64, seq: Seq) -> bool {
         let first = self.first.get(&(slot, key));
         slot < KEYS_FROM && first.map_or(!self.first_unknown, |first| seq < *first)
+    }
+
+    /// Whether this is known to be the first event of its key that was passed over on account of this slot.
+    fn is_first(&self, slot: usize, key: u64, seq: Seq) -> bool {
+        self.first.get(&(slot, key)).is_some_and(|first| seq <= *first)
     }
 
     /// Whether an event of this key may have been passed over on account of this slot.
@@ -198,7 +236,8 @@ impl Behind {
         place.is_some_and(|place| seq.is_none_or(|seq| place < seq))
     }
 
-    /// A walk over what is behind in a slot has come so far; none if it has come to the end of a lane.
+    /// A walk over what is behind in a slot has come so far; none if it has come to the end of a lane. Not for one that has skipped something: what
+    /// it left out is still there.
     pub(super) fn walked(
         &mut self,
         slot: usize,
@@ -248,7 +287,7 @@ impl Behind {
     }
 
     fn tidy(&mut self) {
-        self.tried.retain(|slot, _| self.slots.contains_key(slot));
+        self.probes.retain(|slot, _| self.slots.contains_key(slot));
         if self.slots.is_empty() {
             (self.keys, self.first_unknown) = (None, false);
         }
@@ -283,6 +322,8 @@ pub(super) struct Entry {
     pub(super) only: Option<usize>,
     /// Where the walk over a backlog began, in each lane.
     pub(super) start: BTreeMap<Lane, Seq>,
+    /// The lanes in which it leaves out what was tried: only the first event of a key is looked for there.
+    pub(super) skipped: BTreeSet<Lane>,
     /// What a walk over a backlog had to leave once more.
     pub(super) refused: Places,
     /// Keys of events that a walk had to leave: for want of room, or because they committed late and the lanes' own claims have to
@@ -334,12 +375,16 @@ impl Entry {
             }
             _ => behind.has(other),
         };
+        // Of what lies before a walk that leaves something out nothing is known but the first events of keys.
+        let skips = walked.is_some() && self.skipped.contains(&row.lane);
+        let follows =
+            skips && (Some(slot) != self.only || key.is_some_and(|key| !behind.is_first(slot, key, row.seq)));
         let of_crowd = self.crowded.is_walked(key);
         // What stands behind an event of its key that was left waits for the same.
         let left = key.and_then(|key| self.left.get(&key).copied().flatten());
         let waits_for = if left.is_some() {
             left
-        } else if of_crowd && !self.crowded.has_room() {
+        } else if follows || of_crowd && !self.crowded.has_room() {
             self.only
         } else if let Some(pause) = paused.or_else(|| self.crowded.holder(key)) {
             Some(pause)
@@ -391,6 +436,7 @@ mod tests {
             down: BTreeSet::new(),
             only,
             start: BTreeMap::new(),
+            skipped: BTreeSet::new(),
             refused: Places::new(),
             left: BTreeMap::new(),
             met: [(0, 100)].into(),
@@ -433,7 +479,7 @@ mod tests {
         assert!(walk.admits(&mut behind, 2, &row(3, Some("a")), true));
         assert!(!walk.admits(&mut behind, 2, &row(4, Some("b")), true), "it was never passed over");
         let lane = Position { seq: 9, ..Position::START };
-        assert_eq!(behind.places(1).next().unwrap().1.position(lane).seq, 1);
+        assert_eq!(behind.places(1).next().unwrap().1.position(lane, None).seq, 1);
         behind.walked(1, 0, None, None);
         assert!(behind.is_empty() && behind.keys.is_none());
     }
@@ -482,14 +528,29 @@ mod tests {
     #[test]
     fn what_was_tried_in_vain_waits_until_all_others_were_and_its_key_waits_with_it() {
         let mut behind = Behind::default();
-        behind.note_tried(1, 0, 5, Some(hash::of_key("a")));
+        behind.note_tried(1, (0, 5), Some(hash::of_key("a")), true);
         let mut walk = entry([9, 9, 9], Some(1));
         walk.down.insert(1);
         assert!(!walk.admits(&mut behind, 1, &row(5, Some("a")), true));
         assert!(!walk.admits(&mut behind, 1, &row(6, Some("a")), true), "it would overtake");
         assert!(walk.admits(&mut behind, 1, &row(7, Some("b")), true));
-        behind.forget_tried(1);
+        behind.found_nothing(1, false);
         assert!(entry([9, 9, 9], Some(1)).admits(&mut behind, 1, &row(5, Some("a")), true));
+    }
+
+    #[test]
+    fn a_walk_that_leaves_something_out_brings_only_what_is_known_to_be_the_first_of_its_key() {
+        let (mut behind, mut main) = (Behind::default(), entry([9, 0, 9], None));
+        for (seq, key) in [(5, "a"), (6, "b"), (8, "a"), (9, "c")] {
+            assert!(!main.admits(&mut behind, 1, &row(seq, Some(key)), true));
+        }
+        assert!(behind.is_skipped_by(1, 0, 7) && !behind.is_skipped_by(1, 0, 4));
+        let mut walk = Entry { skipped: [0].into(), ..entry([9, 9, 9], Some(1)) };
+        assert!(!walk.admits(&mut behind, 1, &row(8, Some("a")), true), "5 stands before it");
+        assert!(!walk.admits(&mut behind, 1, &row(10, Some("d")), true), "nobody has met it yet");
+        assert!(!walk.admits(&mut behind, 2, &row(11, Some("b")), true), "6 stands before it");
+        assert!(walk.admits(&mut behind, 1, &row(9, Some("c")), true));
+        assert!(walk.admits(&mut behind, 1, &row(12, None), true), "it has no order");
     }
 
     #[test]
@@ -551,6 +612,6 @@ mod tests {
         assert!(entry([9, 0, 9], None).admits(&mut behind, 2, &row(110, Some("a")), true));
         // And where the walk would begin behind it, it begins earlier.
         let lane = Position { seq: 100, met: 130, ..Position::START };
-        assert_eq!(behind.places(1).next().unwrap().1.position(lane).seq, 100);
+        assert_eq!(behind.places(1).next().unwrap().1.position(lane, None).seq, 100);
     }
 }

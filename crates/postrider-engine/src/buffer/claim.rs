@@ -94,14 +94,18 @@ impl Buffer {
         for lane in self.lanes.values_mut().filter(|lane| lane.may_claim(now)) {
             let mut again = lane.take_again(Seq::MAX);
             // More to look at again than there is room for is as well looked for from the bottom.
-            if std::mem::take(&mut lane.from_start)
-                || from_bottom
-                || again.len() > settings.cold_queue + settings.hot_queue
+            if std::mem::take(&mut lane.from_start) || again.len() > settings.cold_queue + settings.hot_queue
             {
                 lane.position = Position::START;
                 again.clear();
             }
-            lanes.push(LaneClaim { again, ..LaneClaim::after(lane.lease, lane.position) });
+            // A look from the bottom that fails is not repeated at once: it may take longer than a claim may take. What is to be looked at again is met
+            // by it in its order, or by the next claim.
+            let from = if from_bottom { Position::START } else { lane.position };
+            if from_bottom {
+                lane.again.append(&mut again);
+            }
+            lanes.push(LaneClaim { again, ..LaneClaim::after(lane.lease, from) });
         }
         lanes
     }
@@ -109,10 +113,13 @@ impl Buffer {
     /// What was passed over of a slot, up to where the lanes' own claims have come. What was let go up to there is met too, since it may
     /// stand before what lies in the backlog: waiting until nothing is let go any more could take for ever.
     fn backlog_lanes(&mut self, slot: usize, now: Instant) -> Vec<LaneClaim> {
-        let behind = lock(&self.behind);
+        let is_down = !self.receiver(slot).is_none_or(Receiver::is_up);
+        let mut behind = lock(&self.behind);
+        behind.take_turn(slot);
+        let probes = behind.probes(slot).filter(|_| is_down);
         let places = behind.places(slot).filter_map(|(lane, place)| {
             let lane = self.lanes.get_mut(&lane).filter(|lane| lane.may_claim(now))?;
-            let (from, to) = (place.position(lane.position), lane.position.front());
+            let (from, to) = (place.position(lane.position, probes), lane.position.front());
             Some(LaneClaim { to, again: lane.take_again(to), ..LaneClaim::after(lane.lease, from) })
         });
         places.collect()
@@ -134,6 +141,7 @@ impl Buffer {
             match plan.backlog {
                 None if owned.from_start => {}
                 None => owned.position = position,
+                Some(_) if plan.skipped(lane) => {}
                 Some(slot) => {
                     let reached = claimed.more.then_some(position);
                     lock(&self.behind).walked(slot, lane, reached, plan.refused(lane));
@@ -177,9 +185,8 @@ impl Buffer {
             }
             self.enter(item, key);
         }
-        // Nobody is left who was not tried.
         if let Some(slot) = plan.backlog.filter(|_| count == 0) {
-            lock(&self.behind).forget_tried(slot);
+            lock(&self.behind).found_nothing(slot, plan.skips());
         }
         self.end_claim();
         count
@@ -341,6 +348,26 @@ mod tests {
         lock(&buffer.behind).note_probe(2, kept.lane, 6, None);
         buffer.claim_failed(&plan, &[]);
         assert_eq!(buffer.next_backlog(&settings), Some(2));
+    }
+
+    #[test]
+    fn a_look_from_the_bottom_that_fails_is_not_repeated_by_the_next_claim() {
+        let routes = Arc::new(Routes::new().on("A", async |_| ()).build().unwrap());
+        let (settings, now) = (Settings::default(), Instant::now());
+        let mut buffer = Buffer::new(&routes, &settings);
+        let lease = Lease { lane: 0, token: Token { epoch: 1, nonce: 1 } };
+        buffer.own(Taken { lease, suspect_to: 0 }, now + Duration::from_secs(60));
+        let stands = Position::at(100, Timestamp::EPOCH, 0);
+        buffer.lanes.get_mut(&0).unwrap().position = stands;
+        buffer.look_again(0, 50);
+        let mut claims = Vec::new();
+        for from_bottom in [true, false] {
+            let plan = buffer.begin_claim(&settings, &routes, now, from_bottom).unwrap();
+            let lane = plan.claim.lanes[0].clone();
+            claims.push((lane.from, lane.again));
+            buffer.claim_failed(&plan, &[]);
+        }
+        assert_eq!(claims, [(Position::START, vec![]), (stands, vec![50])]);
     }
 
     #[test]

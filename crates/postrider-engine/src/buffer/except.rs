@@ -3,6 +3,7 @@
 use super::{
     behind::{Entry, Place, Whose},
     pauses::{Marks, Pauses},
+    probes::Probes,
     *,
 };
 use postrider_core::store::{Admission, Glance};
@@ -103,6 +104,16 @@ impl Plan {
             lane.is_some_and(|lane| lane.again.binary_search(seq).is_ok())
         };
         claimed.events.is_empty() && !claimed.again.is_empty() && claimed.again.iter().all(was_asked)
+    }
+
+    /// Whether the walk leaves something out in any lane.
+    pub(super) fn skips(&self) -> bool {
+        self.except.as_ref().is_some_and(|except| !lock(&except.entry).skipped.is_empty())
+    }
+
+    /// Whether the walk leaves out what was tried before in this lane.
+    pub(super) fn skipped(&self, lane: Lane) -> bool {
+        self.except.as_ref().is_some_and(|except| lock(&except.entry).skipped.contains(&lane))
     }
 
     /// Where the walk had to leave something once more, in this lane.
@@ -234,6 +245,19 @@ impl Buffer {
         self.sharing &= behind.slots().any(|slot| self.receiver(slot).is_some_and(Receiver::is_up));
     }
 
+    /// The lanes in which a claim leaves out what was tried in vain.
+    fn skipped_lanes(&self, slot: usize, claim: &Claim) -> BTreeSet<Lane> {
+        let behind = lock(&self.behind);
+        let lanes = claim.lanes.iter().map(|lane| (lane.lease.lane, lane.from.seq));
+        lanes.filter(|(lane, from)| behind.is_skipped_by(slot, *lane, *from)).map(|(lane, _)| lane).collect()
+    }
+
+    /// Whether a walk over a backlog looks for one event to try.
+    fn looks_for_one(&self, slot: usize) -> bool {
+        let is_down = !self.receiver(slot).is_none_or(Receiver::is_up);
+        is_down && lock(&self.behind).probes(slot).is_some_and(Probes::look_for_one)
+    }
+
     /// A claim of these lanes, and what it is to leave.
     pub(super) fn plan(
         &self,
@@ -245,17 +269,21 @@ impl Buffer {
         let start = claim.lanes.iter().map(|lane| (lane.lease.lane, lane.from.seq)).collect();
         let walked = claim.lanes.iter().filter(|_| backlog.is_some());
         let again = walked.flat_map(|lane| lane.again.iter().copied()).collect();
+        let skipped = backlog.map_or_else(BTreeSet::new, |slot| self.skipped_lanes(slot, &claim));
+        let one = backlog.filter(|slot| self.looks_for_one(*slot));
+        let room = |slot| if one == Some(slot) { 1 } else { usize::MAX };
         let except = self.has_exceptions().then(|| {
             let slots = 0..self.slot_counts.len();
             Arc::new(Except {
                 routes: routes.clone(),
                 entry: Mutex::new(Entry {
-                    room: slots.map(|slot| self.room_of(slot, settings)).collect(),
+                    room: slots.map(|slot| self.room_of(slot, settings).min(room(slot))).collect(),
                     down: (0..self.slot_counts.len())
                         .filter(|slot| !self.receiver(*slot).is_some_and(Receiver::is_up))
                         .collect(),
                     only: backlog,
                     start,
+                    skipped,
                     refused: BTreeMap::new(),
                     left: BTreeMap::new(),
                     crowded: self.crowded(backlog),

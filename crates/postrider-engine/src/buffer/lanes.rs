@@ -180,11 +180,16 @@ impl Buffer {
         self.lanes.values().filter(finished).map(|lane| (lane.lease, lane.suspect_to)).collect()
     }
 
-    /// Leaves to the table what is in memory of these lanes and not being sent. Returns how many events that are.
-    pub(crate) fn leave_queued(&mut self, lanes: &[(Lease, Seq)]) -> usize {
+    /// Leaves to the table what is in memory of these lanes and not being sent, and takes no more of them. Returns how many events that are.
+    pub(crate) fn leave_queued(&mut self, lanes: &[(Lease, Seq)], now: Instant) -> usize {
         let queued = self.queued_in(lanes);
         for (lease, _) in lanes {
-            let suspects = self.lanes.get_mut(&lease.lane).map(|lane| std::mem::take(&mut lane.suspects));
+            let owned = self.lanes.get_mut(&lease.lane);
+            let suspects = owned.map(|lane| {
+                // A claim that is on its way back may bring more.
+                lane.draining.get_or_insert(now);
+                std::mem::take(&mut lane.suspects)
+            });
             suspects.into_iter().flatten().for_each(|item| self.forget(item));
             self.forget_queued(lease.lane);
         }

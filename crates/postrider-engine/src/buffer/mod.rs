@@ -23,6 +23,7 @@ mod late_counts;
 mod outcomes;
 mod pace;
 mod pauses;
+mod probes;
 mod queues;
 mod receivers;
 mod suspects;
@@ -139,9 +140,10 @@ impl Item {
         self.cargo.as_ref().map_or_else(|row| &row.id, Event::id)
     }
 
-    /// Whether it was sent before and not taken, alone or with others.
-    fn has_failed(&self) -> bool {
-        self.failed || self.held || self.attempts > 0 || self.apart != Apart::Not
+    /// Whether it was sent before and not taken, alone or with others. That its key is held says nothing: it may have waited for the pace of its
+    /// destination.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed || self.attempts > 0 || self.apart != Apart::Not
     }
 
     /// The key that is busy with it.

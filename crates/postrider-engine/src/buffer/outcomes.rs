@@ -9,7 +9,7 @@ impl Buffer {
             return false;
         }
         self.sending = self.sending.saturating_sub(verdicts.len());
-        let back = self.note_delivered(hand, verdicts.delivered(), now);
+        let back = self.note_delivered(hand, verdicts.delivered(), verdicts.first_delivered(), now);
         self.outcomes.append(verdicts);
         self.outcomes_since.get_or_insert(now);
         back

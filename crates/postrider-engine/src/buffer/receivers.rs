@@ -30,7 +30,7 @@ impl Buffer {
                 && if receiver.is_in_process() {
                     self.handlers_busy < self.workers && receiver.busy < self.workers_of_slot
                 } else {
-                    receiver.busy < receiver.concurrent().unwrap_or(self.workers)
+                    receiver.busy < receiver.concurrent(now).unwrap_or(self.workers)
                 }
         })
     }
@@ -66,7 +66,10 @@ impl Buffer {
 
     /// When the first receiver that lets nothing through does, or the first route that has to keep its pace may go on.
     pub(super) fn next_opening(&self, now: Instant) -> Option<Instant> {
-        let receivers = self.receivers.iter().filter_map(|receiver| receiver.opens_at(now));
+        let receivers = self
+            .receivers
+            .iter()
+            .flat_map(|receiver| receiver.opens_at(now).into_iter().chain(receiver.next_slow_at(now)));
         receivers.chain(self.paces.iter().filter_map(|pace| pace.opens_at(now))).min()
     }
 
@@ -153,17 +156,29 @@ impl Buffer {
         }
     }
 
-    /// Events were delivered, each with its key, to these destinations. True if the receiver was thought to be down.
+    /// Events were delivered, each with its key, to these destinations, and this one first. True if the receiver was thought to be down.
     pub(super) fn note_delivered(
         &mut self,
         hand: &Hand,
         events: impl Iterator<Item = (Option<Name>, u64)>,
+        first: Option<Seq>,
         now: Instant,
     ) -> bool {
         let Some(receiver) = self.receiver_mut(hand.slot) else { return false };
         let was_up = receiver.is_up();
         receiver.note_delivered(events, now);
-        !was_up && receiver.is_up()
+        let is_back = !was_up && receiver.is_up();
+        if let Some(seq) = first.filter(|_| is_back) {
+            lock(&self.behind).note_taken(hand.slot, seq);
+        }
+        is_back
+    }
+
+    /// All slots whose events go where those of this one go.
+    fn slots_of_receiver(&self, slot: usize) -> impl Iterator<Item = usize> {
+        let receiver = self.receiver_of.get(slot);
+        let all = self.receiver_of.iter().enumerate();
+        all.filter(move |(_, of)| Some(*of) == receiver).map(|(slot, _)| slot)
     }
 
     /// Whether only the health check of the receiver can tell what this failure means.
@@ -207,7 +222,9 @@ impl Buffer {
         for (id, receiver) in self.receivers.iter_mut().skip(1).enumerate() {
             // One that has no name can be told of to nobody.
             let Some(name) = routes.names(Some(id)).first() else { continue };
+            let was_up = receiver.is_up();
             receiver.let_reject(off.contains(name));
+            changes.opened |= !was_up && receiver.is_up();
             let listed = told.iter().find(|(told, _)| told == name).map(|(_, lasts)| *lasts);
             match receiver.look_at_rejections(listed) {
                 Some(Rejections::Tell) => changes.tell.push(name.clone()),
@@ -224,9 +241,16 @@ impl Buffer {
         self.receiver_mut(hand.slot).is_none_or(|receiver| receiver.lets_die(destination, key, now))
     }
 
-    /// How many events a destination had taken, counted with all others of its receiver, when it took its last one.
-    pub(crate) fn taken_at(&self, hand: &Hand, destination: Option<Name>) -> u64 {
-        self.receiver(hand.slot).map_or(0, |receiver| receiver.taken_at(destination))
+    /// How many events a destination had taken, counted with all others of its receiver, when it took its last one; and whether it is out for
+    /// other keys than this one.
+    pub(crate) fn seen_at(&self, hand: &Hand, destination: Option<Name>, key: u64) -> (u64, bool) {
+        let receiver = self.receiver(hand.slot);
+        receiver.map_or((0, false), |receiver| receiver.seen_at(destination, key))
+    }
+
+    /// Whether the destination has taken an event of another key since this attempt began.
+    pub(crate) fn is_alive_for(&self, hand: &Hand, attempt: &Attempt) -> bool {
+        self.receiver(hand.slot).is_some_and(|receiver| receiver.is_alive_for(attempt))
     }
 
     /// Operators were told that a sink rejects everything.
@@ -238,19 +262,19 @@ impl Buffer {
 
     /// The receiver is down. An event that it did not take goes back to the table, where nothing is written, and comes again after the
     /// others: it may be what the receiver takes offence at.
-    pub(crate) fn refused(&mut self, item: Item) {
+    pub(crate) fn refused(&mut self, hand: &Hand, item: Item) {
         let Some(item) = self.back_from_sending(item) else { return };
         if broken::is(Variant::ProbeStays) {
             return self.line_up_first(item);
         }
-        self.tried(&item);
+        self.tried(hand, &item);
         self.release(item);
     }
 
     /// The receiver is down, and others have their turn before this one is tried again.
-    pub(crate) fn tried(&self, item: &Item) {
+    pub(crate) fn tried(&self, hand: &Hand, item: &Item) {
         let key = item.key.as_ref().map(|_| item.key_number);
-        lock(&self.behind).note_tried(item.slot, item.lease.lane, item.seq, key);
+        lock(&self.behind).note_tried(item.slot, (item.lease.lane, item.seq), key, hand.probe);
     }
 
     /// An event that is sent to see whether its receiver is back.
@@ -263,10 +287,7 @@ impl Buffer {
 
     /// Leaves to the table what is in memory for a receiver that is down, but for a few probes.
     fn shed(&mut self, slot: usize) {
-        let Some(&receiver) = self.receiver_of.get(slot) else { return };
-        let slots: Vec<usize> = (0..self.receiver_of.len())
-            .filter(|slot| self.receiver_of.get(*slot) == Some(&receiver))
-            .collect();
+        let slots: Vec<usize> = self.slots_of_receiver(slot).collect();
         let mut places = 0..self.probes;
         for slot in slots {
             let mut queued: VecDeque<Item> = self.hot.take_all(slot);

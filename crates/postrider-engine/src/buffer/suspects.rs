@@ -91,7 +91,8 @@ impl Buffer {
                 continue;
             };
             let taken_at = claimed.now.minus(now.saturating_duration_since(lane.taken_at));
-            if event.created_at > taken_at.plus(ACQUITTED_AFTER) {
+            // Nothing was written in the future: whoever says so has a clock of its own.
+            if event.created_at > taken_at.plus(ACQUITTED_AFTER) && event.created_at <= claimed.now {
                 lane.suspect_to = event.seq - 1;
             }
         }

@@ -142,6 +142,11 @@ impl Verdicts {
             .map(|(mark, _)| (mark.destination, mark.key_number))
     }
 
+    /// The first event that was delivered.
+    pub(super) fn first_delivered(&self) -> Option<Seq> {
+        self.settlements.iter().find(|settlement| settlement.change == Change::Done).map(|done| done.seq)
+    }
+
     /// The leases in lane order, each once.
     pub(crate) fn distinct_leases(&self) -> Vec<Lease> {
         let mut leases = Vec::new();

@@ -244,7 +244,7 @@ async fn after_an_outage_sends_become_more_and_larger_step_by_step() {
     let allowed: Vec<(usize, usize)> = (0..9)
         .map(|key| {
             delivered(&mut sink, None, key);
-            (sink.concurrent().unwrap(), sink.batch_now())
+            (sink.concurrent(Instant::now()).unwrap(), sink.batch_now())
         })
         .collect();
     assert_eq!(allowed[..3], [(2, 2), (3, 4), (4, 8)]);
