@@ -461,9 +461,7 @@ impl Store for MysqlStore {
                 }
             }
             let marked = lease::mark_sent(sql, &mut conn, marks, Locked::Skip).await?;
-            if !marked.locked.is_empty() {
-                locked_lanes.note(true);
-            }
+            locked_lanes.note(&marked.locked);
             Ok(marked)
         })
     }

@@ -142,9 +142,7 @@ impl Store for PgStore {
                 return Ok(marked);
             }
             let marked = mark(Locked::Skip).await?.unwrap_or_default();
-            if !marked.locked.is_empty() {
-                locked_lanes.note(true);
-            }
+            locked_lanes.note(&marked.locked);
             Ok(marked)
         })
     }
@@ -456,9 +454,7 @@ impl PgStore {
             return Ok(written);
         }
         let written = write(Locked::Skip).await?.unwrap_or_else(|| claim::Written::nothing(findings));
-        if !written.locked_lanes.is_empty() {
-            locked_lanes.note(true);
-        }
+        locked_lanes.note(&written.locked_lanes);
         Ok(written)
     }
 
