@@ -9,7 +9,7 @@ use postrider_core::{
     BoxFuture, EventId, Result, Store, StoreError, StoreErrorKind, Target,
     event::limits::clean_error,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Instances, Keeps, Lease,
+        Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Instances, Keeps, Lane, Lease,
         LeaseRequest, Leased, ListedEvent, Listing, Marked, Oldest, Orphans, Pause, Paused, Peek, Renewed,
         Seq, Settled, Settlement, Stats, Subject, TypeCount, too_many_pauses,
     },
@@ -24,6 +24,7 @@ use tokio::time::Instant;
 
 use crate::connections::{
     Task,
+    release::released,
     renewal::{Locked, renewed},
 };
 
@@ -147,8 +148,18 @@ impl Store for PgStore {
         })
     }
 
-    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
-        verb!(self.run_keeping, "release lanes", lease, |session| lease::release(lease, &mut session, lanes))
+    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
+        let Inner { lease: sql, .. } = &*self.0;
+        Box::pin(released(lanes, move |lanes| {
+            self.run_keeping("release lanes", move |mut session| {
+                let lanes = Arc::clone(&lanes);
+                async move {
+                    let locked = lease::release(sql, &mut session, &lanes).await?;
+                    session.commit().await?;
+                    Ok(locked)
+                }
+            })
+        }))
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {

@@ -11,7 +11,8 @@ use super::{
     Checked, Failure, StoreHarness,
     gate::Gate,
     scene::{
-        BACKOFF, Owner, PAST_BACKOFF, RETENTION, Scene, claimed_ids, dead, ids, keyed, retry, settlement, sorted,
+        BACKOFF, LEASE, Owner, PAST_BACKOFF, RETENTION, Scene, claimed_ids, dead, ids, keyed, retry,
+        settlement, sorted,
     },
 };
 
@@ -308,11 +309,12 @@ pub async fn a_release_goes_around_a_locked_lane<H: StoreHarness>() -> Checked {
     let release = || soon(async { Ok(scene.store.release(&scene.owner.given_back()).await?) });
     let released = release().await;
     scene.harness.unlock_row().await?;
-    released?;
+    assert_eq!(released?, [locked]);
+    assert_eq!(scene.store.renew(scene.owner.leases(), LEASE).await?.held, [locked]);
     let others = Owner::lease(&scene.store, "successor").await?;
     assert_eq!(others.leases().len() + 1, scene.owner.leases().len());
     assert!(others.lease_of(locked).is_none());
-    release().await?;
+    assert!(release().await?.is_empty());
     let rest = Owner::lease(&scene.store, "successor").await?;
     assert_eq!(rest.leases().iter().map(|lease| lease.lane).collect::<Vec<_>>(), [locked]);
     Ok(())
