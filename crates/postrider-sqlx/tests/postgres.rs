@@ -531,3 +531,14 @@ async fn a_settle_names_a_row_by_an_id_of_any_length() {
     first.event_id = right;
     assert_eq!(store.settle(owner.leases(), &[first], Duration::ZERO).await.unwrap().applied, 1);
 }
+
+#[tokio::test]
+async fn a_store_whose_tables_were_dropped_and_restored_peeks_again() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    assert!(store.peek().await.unwrap().is_some());
+    database.run("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await;
+    assert!(store.peek().await.is_err(), "there is nothing to peek at");
+    store.migrate().await.unwrap();
+    assert!(store.peek().await.unwrap().is_some());
+}

@@ -393,7 +393,7 @@ impl PgStore {
             begun = behind;
         }
         if let Some(went_back) = claim::notice(&mut self.looks(), &begun, &look) {
-            self.0.peek.identity().forget();
+            self.0.peek.forget();
             let what = format!("cannot claim events in {}", self.0.place);
             return Err(StoreError::new(StoreErrorKind::WentBack, what, went_back).into());
         }
