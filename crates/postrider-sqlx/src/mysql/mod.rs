@@ -496,7 +496,7 @@ impl Store for MysqlStore {
 
     fn peek(&self) -> BoxFuture<'_, Result<Option<Peek>>> {
         let cannot = |error| error::of_sqlx(error, format!("cannot peek at the events in {}", self.0.place));
-        Box::pin(async move { self.0.peek.peek(&self.0.verbs.pool()).await.map_err(cannot) })
+        Box::pin(async move { self.0.peek.peek(&self.0.verbs).await.map_err(cannot) })
     }
 
     fn settle<'a>(
