@@ -13,7 +13,7 @@ use super::{
     db::Tx,
     lane::{LANE, fence, micros},
     mind::{Mind, Row, State, Wait},
-    recover::{kept, locked_by_others, mark_of, unlocked},
+    recover::{claim_kept, kept, locked_by_others, mark_of, unlocked},
     shape::Shape,
     spec::Mark,
     sql::Sql,
@@ -230,7 +230,8 @@ impl Settle<'_> {
         }
         let mut sql = self.update();
         sql.push(&format!("{} = ", shape.column(Field::Attempts)));
-        sql.bind_number(attempts.into(), shape.of_type(Field::Attempts)).push(&kept(shape));
+        sql.bind_number(attempts.into(), shape.of_type(Field::Attempts));
+        sql.push(&kept(shape)).push(&claim_kept(shape));
         self.fenced(&mut sql, &[row]);
         tx.execute(sql).await
     }
