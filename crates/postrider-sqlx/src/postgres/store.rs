@@ -6,7 +6,7 @@ use std::{
 };
 
 use postrider_core::{
-    BoxFuture, EventId, Result, Store, StoreError, StoreErrorKind, Target,
+    BoxFuture, Error, EventId, Result, Store, StoreError, StoreErrorKind, Target,
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Instances, Keeps, Lane, Lease,
@@ -380,7 +380,11 @@ impl PgStore {
         let scale = claim::Scale { lanes: lanes.load(Relaxed), reads_log: self.reads_log().await? };
         let look_from = |begun| {
             self.run_in(Way::Plain(Task::Claim), "claim events", move |mut session| async move {
-                let look = claim::look(sql, &mut session, claim, begun, scale).await?;
+                let look = claim::look(sql, &mut session, claim, begun, scale).await;
+                if look.as_ref().is_err_and(error::is_out_of_time) {
+                    self.looks().cut_off(begun);
+                }
+                let look = look?;
                 session.commit().await?;
                 Ok(look)
             })
@@ -389,8 +393,15 @@ impl PgStore {
         let mut look = look_from(&begun).await?;
         let behind = claim::begin_behind(&self.looks(), claim, &begun, &look);
         if let Some(behind) = behind {
-            look = look_from(&behind).await?;
-            begun = behind;
+            match look_from(&behind).await {
+                Ok(seen) => (look, begun) = (seen, behind),
+                // What the last scan could see can come all the same.
+                Err(Error::Store(error)) if error.kind() == StoreErrorKind::Busy => {
+                    tracing::debug!(%error, "a scan behind the front was cut off");
+                    begun = begun.without_its_scan();
+                }
+                Err(error) => return Err(error),
+            }
         }
         if let Some(went_back) = claim::notice(&mut self.looks(), &begun, &look) {
             self.0.peek.forget();
