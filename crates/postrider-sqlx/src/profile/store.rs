@@ -20,6 +20,8 @@ use crate::connections::{
     renewal::{Locked, renewed},
 };
 
+use tokio::time::Instant;
+
 use super::{
     Inner, ProfileStore, claim::Claiming, db::Use, lane, lane::LANE, list, operate, pause, recover, rights,
     settle::Settle, take::Taken,
@@ -196,7 +198,8 @@ impl Store for ProfileStore {
             let shape = &self.0.shape;
             let mut mind = self.0.mind.lock().await;
             let Some(&lease) = leases.first() else { return Ok(Settled::default()) };
-            let settle = Settle { shape, lease, retention };
+            let until = Instant::now() + self.0.db.limits().verb() / 2;
+            let settle = Settle { shape, lease, retention, until };
             let (settled, then) =
                 run!(self, Use::Settling, "settle events", |tx| settle.settle(tx, &mind, settlements))?;
             then.into_iter().for_each(|then| then.apply(shape, &mut mind));
