@@ -202,6 +202,12 @@ async fn each_role_can_do_its_part_with_the_printed_rights_and_no_more() {
         Err(Error::DuplicateId { .. })
     ));
     assert_eq!(tx.read_back(writing.target(), &[one.id().clone()]).await.unwrap().len(), 1);
+    // More than one statement takes, the duplicate in the last of them.
+    let mut many: Vec<Event> = (0..5000).map(|_| event("k")).collect();
+    many.push(one.clone());
+    let inserted = tx.insert(writing.target(), &many, OnDuplicate::Fail).await;
+    assert!(matches!(inserted, Err(Error::DuplicateId { .. })), "{inserted:?}");
+    assert!(tx.read_back(writing.target(), &[many[0].id().clone()]).await.unwrap().is_empty());
     let error = writing.stats().await.unwrap_err();
     assert!(matches!(&error, Error::Store(error) if error.kind() == StoreErrorKind::Denied), "{error:?}");
     drop(tx);
