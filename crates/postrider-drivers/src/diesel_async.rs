@@ -80,6 +80,10 @@ impl PgConn for AsyncPgConnection {
         diesel::sql_query(sql).bind::<Array<Text>, _>(ids).execute(self).await.map_err(fault)?;
         Ok(())
     }
+
+    async fn command(&mut self, sql: &'static str) -> Result<(), Fault> {
+        self.batch_execute(sql).await.map_err(fault)
+    }
 }
 
 #[derive(QueryableByName)]

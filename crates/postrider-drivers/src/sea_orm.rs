@@ -108,6 +108,10 @@ impl PgConn for Through<'_> {
         };
         done.map(drop).map_err(fault)
     }
+
+    async fn command(&mut self, sql: &'static str) -> Result<(), Fault> {
+        self.0.execute_unprepared(sql).await.map(drop).map_err(fault)
+    }
 }
 
 impl Through<'_> {

@@ -113,6 +113,10 @@ impl<C: GenericClient + Sync> PgConn for Through<'_, C> {
         self.0.execute_typed(sql, &[(&ids, Type::TEXT_ARRAY)]).await.map_err(fault)?;
         Ok(())
     }
+
+    async fn command(&mut self, sql: &'static str) -> Result<(), Fault> {
+        self.0.batch_execute(sql).await.map_err(fault)
+    }
 }
 
 fn fault(error: tokio_postgres::Error) -> Fault {

@@ -29,7 +29,8 @@ use crate::{
     complaints::Complaints,
     deliver,
     failing::Failing,
-    lease, lock, orphans,
+    lease::{self, without},
+    lock, orphans,
     outage::Outages,
     pauses, purge, recover,
     rejecting::Brakes,
@@ -393,7 +394,8 @@ impl Engine {
             if drained {
                 return;
             }
-            if !lanes.is_empty() && self.give_back(&lanes).await {
+            let most = lanes.len();
+            if self.give_back(lanes).await < most {
                 continue;
             }
             // What could not be given back is given back with the others at the end.
@@ -405,20 +407,29 @@ impl Engine {
         }
     }
 
-    /// Gives lanes back. Returns whether the database knows it.
-    async fn give_back(&self, lanes: &[(Lease, Seq)]) -> bool {
-        match farewell(self.shared.store.release(lanes)).await {
-            Ok(()) => {
+    /// Gives lanes back. Returns how many the database still says are ours.
+    async fn give_back(&self, lanes: Vec<(Lease, Seq)>) -> usize {
+        if lanes.is_empty() {
+            return 0;
+        }
+        match farewell(self.shared.store.release(&lanes)).await {
+            Ok(locked) => {
+                if !locked.is_empty() {
+                    warn!(
+                        lanes = locked.len(),
+                        "could not give lanes back: another session has locked their rows, and their leases will run out"
+                    );
+                }
                 let mut buffer = lock(&self.shared.buffer);
-                lanes.iter().for_each(|(lease, _)| buffer.lose(*lease));
-                true
+                without(lanes, &locked).iter().for_each(|(lease, _)| buffer.lose(*lease));
+                locked.len()
             }
             Err(error) => {
                 warn!(
                     error = error_chain(&error),
                     "could not give the lanes back: their leases will run out"
                 );
-                false
+                lanes.len()
             }
         }
     }
@@ -449,7 +460,7 @@ impl Engine {
     async fn release(&self) -> bool {
         // What could not be written is the next owner's to find.
         let (lanes, all) = lock(&self.shared.buffer).idle_lanes();
-        self.give_back(&lanes).await && all
+        self.give_back(lanes).await == 0 && all
     }
 }
 

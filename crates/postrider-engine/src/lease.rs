@@ -16,7 +16,7 @@ use std::{
 use postrider_core::{
     rng::Rng,
     sink::error_chain,
-    store::{Lease, LeaseRequest},
+    store::{Lane, Lease, LeaseRequest, Seq},
 };
 use tokio::time::Instant;
 use tracing::{debug, error, warn};
@@ -197,22 +197,26 @@ impl Keeper {
             return;
         }
         match answer(&self.shared, self.shared.store.release(&old)).await {
-            Ok(()) => lock(&self.shared.buffer).gave_up(&old),
+            Ok(locked) => {
+                let given_up = without(old, &locked);
+                lock(&self.shared.buffer).gave_up(&given_up);
+            }
             Err(error) => warn!(error = error_chain(&error), "cannot give up old leases: will try again"),
         }
     }
 
-    /// Gives back the lanes that are over the share, once nothing of them is under way.
+    /// Gives back the lanes that are over the share, once nothing of them is under way. One that is locked goes on draining.
     async fn give_back_drained(&self) {
         let drained = lock(&self.shared.buffer).drained_lanes();
         if drained.is_empty() {
             return;
         }
         match answer(&self.shared, self.shared.store.release(&drained)).await {
-            Ok(()) => {
-                debug!(lanes = drained.len(), "lanes given back to be shared");
+            Ok(locked) => {
+                let given_back = without(drained, &locked);
+                debug!(lanes = given_back.len(), locked = locked.len(), "lanes given back to be shared");
                 let mut buffer = lock(&self.shared.buffer);
-                drained.iter().for_each(|(lease, _)| buffer.lose(*lease));
+                given_back.iter().for_each(|(lease, _)| buffer.lose(*lease));
             }
             Err(error) => warn!(error = error_chain(&error), "lanes could not be given back: will try again"),
         }
@@ -267,4 +271,10 @@ impl Keeper {
         let lease = self.shared.settings.lease;
         Instant::now() + (lease - lease / 10)
     }
+}
+
+/// What was given back: all but the lanes that another session has locked.
+pub(crate) fn without(mut lanes: Vec<(Lease, Seq)>, locked: &[Lane]) -> Vec<(Lease, Seq)> {
+    lanes.retain(|(lease, _)| !locked.contains(&lease.lane));
+    lanes
 }

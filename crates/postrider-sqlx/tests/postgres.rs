@@ -202,6 +202,12 @@ async fn each_role_can_do_its_part_with_the_printed_rights_and_no_more() {
         Err(Error::DuplicateId { .. })
     ));
     assert_eq!(tx.read_back(writing.target(), &[one.id().clone()]).await.unwrap().len(), 1);
+    // More than one statement takes, the duplicate in the last of them.
+    let mut many: Vec<Event> = (0..5000).map(|_| event("k")).collect();
+    many.push(one.clone());
+    let inserted = tx.insert(writing.target(), &many, OnDuplicate::Fail).await;
+    assert!(matches!(inserted, Err(Error::DuplicateId { .. })), "{inserted:?}");
+    assert!(tx.read_back(writing.target(), &[many[0].id().clone()]).await.unwrap().is_empty());
     let error = writing.stats().await.unwrap_err();
     assert!(matches!(&error, Error::Store(error) if error.kind() == StoreErrorKind::Denied), "{error:?}");
     drop(tx);
@@ -530,4 +536,15 @@ async fn a_settle_names_a_row_by_an_id_of_any_length() {
     let mut first = done.pop().unwrap();
     first.event_id = right;
     assert_eq!(store.settle(owner.leases(), &[first], Duration::ZERO).await.unwrap().applied, 1);
+}
+
+#[tokio::test]
+async fn a_store_whose_tables_were_dropped_and_restored_peeks_again() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    assert!(store.peek().await.unwrap().is_some());
+    database.run("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await;
+    assert!(store.peek().await.is_err(), "there is nothing to peek at");
+    store.migrate().await.unwrap();
+    assert!(store.peek().await.unwrap().is_some());
 }

@@ -87,8 +87,9 @@ pub trait Store: Send + Sync + 'static {
     fn mark_sent<'a>(&'a self, marks: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Marked>>;
 
     /// Gives lanes back at once. Nothing of them may be in flight. Events up to the `seq` that is named stay suspects for the
-    /// next owner; zero if there are none.
-    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>>;
+    /// next owner; zero if there are none. Says which lanes are held as before, because another session has locked their rows: they keep no other from
+    /// being given back, and can be given back later.
+    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>>;
 
     /// Reads due events of lanes that one holds, in the order of `seq` within a key.
     ///

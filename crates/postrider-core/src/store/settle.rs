@@ -63,6 +63,6 @@ pub struct Settled {
     pub applied: u64,
     /// Lanes whose lease is no longer held. If there are any, nothing was written.
     pub lost: Vec<Lane>,
-    /// Events whose rows are locked by somebody else. Nothing was written of them, and all others were written.
+    /// Events whose rows are locked by somebody else, or that there was no time for. Nothing was written of them, and all others were written.
     pub locked: Vec<Seq>,
 }

@@ -3,7 +3,7 @@
 //! An error inside a transaction of PostgreSQL's ends it, so an id that is there already must not become one: the insert does
 //! nothing about it, and says so by what it returns. That is also why it needs no savepoint.
 //!
-//! A driver implements [`PgConn`], which runs three statements, and has [`insert_all`] do the rest.
+//! A driver implements [`PgConn`], which runs three statements and commands, and has [`insert_all`] do the rest.
 
 mod fault;
 mod statement;
@@ -52,7 +52,16 @@ pub trait PgConn: Send {
         ids: &[String],
         prepared: bool,
     ) -> impl Future<Output = Result<(), Fault>> + Send;
+
+    /// Runs commands that have no values and answer nothing.
+    fn command(&mut self, sql: &'static str) -> impl Future<Output = Result<(), Fault>> + Send;
 }
+
+/// Around a batch that one statement cannot take, of which a duplicate in a later piece takes the earlier ones back: who writes need not be allowed to
+/// delete.
+const SAVE: &str = "SAVEPOINT postrider_insert";
+const KEEP: &str = "RELEASE SAVEPOINT postrider_insert";
+const GO_BACK: &str = "ROLLBACK TO SAVEPOINT postrider_insert; RELEASE SAVEPOINT postrider_insert";
 
 /// Inserts all events or none.
 pub async fn insert_all<C: PgConn>(
@@ -75,20 +84,30 @@ pub async fn insert_all<C: PgConn>(
         values::require_distinct(events)?;
     }
     let mut inserted = HashSet::with_capacity(events.len());
-    for chunk in values::chunks(events) {
+    let chunks = values::chunks(events);
+    let saves = on_duplicate == OnDuplicate::Fail && chunks.len() > 1;
+    if saves {
+        conn.command(SAVE).await.map_err(fail)?;
+    }
+    for chunk in chunks {
         let (sql, columns) = (statement::insert_many(target, on_duplicate), Columns::of(chunk, target)?);
         let new = conn.insert_many(&sql, &columns, target.prepared).await.map_err(fail)?;
         let complete = new.len() == chunk.len();
         inserted.extend(new);
         if on_duplicate == OnDuplicate::Fail && !complete {
-            // What was inserted before a duplicate was met: in an earlier piece, or beside an event of the same id that
-            // another transaction committed at the very moment.
+            // What was inserted before the duplicate was met: in an earlier piece, or beside an event of the same id that
+            // another transaction committed at the very moment, which is so rare that a single piece is not saved for it.
             let ids: Vec<String> = inserted.into_iter().collect();
-            if !ids.is_empty() {
+            if saves {
+                conn.command(GO_BACK).await.map_err(fail)?;
+            } else if !ids.is_empty() {
                 conn.delete(&statement::take_back(target), &ids, target.prepared).await.map_err(fail)?;
             }
             return Err(Error::DuplicateId { id: None });
         }
+    }
+    if saves {
+        conn.command(KEEP).await.map_err(fail)?;
     }
     Ok(values::which_are_new(events, inserted).collect())
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::{
     Timestamp,
-    store::{Lease, LeaseRequest, Leased, Marked, Renewed, Seq, Taken, Token},
+    store::{Lane, Lease, LeaseRequest, Leased, Marked, Renewed, Seq, Taken, Token},
 };
 
 use super::{lane::Owner, tables::Tables};
@@ -56,15 +56,21 @@ pub(super) fn renew(tables: &mut Tables, leases: &[Lease], now: Timestamp, ttl: 
     renewed
 }
 
-pub(super) fn release(tables: &mut Tables, lanes: &[(Lease, Seq)]) {
+pub(super) fn release(tables: &mut Tables, lanes: &[(Lease, Seq)]) -> Vec<Lane> {
+    let mut locked = Vec::new();
     for (lease, suspect_to) in lanes {
-        if let Some(lane) = tables.lane_mut(lease.lane).filter(|lane| lane.is_held_by(lease.token)) {
-            lane.owner = None;
-            lane.nonce = None;
-            lane.clean = *suspect_to == 0;
-            lane.sent_to = *suspect_to;
+        match tables.lane_mut(lease.lane).filter(|lane| lane.is_held_by(lease.token)) {
+            Some(lane) if lane.locked => locked.push(lease.lane),
+            Some(lane) => {
+                lane.owner = None;
+                lane.nonce = None;
+                lane.clean = *suspect_to == 0;
+                lane.sent_to = *suspect_to;
+            }
+            None => {}
         }
     }
+    locked
 }
 
 pub(super) fn mark_sent(tables: &mut Tables, marks: &[(Lease, Seq)]) -> Marked {

@@ -46,9 +46,9 @@ pub use faults::Snapshot;
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target, Timestamp,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Keeps, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Marked, Orphans, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats,
-        Subject, TypeCount, too_many_pauses,
+        Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Keeps, Lane, Lease, LeaseRequest,
+        Leased, ListedEvent, Listing, Marked, Orphans, Pause, Paused, Peek, Renewed, Seq, Settled,
+        Settlement, Stats, Subject, TypeCount, too_many_pauses,
     },
     tx::{Dialect, LaneHints, Prefix},
 };
@@ -201,7 +201,7 @@ impl Store for MemoryStore {
         self.answer(|tables, _| lease::mark_sent(tables, marks))
     }
 
-    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
+    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
         self.answer(|tables, _| lease::release(tables, lanes))
     }
 

@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use postrider_core::store::Lane;
+
 /// How long settles go around locks from the beginning after a lane was found locked: the quick way would wait for it each time.
 const AROUND_FOR: Duration = Duration::from_secs(5);
 
@@ -19,8 +21,24 @@ impl LockedLanes {
         found.is_some_and(|found| found.elapsed() < AROUND_FOR)
     }
 
-    /// Notes whether one was.
-    pub(crate) fn note(&self, any: bool) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = any.then(Instant::now);
+    /// Notes those that were. Where none was nothing is known of lanes that nobody asked for, so what was found before stays so for its time.
+    pub(crate) fn note(&self, locked: &[Lane]) {
+        if !locked.is_empty() {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_that_are_not_locked_do_not_make_those_forgotten_that_are() {
+        let lanes = LockedLanes::default();
+        assert!(!lanes.are_likely());
+        lanes.note(&[3]);
+        lanes.note(&[]);
+        assert!(lanes.are_likely());
     }
 }

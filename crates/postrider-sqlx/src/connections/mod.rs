@@ -6,6 +6,7 @@
 
 pub(crate) mod limits;
 mod locked_lanes;
+pub(crate) mod release;
 pub(crate) mod renewal;
 pub(crate) mod retry;
 mod sticky;

@@ -4,7 +4,7 @@ use std::{str::FromStr, time::Duration};
 
 use postrider_core::{ConfigError, Result, StoreError, StoreErrorKind};
 use sqlx::{
-    AssertSqlSafe, ConnectOptions, Executor, MySql, MySqlConnection, MySqlPool,
+    AssertSqlSafe, ConnectOptions, MySql, MySqlConnection, MySqlPool,
     mysql::{MySqlConnectOptions, MySqlPoolOptions},
 };
 
@@ -141,10 +141,19 @@ fn sessions(
 }
 
 /// A connection for peeks, to the database that this pool is for. It is kept outside of the pool, which would ask it after each use whether it
-/// still is one.
-pub(super) async fn peeking(pool: &MySqlPool) -> sqlx::Result<MySqlConnection> {
+/// still is one. In a transaction that nobody ends it would keep everybody from altering the table. It may be idle for as long as it likes.
+pub(super) async fn peeking(pool: &MySqlPool, limits: Limits) -> sqlx::Result<MySqlConnection> {
     let mut conn = pool.connect_options().connect().await?;
-    conn.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED").await?;
+    let set = format!(
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED; \
+         SET SESSION autocommit = 1, SESSION completion_type = 0, SESSION lock_wait_timeout = {lock} \
+         /*M!100300 , SESSION max_statement_time = {secs:.3} */ /*!80000 , SESSION max_execution_time = {millis} */",
+        lock = limits.lock().as_secs().max(1),
+        secs = limits.statement().as_secs_f64(),
+        millis = limits.statement().as_millis(),
+    );
+    // Safe because nothing but numbers go in.
+    sqlx::raw_sql(AssertSqlSafe(set)).execute(&mut conn).await?;
     Ok(conn)
 }
 

@@ -344,13 +344,13 @@ pub(super) async fn mark_sent(
     Ok(Marked { lost: fence.lost, locked: fence.locked })
 }
 
-/// Gives back the lanes that are still held by these tokens.
+/// Gives back the lanes that are still held by these tokens, and says which another session has locked.
 pub(super) async fn release(
     sql: &Statements,
     conn: &mut MySqlConnection,
     lanes: &[(Lease, Seq)],
-) -> sqlx::Result<()> {
-    each(sql, &sql.release, conn, lanes, Locked::Wait).await.map(drop)
+) -> sqlx::Result<Vec<Lane>> {
+    Ok(each(sql, &sql.release, conn, lanes, Locked::Skip).await?.locked)
 }
 
 /// Runs a statement over the lanes that are still held, and says which are not.

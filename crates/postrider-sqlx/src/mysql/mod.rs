@@ -57,7 +57,7 @@ use postrider_core::{
     BoxFuture, ConfigError, EventId, Result, Store, Target,
     event::limits::clean_error,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Instances, Keeps, Lease,
+        Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Instances, Keeps, Lane, Lease,
         LeaseRequest, Leased, ListedEvent, Listing, Marked, Oldest, Orphans, Pause, Paused, Peek, Renewed,
         Seq, Settled, Settlement, Stats, Subject, TypeCount, too_many_pauses,
     },
@@ -72,6 +72,7 @@ use crate::{
     connections::{
         Conn, Connections, LockedLanes, Task,
         limits::{Limits, MIGRATION, OPERATOR},
+        release::released,
         renewal::{Locked, renewed},
         retry::retried,
     },
@@ -461,18 +462,19 @@ impl Store for MysqlStore {
                 }
             }
             let marked = lease::mark_sent(sql, &mut conn, marks, Locked::Skip).await?;
-            if !marked.locked.is_empty() {
-                locked_lanes.note(true);
-            }
+            locked_lanes.note(&marked.locked);
             Ok(marked)
         })
     }
 
-    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
+    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
         let Inner { lease: sql, .. } = &*self.0;
-        self.run_keeping("release lanes", move |mut conn| async move {
-            lease::release(sql, &mut conn, lanes).await
-        })
+        Box::pin(released(lanes, move |lanes| {
+            self.run_keeping("release lanes", move |mut conn| {
+                let lanes = Arc::clone(&lanes);
+                async move { lease::release(sql, &mut conn, &lanes).await }
+            })
+        }))
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
@@ -494,7 +496,7 @@ impl Store for MysqlStore {
 
     fn peek(&self) -> BoxFuture<'_, Result<Option<Peek>>> {
         let cannot = |error| error::of_sqlx(error, format!("cannot peek at the events in {}", self.0.place));
-        Box::pin(async move { self.0.peek.peek(&self.0.verbs.pool()).await.map_err(cannot) })
+        Box::pin(async move { self.0.peek.peek(&self.0.verbs).await.map_err(cannot) })
     }
 
     fn settle<'a>(

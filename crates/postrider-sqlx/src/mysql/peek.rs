@@ -13,10 +13,11 @@ use postrider_core::{
     store::{Claimed, Peek, Seq},
     tx::Prefix,
 };
-use sqlx::{Connection, MySqlConnection, MySqlPool, Row};
+use sqlx::{Connection, MySql, MySqlConnection, Row};
 use tokio::sync::Mutex;
 
 use super::{connect::peeking, statement::Statement};
+use crate::connections::Connections;
 
 /// How often a peek is worth its price.
 const EVERY: Duration = Duration::from_millis(5);
@@ -50,16 +51,17 @@ impl Peeking {
         }
     }
 
-    /// Peeks at the database that this pool is for; none once that is closed.
-    pub(super) async fn peek(&self, pool: &MySqlPool) -> sqlx::Result<Option<Peek>> {
+    /// Peeks at the database that these connections are for; none once they are closed.
+    pub(super) async fn peek(&self, verbs: &Connections<MySql>) -> sqlx::Result<Option<Peek>> {
         let mut place = self.open.lock().await;
+        let pool = verbs.pool();
         if pool.is_closed() {
             return Ok(None);
         }
         // One that fails, or whose answer nobody has waited for, is not used again.
         let mut conn = match place.take() {
             Some(conn) => conn,
-            None => peeking(pool).await?,
+            None => peeking(&pool, verbs.limits()).await?,
         };
         let known = match self.known.load(Relaxed) {
             UNKNOWN => {

@@ -149,9 +149,7 @@ impl Settle<'_> {
             Way::Straight => lease::fence(self.lease, &mut tx, &in_order).await?,
             Way::Around => lease::fence_around(self.lease, &mut tx, &in_order).await?,
         };
-        if way == Way::Around {
-            self.locked_lanes.note(!fence.locked.is_empty());
-        }
+        self.locked_lanes.note(&fence.locked);
         let mut lost = fence.lost;
         // An outcome of a lane that nobody proved to hold is as lost as one that was taken away.
         let unproved = |lane: &Lane| !leases.iter().any(|lease| lease.lane == *lane);

@@ -108,13 +108,18 @@ impl Statements {
             renew_waiting: renew(""),
             mark: mark(" SKIP LOCKED"),
             mark_waiting: mark(""),
-            // Without a nonce the old token passes no fence any more.
+            // Without a nonce the old token passes no fence any more. Of the lanes that were ours when it began, says which could not be locked.
             release: statement(&format!(
-                "WITH ours AS MATERIALIZED ({OURS})
-                 UPDATE {{p}}lane AS l
-                 SET owner = NULL, nonce = NULL, leased_until = NULL, clean = (m.seq = 0), sent_to = m.seq
-                 FROM ours JOIN unnest($1, $4::bigint[]) AS m (lane, seq) ON m.lane = ours.lane
-                 WHERE l.lane = ours.lane RETURNING l.lane"
+                "WITH ours AS MATERIALIZED ({OURS} SKIP LOCKED), released AS (
+                     UPDATE {{p}}lane AS l
+                     SET owner = NULL, nonce = NULL, leased_until = NULL, clean = (m.seq = 0), sent_to = m.seq
+                     FROM ours JOIN unnest($1, $4::bigint[]) AS m (lane, seq) ON m.lane = ours.lane
+                     WHERE l.lane = ours.lane RETURNING l.lane
+                 )
+                 SELECT l.lane FROM {{p}}lane AS l
+                 JOIN unnest($1::integer[], $2::bigint[], $3::bigint[]) AS t (lane, epoch, nonce)
+                   ON l.lane = t.lane AND l.epoch = t.epoch AND l.nonce = t.nonce
+                 WHERE NOT EXISTS (SELECT 1 FROM released WHERE released.lane = l.lane)"
             )),
             // Who is gone is forgotten by the next who comes; two who do it at once do not wait for each other, nor for anybody's lock.
             join: statement(&format!(
@@ -248,15 +253,14 @@ pub(super) async fn mark_sent(
     Ok(marked)
 }
 
-/// Gives back the lanes that are still held by these tokens.
+/// Gives back the lanes that are still held by these tokens, and says which another session has locked.
 pub(super) async fn release(
     sql: &Statements,
     conn: &mut PgConnection,
     released: &[(Lease, Seq)],
-) -> sqlx::Result<()> {
+) -> sqlx::Result<Vec<Lane>> {
     let seqs: Vec<i64> = released.iter().map(|(_, seq)| integer(*seq)).collect();
-    lanes(conn, with_tokens(&sql.release, released.iter().map(|(lease, _)| *lease)).bind(seqs)).await?;
-    Ok(())
+    lanes(conn, with_tokens(&sql.release, released.iter().map(|(lease, _)| *lease)).bind(seqs)).await
 }
 
 /// The fence, for what takes more than one statement: locks the lanes that are held by these tokens, and says which are not.

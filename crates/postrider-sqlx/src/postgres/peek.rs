@@ -4,14 +4,15 @@
 //! stays prepared, 200 a second took 0.9 % of a core, client and server together.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
-    time::Duration,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use postrider_core::store::{Peek, Seq};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::{
+    error::is_denied,
     identity::Identity,
     statement::{Shape, Statement, natural, splice},
 };
@@ -23,16 +24,17 @@ const LAST: &str = "SELECT last_value - CASE WHEN is_called THEN 0 ELSE 1 END FR
 const EVERY: Duration = Duration::from_millis(5);
 const EVERY_POOLED: Duration = Duration::from_millis(10);
 
-/// Not allowed to read the sequence, and no sequence of that name.
-const CANNOT: [&str; 2] = ["42501", "42P01"];
+/// When to ask again after the role was not allowed to read the sequence: rights can be granted. A sequence that is missing is an error like any other,
+/// because tables that were dropped are restored.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Peeking {
     last: Statement,
     /// For a pooler: one message, which is a transaction by itself.
     plain: String,
-    /// The role may not read the sequence, which is not worth asking again.
-    refused: AtomicBool,
+    /// When the role was last found not to be allowed to read the sequence.
+    refused_at: Mutex<Option<Instant>>,
     identity: Identity,
 }
 
@@ -41,13 +43,18 @@ impl Peeking {
         Self {
             last: Statement::new(LAST, shape),
             plain: splice(LAST, &shape.prefix),
-            refused: AtomicBool::new(false),
+            refused_at: Mutex::new(None),
             identity: Identity::default(),
         }
     }
 
     pub(super) fn is_refused(&self) -> bool {
-        self.refused.load(Relaxed)
+        let refused_at = *self.refused_at.lock().unwrap_or_else(PoisonError::into_inner);
+        refused_at.is_some_and(|at| at.elapsed() < REFUSED_FOR)
+    }
+
+    fn note_refusal(&self, at: Option<Instant>) {
+        *self.refused_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 
     /// Peeks on a connection that keeps statements prepared.
@@ -70,6 +77,12 @@ impl Peeking {
         &self.identity
     }
 
+    /// The database went back in time, which was told: what was known of the sequence says nothing any more.
+    pub(super) fn forget(&self) {
+        self.identity.forget();
+        self.note_refusal(None);
+    }
+
     fn peek(
         &self,
         read: sqlx::Result<i64>,
@@ -81,17 +94,12 @@ impl Peeking {
                 self.identity.told(natural(last), before);
                 Ok(Some(Peek { last: natural(last), every }))
             }
-            Err(error) if is_refusal(&error) => {
+            Err(error) if is_denied(&error) => {
                 tracing::debug!(%error, "cannot read the sequence of the events: polling finds what nobody told of");
-                self.refused.store(true, Relaxed);
+                self.note_refusal(Some(Instant::now()));
                 Ok(None)
             }
             Err(error) => Err(error),
         }
     }
-}
-
-fn is_refusal(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|error| error.code());
-    code.is_some_and(|code| CANNOT.contains(&&*code))
 }

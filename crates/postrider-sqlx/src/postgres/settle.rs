@@ -202,7 +202,7 @@ pub(super) async fn settle_around(
     retention: Duration,
 ) -> sqlx::Result<Settled> {
     let fence = lease::lock_some(lease_sql, conn, leases.iter().copied()).await?;
-    locked_lanes.note(!fence.locked.is_empty());
+    locked_lanes.note(&fence.locked);
     if !fence.lost.is_empty() {
         return Ok(Settled { lost: fence.lost, ..Settled::default() });
     }

@@ -6,10 +6,10 @@ use std::{
 };
 
 use postrider_core::{
-    BoxFuture, EventId, Result, Store, StoreError, StoreErrorKind, Target,
+    BoxFuture, Error, EventId, Result, Store, StoreError, StoreErrorKind, Target,
     event::limits::clean_error,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Instances, Keeps, Lease,
+        Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Instances, Keeps, Lane, Lease,
         LeaseRequest, Leased, ListedEvent, Listing, Marked, Oldest, Orphans, Pause, Paused, Peek, Renewed,
         Seq, Settled, Settlement, Stats, Subject, TypeCount, too_many_pauses,
     },
@@ -24,6 +24,7 @@ use tokio::time::Instant;
 
 use crate::connections::{
     Task,
+    release::released,
     renewal::{Locked, renewed},
 };
 
@@ -142,15 +143,23 @@ impl Store for PgStore {
                 return Ok(marked);
             }
             let marked = mark(Locked::Skip).await?.unwrap_or_default();
-            if !marked.locked.is_empty() {
-                locked_lanes.note(true);
-            }
+            locked_lanes.note(&marked.locked);
             Ok(marked)
         })
     }
 
-    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
-        verb!(self.run_keeping, "release lanes", lease, |session| lease::release(lease, &mut session, lanes))
+    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
+        let Inner { lease: sql, .. } = &*self.0;
+        Box::pin(released(lanes, move |lanes| {
+            self.run_keeping("release lanes", move |mut session| {
+                let lanes = Arc::clone(&lanes);
+                async move {
+                    let locked = lease::release(sql, &mut session, &lanes).await?;
+                    session.commit().await?;
+                    Ok(locked)
+                }
+            })
+        }))
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
@@ -371,7 +380,11 @@ impl PgStore {
         let scale = claim::Scale { lanes: lanes.load(Relaxed), reads_log: self.reads_log().await? };
         let look_from = |begun| {
             self.run_in(Way::Plain(Task::Claim), "claim events", move |mut session| async move {
-                let look = claim::look(sql, &mut session, claim, begun, scale).await?;
+                let look = claim::look(sql, &mut session, claim, begun, scale).await;
+                if look.as_ref().is_err_and(error::is_out_of_time) {
+                    self.looks().cut_off(begun);
+                }
+                let look = look?;
                 session.commit().await?;
                 Ok(look)
             })
@@ -380,11 +393,18 @@ impl PgStore {
         let mut look = look_from(&begun).await?;
         let behind = claim::begin_behind(&self.looks(), claim, &begun, &look);
         if let Some(behind) = behind {
-            look = look_from(&behind).await?;
-            begun = behind;
+            match look_from(&behind).await {
+                Ok(seen) => (look, begun) = (seen, behind),
+                // What the last scan could see can come all the same.
+                Err(Error::Store(error)) if error.kind() == StoreErrorKind::Busy => {
+                    tracing::debug!(%error, "a scan behind the front was cut off");
+                    begun = begun.without_its_scan();
+                }
+                Err(error) => return Err(error),
+            }
         }
         if let Some(went_back) = claim::notice(&mut self.looks(), &begun, &look) {
-            self.0.peek.identity().forget();
+            self.0.peek.forget();
             let what = format!("cannot claim events in {}", self.0.place);
             return Err(StoreError::new(StoreErrorKind::WentBack, what, went_back).into());
         }
@@ -456,9 +476,7 @@ impl PgStore {
             return Ok(written);
         }
         let written = write(Locked::Skip).await?.unwrap_or_else(|| claim::Written::nothing(findings));
-        if !written.locked_lanes.is_empty() {
-            locked_lanes.note(true);
-        }
+        locked_lanes.note(&written.locked_lanes);
         Ok(written)
     }
 

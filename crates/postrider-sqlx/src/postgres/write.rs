@@ -191,6 +191,11 @@ impl PgConn for Through<'_> {
         query.bind(ids).execute(&mut *self.0).await.map_err(fault)?;
         Ok(())
     }
+
+    async fn command(&mut self, sql: &'static str) -> Result<(), Fault> {
+        sqlx::raw_sql(sql).execute(&mut *self.0).await.map_err(fault)?;
+        Ok(())
+    }
 }
 
 async fn read_back(conn: &mut PgConnection, target: &Target, ids: &[EventId]) -> sqlx::Result<Vec<Placed>> {

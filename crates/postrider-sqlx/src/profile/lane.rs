@@ -39,6 +39,11 @@ impl Row {
         Some(until.since(self.now).min(self.length))
     }
 
+    fn is_held_by(&self, lease: Lease) -> bool {
+        let token = self.nonce.map(|nonce| Token { epoch: self.epoch, nonce });
+        lease.lane == LANE && token == Some(lease.token)
+    }
+
     fn is_late(&self) -> bool {
         self.until.is_some_and(|until| until.since(self.now) > self.length)
     }
@@ -151,8 +156,7 @@ async fn read(shape: &Shape, tx: &mut Tx, lock: &str) -> sqlx::Result<Option<Row
 pub(super) async fn fence(shape: &Shape, tx: &mut Tx, lease: Lease) -> sqlx::Result<Option<Timestamp>> {
     let row = read(shape, tx, shape.kind.pick(" FOR SHARE", " LOCK IN SHARE MODE")).await?;
     let row = row.ok_or(sqlx::Error::RowNotFound)?;
-    let held = row.nonce.map(|nonce| Token { epoch: row.epoch, nonce });
-    Ok((lease.lane == LANE && held == Some(lease.token)).then_some(row.now))
+    Ok(row.is_held_by(lease).then_some(row.now))
 }
 
 /// Takes the lane if it is free or its lease has run out. What the last owner left behind is seen to in the same transaction.
@@ -217,8 +221,7 @@ pub(super) async fn renew(
     let Some(row) = read(shape, tx, lock).await? else {
         return Ok(Renewed { locked: vec![LANE], ..Renewed::default() });
     };
-    let token = row.nonce.map(|nonce| Token { epoch: row.epoch, nonce });
-    if token != Some(lease.token) {
+    if !row.is_held_by(lease) {
         return Ok(Renewed::default());
     }
     let mut sql = shape.sql(format!("UPDATE {} SET leased_until = ", shape.ours("lane")));
@@ -228,17 +231,18 @@ pub(super) async fn renew(
     Ok(Renewed { held: vec![LANE], ..Renewed::default() })
 }
 
-/// Gives the lane back. Rows that are in memory are no longer claimed, but for those up to the given place: the next owner is to
-/// find them as the last one left them.
+/// Gives the lane back, unless another session has locked it. Rows that are in memory are no longer claimed, but for those up to the given place: the
+/// next owner is to find them as the last one left them.
 pub(super) async fn release(
     shape: &Shape,
     tx: &mut Tx,
     mind: &Mind,
     lease: Lease,
     suspects: Seq,
-) -> sqlx::Result<()> {
-    if fence(shape, tx, lease).await?.is_none() {
-        return Ok(());
+) -> sqlx::Result<Vec<Lane>> {
+    let Some(row) = read(shape, tx, " FOR UPDATE SKIP LOCKED").await? else { return Ok(vec![LANE]) };
+    if !row.is_held_by(lease) {
+        return Ok(Vec::new());
     }
     let unsent: Vec<Seq> = mind.given_back(&[]).into_iter().filter(|seq| *seq > suspects).collect();
     recover::unmark(shape, tx, mind, &unsent).await?;
@@ -248,7 +252,7 @@ pub(super) async fn release(
     sql.push(if suspects == 0 { "nonce = NULL, clean = 1" } else { "clean = 0" });
     held(shape, &mut sql, lease);
     tx.execute(sql).await?;
-    Ok(())
+    Ok(Vec::new())
 }
 
 fn held(shape: &Shape, sql: &mut super::sql::Sql, lease: Lease) {

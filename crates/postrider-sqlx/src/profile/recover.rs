@@ -81,9 +81,18 @@ pub(super) fn unlocked(shape: &Shape) -> String {
 
 /// Some MySQL servers set the first timestamp of a row to now whenever the row is changed, unless it is set to itself.
 pub(super) fn kept(shape: &Shape) -> String {
-    let created = shape.column(Field::CreatedAt);
-    match shape.kind.is_mysql() && shape.profile.has(Field::CreatedAt) {
-        true => format!(", {created} = {created}"),
+    set_to_itself(shape, Field::CreatedAt)
+}
+
+/// The same of the time of a claim, which many tables have set to now by every change: a claim is known by it.
+pub(super) fn claim_kept(shape: &Shape) -> String {
+    set_to_itself(shape, Field::ClaimedAt)
+}
+
+fn set_to_itself(shape: &Shape, field: Field) -> String {
+    let column = shape.column(field);
+    match shape.kind.is_mysql() && shape.profile.has(field) {
+        true => format!(", {column} = {column}"),
         false => String::new(),
     }
 }

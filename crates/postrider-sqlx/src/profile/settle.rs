@@ -6,6 +6,7 @@ use postrider_core::{
     event::limits::ERROR_CHARS_MAX,
     store::{Change, Lease, Seq, Settled, Settlement},
 };
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
@@ -13,11 +14,14 @@ use super::{
     db::Tx,
     lane::{LANE, fence, micros},
     mind::{Mind, Row, State, Wait},
-    recover::{kept, locked_by_others, mark_of, unlocked},
+    recover::{claim_kept, kept, locked_by_others, mark_of, unlocked},
     shape::Shape,
     spec::Mark,
     sql::Sql,
 };
+
+/// When rows were claimed, and how often they had been tried: what rows have in common that were claimed together.
+type Together<'m> = (Option<&'m str>, u32);
 
 /// What memory has to do once the outcomes are committed.
 pub(super) enum Then {
@@ -47,6 +51,9 @@ pub(super) struct Settle<'a> {
     pub(super) lease: Lease,
     /// How long delivered rows are to be kept, where their system deletes them.
     pub(super) retention: Duration,
+    /// When to commit what was written, and leave the rest to the next settle: most outcomes are a statement each, and a transaction that does not fit into
+    /// the time of a verb would be tried again as it is.
+    pub(super) until: Instant,
 }
 
 impl Settle<'_> {
@@ -65,22 +72,25 @@ impl Settle<'_> {
         let ours = settlements.iter().filter(|settlement| self.claimed(mind, settlement).is_some());
         let ids: Vec<&str> = ours.map(|settlement| settlement.event_id.as_str()).collect();
         let locked = locked_by_others(self.shape, tx, &ids).await?;
-        let (mut applied, mut expected, mut locked_seqs) = (0, 0, Vec::new());
+        let (mut applied, mut expected, mut left) = (0, 0, Vec::new());
         let mut then = Vec::with_capacity(settlements.len());
         // Rows that were claimed together are settled together.
-        let mut done: BTreeMap<(Option<&str>, u32), Vec<&Row>> = BTreeMap::new();
+        let mut done: BTreeMap<Together<'_>, Vec<(Seq, &Row)>> = BTreeMap::new();
         for settlement in settlements {
             let Settlement { seq, event_id, change, key, .. } = settlement;
             let Some(row) = self.claimed(mind, settlement) else { continue };
             if locked.contains(event_id.as_str()) {
-                locked_seqs.push(*seq);
+                left.push(*seq);
                 continue;
             }
-            expected += 1;
             match change {
                 Change::Done => {
-                    done.entry((row.stamp.as_deref(), row.counted)).or_default().push(row);
-                    then.push(Then::Forget(*seq));
+                    done.entry((row.stamp.as_deref(), row.counted)).or_default().push((*seq, row));
+                    continue;
+                }
+                _ if self.is_late(expected) => {
+                    left.push(*seq);
+                    continue;
                 }
                 Change::Attempt { attempts } => {
                     applied += self.attempt(tx, row, *attempts).await?;
@@ -97,15 +107,28 @@ impl Settle<'_> {
                     then.push(Then::Forget(*seq));
                 }
             }
+            expected += 1;
         }
-        for rows in done.values() {
-            applied += self.done(tx, rows).await?;
+        for rows in done.into_values() {
+            let (seqs, rows): (Vec<Seq>, Vec<&Row>) = rows.into_iter().unzip();
+            if self.is_late(expected) {
+                left.extend(seqs);
+                continue;
+            }
+            expected += seqs.len() as u64;
+            applied += self.done(tx, &rows).await?;
+            then.extend(seqs.into_iter().map(Then::Forget));
         }
         if applied < expected {
             warn!(table = %self.shape.profile.table, events = expected - applied,
                 "events were changed by somebody else while they were under way: their outcomes were not written");
         }
-        Ok((Settled { applied, locked: locked_seqs, ..Settled::default() }, then))
+        Ok((Settled { applied, locked: left, ..Settled::default() }, then))
+    }
+
+    /// Whether the rest is left to the next settle. Something is written in any case.
+    fn is_late(&self, written: u64) -> bool {
+        written > 0 && Instant::now() >= self.until
     }
 
     /// The row of a settlement, if it is the one that was claimed.
@@ -230,7 +253,8 @@ impl Settle<'_> {
         }
         let mut sql = self.update();
         sql.push(&format!("{} = ", shape.column(Field::Attempts)));
-        sql.bind_number(attempts.into(), shape.of_type(Field::Attempts)).push(&kept(shape));
+        sql.bind_number(attempts.into(), shape.of_type(Field::Attempts));
+        sql.push(&kept(shape)).push(&claim_kept(shape));
         self.fenced(&mut sql, &[row]);
         tx.execute(sql).await
     }

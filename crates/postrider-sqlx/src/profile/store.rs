@@ -9,13 +9,18 @@ use postrider_core::{
     BoxFuture, EventId, Result, Store, Target, Timestamp,
     event::limits::clean_error,
     store::{
-        Claim, Claimed, DeadLetter, Defaults, EventStatus, Features, Hold, Instances, Lease, LeaseRequest,
-        Leased, ListedEvent, Listing, Marked, Oldest, Pause, Paused, Recovery, Renewed, Seq, Settled,
-        Settlement, Stats, Subject, TypeCount, too_many_pauses,
+        Claim, Claimed, DeadLetter, Defaults, EventStatus, Features, Hold, Instances, Lane, Lease,
+        LeaseRequest, Leased, ListedEvent, Listing, Marked, Oldest, Pause, Paused, Recovery, Renewed, Seq,
+        Settled, Settlement, Stats, Subject, TypeCount, too_many_pauses,
     },
 };
 
-use crate::connections::renewal::{Locked, renewed};
+use crate::connections::{
+    release::released,
+    renewal::{Locked, renewed},
+};
+
+use tokio::time::Instant;
 
 use super::{
     Inner, ProfileStore, claim::Claiming, db::Use, lane, lane::LANE, list, operate, pause, recover, rights,
@@ -122,17 +127,23 @@ impl Store for ProfileStore {
         Box::pin(std::future::ready(Ok(Marked::default())))
     }
 
-    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
+    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
         Box::pin(async move {
             let shape = &self.0.shape;
             let mut mind = self.0.mind.lock().await;
             let ours = lanes.iter().find(|(lease, _)| mind.lease == Some(*lease));
-            let Some(&(lease, suspects)) = ours else { return Ok(()) };
-            run!(self, Use::Keeping, "release the lane", |tx| lane::release(
-                shape, tx, &mind, lease, suspects
-            ))?;
-            mind.lease = None;
-            Ok(())
+            let Some(&(lease, suspects)) = ours else { return Ok(Vec::new()) };
+            let known = &*mind;
+            let release = move |_: Arc<[(Lease, Seq)]>| async move {
+                run!(self, Use::Keeping, "release the lane", |tx| lane::release(
+                    shape, tx, known, lease, suspects
+                ))
+            };
+            let locked = released(&[(lease, suspects)], release).await?;
+            if locked.is_empty() {
+                mind.lease = None;
+            }
+            Ok(locked)
         })
     }
 
@@ -187,7 +198,8 @@ impl Store for ProfileStore {
             let shape = &self.0.shape;
             let mut mind = self.0.mind.lock().await;
             let Some(&lease) = leases.first() else { return Ok(Settled::default()) };
-            let settle = Settle { shape, lease, retention };
+            let until = Instant::now() + self.0.db.limits().verb() / 2;
+            let settle = Settle { shape, lease, retention, until };
             let (settled, then) =
                 run!(self, Use::Settling, "settle events", |tx| settle.settle(tx, &mind, settlements))?;
             then.into_iter().for_each(|then| then.apply(shape, &mut mind));

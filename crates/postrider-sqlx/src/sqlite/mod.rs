@@ -48,7 +48,7 @@ use postrider_core::{
     BoxFuture, EventId, Result, SchemaError, Store, StoreError, StoreErrorKind, Target,
     event::limits::clean_error,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Instances, Keeps, Lease,
+        Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Instances, Keeps, Lane, Lease,
         LeaseRequest, Leased, ListedEvent, Listing, Marked, Oldest, Orphans, Pause, Paused, Peek, Renewed,
         Seq, Settled, Settlement, Stats, Subject, TypeCount, too_many_pauses,
     },
@@ -407,10 +407,12 @@ impl Store for SqliteStore {
         })
     }
 
-    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
+    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
         let Inner { lease: sql, .. } = &*self.0;
         self.run_keeping("release lanes", move |mut conn| async move {
-            lease::release(sql, &mut conn, lanes).await
+            lease::release(sql, &mut conn, lanes).await?;
+            // There are no locks of rows.
+            Ok(Vec::new())
         })
     }
 

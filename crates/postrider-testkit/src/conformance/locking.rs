@@ -11,7 +11,8 @@ use super::{
     Checked, Failure, StoreHarness,
     gate::Gate,
     scene::{
-        BACKOFF, PAST_BACKOFF, RETENTION, Scene, claimed_ids, dead, ids, keyed, retry, settlement, sorted,
+        BACKOFF, LEASE, Owner, PAST_BACKOFF, RETENTION, Scene, claimed_ids, dead, ids, keyed, retry,
+        settlement, sorted,
     },
 };
 
@@ -295,5 +296,26 @@ pub async fn a_claim_goes_around_a_locked_lane<H: StoreHarness>() -> Checked {
     for followers in &followers {
         assert_eq!(order_of(&came, followers), ids(followers));
     }
+    Ok(())
+}
+
+/// A lane that is locked keeps no other from being given back. It stays held, and can be given back once the lock is gone.
+pub async fn a_release_goes_around_a_locked_lane<H: StoreHarness>() -> Checked {
+    let scene = Scene::<H>::fresh().await?;
+    let Some(locked) = scene.owner.leases().last().map(|lease| lease.lane) else { return Ok(()) };
+    if !scene.harness.lock_lane(locked).await? {
+        return Ok(());
+    }
+    let release = || soon(async { Ok(scene.store.release(&scene.owner.given_back()).await?) });
+    let released = release().await;
+    scene.harness.unlock_row().await?;
+    assert_eq!(released?, [locked]);
+    assert_eq!(scene.store.renew(scene.owner.leases(), LEASE).await?.held, [locked]);
+    let others = Owner::lease(&scene.store, "successor").await?;
+    assert_eq!(others.leases().len() + 1, scene.owner.leases().len());
+    assert!(others.lease_of(locked).is_none());
+    assert!(release().await?.is_empty());
+    let rest = Owner::lease(&scene.store, "successor").await?;
+    assert_eq!(rest.leases().iter().map(|lease| lease.lane).collect::<Vec<_>>(), [locked]);
     Ok(())
 }

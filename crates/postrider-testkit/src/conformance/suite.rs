@@ -161,6 +161,7 @@ macro_rules! delivery_conformance {
                 a_claim_goes_around_a_locked_follower
                 a_claim_goes_around_a_locked_row_that_comes_back_unwanted
                 a_claim_goes_around_a_locked_lane
+                a_release_goes_around_a_locked_lane
             }
             fencing {
                 an_owner_that_was_replaced_settles_nothing

@@ -131,7 +131,7 @@ impl BrokenStore {
         self.inner.mark_sent(marks)
     }
 
-    pub(super) fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
+    pub(super) fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
         // A lane that everybody has is not one's own to give back.
         let lanes = if broken::is(Variant::ClaimByRow) { &[] } else { lanes };
         self.inner.release(lanes)

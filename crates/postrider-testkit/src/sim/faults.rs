@@ -247,7 +247,7 @@ impl Store for FaultyStore {
         self.outliving("mark_sent", move |inner| Box::pin(async move { inner.mark_sent(&marks).await }))
     }
 
-    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
+    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
         let lanes = lanes.to_vec();
         self.outliving("release", move |inner| Box::pin(async move { inner.release(&lanes).await }))
     }

@@ -538,3 +538,18 @@ async fn a_stand_by_whose_lanes_a_live_instance_holds_is_ready() {
         assert!(holder.health().is_ready() && standby.health().is_ready(), "{:?}", standby.health());
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_drained_lane_that_another_session_has_locked_keeps_no_other_from_being_shared() {
+    let (site, seen) = (Site::memory(4), Recorder::default());
+    let start = async || site.outbox().otherwise(seen.delivers()).start().await.unwrap();
+    let first = start().await;
+    site.memory_store().lock_lane(3, true);
+    let second = start().await;
+    let epochs =
+        || -> Vec<u64> { site.memory_store().leases().iter().map(|lease| lease.token.epoch).collect() };
+    eventually("the other lane is given back and taken", async || epochs() == [1, 1, 2, 1]).await;
+    site.memory_store().lock_lane(3, false);
+    eventually("the last one is too", async || epochs() == [1, 1, 2, 2]).await;
+    drop((first, second));
+}

@@ -371,3 +371,16 @@ async fn nothing_of_a_lane_is_sent_while_it_is_handed_over() {
     assert_eq!(first.count() + second.count(), ids.len(), "each event is delivered once");
     drop(staying);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_gives_back_all_lanes_but_those_that_another_session_has_locked() {
+    let site = Site::memory(4);
+    let seen = Recorder::default();
+    let outbox = site.outbox().otherwise(seen.delivers()).start().await.unwrap();
+    site.memory_store().lock_lane(2, true);
+    let began = Instant::now();
+    assert!(!outbox.shutdown().await.released);
+    assert!(began.elapsed() < secs(1), "{:?}", began.elapsed());
+    let held: Vec<u32> = site.memory_store().leases().iter().map(|lease| lease.lane).collect();
+    assert_eq!(held, [2]);
+}

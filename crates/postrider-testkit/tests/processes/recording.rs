@@ -11,7 +11,7 @@ use std::{
 use postrider::{
     BoxFuture, EventId, Metrics, Result, Store, Target,
     store::{
-        Change, Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lease, LeaseRequest, Leased,
+        Change, Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
         ListedEvent, Listing, Marked, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
         TypeCount,
     },
@@ -102,7 +102,7 @@ impl Store for Recording {
         leave(instance: &'a str) -> ();
         renew(leases: &'a [Lease], ttl: Duration) -> Renewed;
         mark_sent(marks: &'a [(Lease, Seq)]) -> Marked;
-        release(lanes: &'a [(Lease, Seq)]) -> ();
+        release(lanes: &'a [(Lease, Seq)]) -> Vec<Lane>;
         claim(claim: &'a Claim) -> Claimed;
         peek() -> Option<Peek>;
         dead(after: Seq, limit: usize) -> Vec<DeadLetter>;

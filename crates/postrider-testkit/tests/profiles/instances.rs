@@ -267,3 +267,44 @@ async fn an_instance_falls_silent_in_the_middle_of_a_claim(kind: Kind) -> Checke
     assert!(!claim.await?, "{kind:?}: a claim of which nobody heard succeeded");
     database.drop().await
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_slow_connection_leaves_no_time_for_is_written_by_the_next_settle() -> Checked {
+    const ROUND_TRIP: Duration = Duration::from_millis(100);
+    for kind in BOTH {
+        let sql = flowcatalyst::DDL.to_owned() + &flowcatalyst::items("outbox_events");
+        let database = Database::new(kind, &sql).await?;
+        let server = database.url.rsplit('@').next().and_then(|place| place.split('/').next());
+        let server = server.ok_or("no server in the URL")?;
+        let proxy = Proxy::start(server).await?;
+        let url = database.url.replace(server, &proxy.address().to_string());
+        let store = ProfileStore::connect(&url, Profile::flowcatalyst_events()).await?;
+        store.migrate().await?;
+        let store: Arc<dyn Store> = Arc::new(store);
+        // So a settle may take 1.8 s.
+        let request = LeaseRequest {
+            owner: "slow".to_owned(),
+            ttl: Duration::from_secs(6),
+            nonces: Rng::from_entropy(),
+            most: 1,
+        };
+        let mut owner = Owner::holding(store.lease(&request).await?.leases());
+        let events = owner.claim(&store, 31, BYTES, &[]).await?.events;
+        let settle = |events: &[ClaimedEvent]| {
+            let outcomes: Vec<_> = events.iter().map(|event| settlement(event, retry(1))).collect();
+            let (owner, store) = (&owner, &store);
+            async move { owner.settle(store, &outcomes, RETENTION).await }
+        };
+        let (first, rest) = events.split_at(1);
+        assert_eq!((settle(first).await?.applied, rest.len()), (1, 30));
+        proxy.delay(Direction::ToClient, ROUND_TRIP);
+        let settled = settle(rest).await?;
+        assert!(settled.applied > 1 && settled.applied < 30, "{kind:?}: {settled:?}");
+        assert_eq!((settled.applied + settled.locked.len() as u64, settled.lost.len()), (30, 0));
+        proxy.delay(Direction::ToClient, Duration::ZERO);
+        let left: Vec<_> = rest.iter().filter(|event| settled.locked.contains(&event.seq)).cloned().collect();
+        assert_eq!(settle(&left).await?.applied, left.len() as u64);
+        database.drop().await?;
+    }
+    Ok(())
+}

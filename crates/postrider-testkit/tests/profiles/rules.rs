@@ -2,11 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use postrider_core::{Store, store::Claimed};
+use postrider_core::{
+    Store,
+    store::{Change, Claimed},
+};
 use postrider_sqlx::profile::{NullKey, Profile, ProfileStore};
 use postrider_testkit::conformance::{
     Checked, Owner,
-    scene::{claimed_ids, retry, settlement},
+    scene::{RETENTION, claimed_ids, retry, settlement},
 };
 
 use super::{
@@ -204,4 +207,23 @@ async fn a_right_that_is_missing_is_named_with_its_table() -> Checked {
         database.drop().await?;
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn a_counted_attempt_leaves_a_claim_ours_where_every_change_sets_its_time() -> Checked {
+    let system = SYSTEMS.iter().find(|system| system.name == "spring-outbox").ok_or("no such system")?;
+    let database = system.database(Kind::Mysql).await?;
+    let changing = "ALTER TABLE outbox_events MODIFY updated_at TIMESTAMP(6) NULL DEFAULT NULL ON UPDATE CURRENT_TIMESTAMP(6)";
+    database.run(changing).await?;
+    let store = ProfileStore::connect(&database.url, system.profile()?).await?;
+    store.migrate().await?;
+    let store: Arc<dyn Store> = Arc::new(store);
+    let mut owner = Owner::lease(&store, "owner").await?;
+    let events = owner.claim(&store, 1, BYTES, &[]).await?.events;
+    let [event] = events.as_slice() else { return Err("one event was asked for".into()) };
+    for change in [Change::Attempt { attempts: 1 }, Change::Done] {
+        let settled = owner.settle(&store, &[settlement(event, change.clone())], RETENTION).await?;
+        assert_eq!(settled.applied, 1, "{change:?}");
+    }
+    database.drop().await
 }

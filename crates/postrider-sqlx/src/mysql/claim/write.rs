@@ -137,9 +137,7 @@ impl Writer<'_> {
                 written.unwrap_or_else(nothing)
             }
         };
-        if !written.locked_lanes.is_empty() {
-            self.locked_lanes.note(true);
-        }
+        self.locked_lanes.note(&written.locked_lanes);
         claimed.more |= !written.missed.is_empty();
         claimed.again.extend(written.missed.into_iter().chain(written.locked));
         claimed.lost.extend(written.lost);

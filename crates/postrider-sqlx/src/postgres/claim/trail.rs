@@ -85,6 +85,12 @@ pub(in super::super) struct Begun {
 }
 
 impl Begun {
+    /// A forward read that has met what the last scan could not see, while the scan that it demands was cut off: it stops before that, as it does while
+    /// a scan is under way.
+    pub(in super::super) fn without_its_scan(self) -> Self {
+        Self { under_way: true, ..self }
+    }
+
     /// Whether a scan begins with it.
     fn begins_scan(&self) -> bool {
         self.from != From::Front && !self.under_way
@@ -174,7 +180,7 @@ pub(in super::super) struct Looks {
     ended: Ended,
     /// How many times as wide as usual the next look is, because much of what lies there is not to be seen.
     wide: u64,
-    /// Whether the forward reads have the next turn, because the last was that of a scan which is not over.
+    /// Whether the forward reads have the next turn, because the last was that of a scan which is not over or was cut off.
     forward_turn: bool,
     /// Whether they had nothing to do in their last turn, and wait for the end of the scan.
     forward_waits: bool,
@@ -210,7 +216,7 @@ impl Looks {
         // One whose beginning is forgotten begins anew.
         let rescan = rescan.and_then(|rescan| Some((rescan.is_far, self.find(rescan.began)?)));
         let from = match rescan {
-            Some(_) if self.forward_turn && !self.forward_waits => From::Front,
+            _ if self.forward_turn && !self.forward_waits => From::Front,
             Some((true, _)) => From::Far,
             Some((false, _)) => From::Near,
             None => self.starts_from(positions.clone(), now),
@@ -343,14 +349,7 @@ impl Looks {
     /// Notes what a claim saw, and gives it a number.
     pub(super) fn saw(&mut self, sight: &Sight, begun: &Begun, full: bool) -> Numbered {
         self.full = full;
-        // A scan of several claims has taken as long as all of them.
-        let before = self.last_near.filter(|_| begun.under_way).map_or(Duration::ZERO, |(_, took)| took);
-        let scan = Some((Instant::now(), before + begun.started.elapsed()));
-        match begun.from {
-            From::Front => {}
-            From::Near => self.last_near = scan,
-            From::Far => (self.last_near, self.last_far) = (scan, scan),
-        }
+        self.note_scan(begun);
         // The first one is made when there is something that a near scan may have missed.
         self.last_far.get_or_insert((begun.started, Duration::ZERO));
         self.last_number += 1;
@@ -366,6 +365,27 @@ impl Looks {
         let like_it = if begun.begins_scan() { &mut self.near } else { &mut self.front };
         push(like_it, NEAR_SIGHTS_MAX, remembered);
         Numbered { number, over }
+    }
+
+    /// Notes when a claim scanned behind the front, and how long that took.
+    fn note_scan(&mut self, begun: &Begun) {
+        // A scan of several claims has taken as long as all of them.
+        let before = self.last_near.filter(|_| begun.under_way).map_or(Duration::ZERO, |(_, took)| took);
+        let scan = Some((Instant::now(), before + begun.started.elapsed()));
+        match begun.from {
+            From::Front => {}
+            From::Near => self.last_near = scan,
+            From::Far => (self.last_near, self.last_far) = (scan, scan),
+        }
+    }
+
+    /// Notes that the database has cut a claim off. One that scanned counts as made: the forward reads have the next turn, or none would ever come to
+    /// its end where scans take longer than they may.
+    pub(in super::super) fn cut_off(&mut self, begun: &Begun) {
+        if begun.from != From::Front {
+            self.note_scan(begun);
+            (self.forward_turn, self.forward_waits) = (true, false);
+        }
     }
 
     /// Where a lane stands after a claim.
@@ -439,6 +459,7 @@ impl Looks {
     /// Gives the next turn to the scan that is under way, or to the forward reads: by turns while both have something to do.
     pub(super) fn take_turns(&mut self, begun: &Begun, positions: &[(Lane, Position)], forward_met: bool) {
         if !begun.under_way && begun.from == From::Front {
+            self.forward_turn = false;
             return;
         }
         let goes_on = positions.iter().any(|(_, position)| position.trail.rescan.is_under_way());

@@ -11,9 +11,9 @@ use std::{
 use postrider::{
     BoxFuture, EventId, Result, Store, StoreError, StoreErrorKind, Target,
     store::{
-        Admission, Claim, Claimed, DeadLetter, EventStatus, Features, Glance, Hold, Lease, LeaseRequest,
-        Leased, ListedEvent, Listing, Marked, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats,
-        Subject, TypeCount,
+        Admission, Claim, Claimed, DeadLetter, EventStatus, Features, Glance, Hold, Lane, Lease,
+        LeaseRequest, Leased, ListedEvent, Listing, Marked, Pause, Paused, Peek, Renewed, Seq, Settled,
+        Settlement, Stats, Subject, TypeCount,
     },
 };
 
@@ -175,7 +175,7 @@ impl Store for Doors {
         Box::pin(self.renew.through(Box::pin(async move { self.inner.renew(leases, ttl).await })))
     }
 
-    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<()>> {
+    fn release<'a>(&'a self, lanes: &'a [(Lease, Seq)]) -> BoxFuture<'a, Result<Vec<Lane>>> {
         Box::pin(self.release.through(Box::pin(async move { self.inner.release(lanes).await })))
     }
 

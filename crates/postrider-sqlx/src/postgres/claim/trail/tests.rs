@@ -217,3 +217,37 @@ fn a_look_gets_wider_where_little_is_to_be_seen_and_narrow_again() {
     assert_eq!([wide(5, 100), wide(6, 200), wide(7, 200)], [8, 4, 2]);
     assert_eq!(wide(Seq::MAX, 0), 1);
 }
+
+#[test]
+fn after_a_scan_that_was_cut_off_the_forward_reads_have_a_turn() {
+    let behind = |front, rescan| trail(Trail { front, near: 5, rescan, ..Trail::START });
+    let mut looks = Looks::default();
+    // One that begins, and one that goes on in several claims.
+    let begins = claim(&mut looks, Position::START, all(5000), &sight(1, 10));
+    let under_way = claim(&mut looks, begins, Met { front: 0, scanned_to: 1000 }, &sight(2, 10));
+    looks.forward_turn = false;
+    for from in [behind(9, Rescan::NONE), under_way] {
+        let lanes = [lane(1, from)];
+        let begun = looks.begin(lanes.iter(), Instant::now());
+        assert_eq!(begun.from, From::Near);
+        looks.cut_off(&begun);
+        assert_eq!(looks.begin(lanes.iter(), Instant::now()).from, From::Front);
+        claim(&mut looks, from, all(0), &sight(3, 10));
+        assert_eq!(looks.begin(lanes.iter(), Instant::now()).from, From::Near);
+    }
+}
+
+#[test]
+fn a_wide_scan_that_was_cut_off_is_not_made_again_for_ten_times_as_long_as_it_took() {
+    let mut looks = Looks::default();
+    let wide = Position { seq: 5, ..trail(Trail { front: 90_000, near: 5, ..Trail::START }) };
+    let lanes = [lane(1, wide)];
+    let now = Instant::now();
+    let took = Duration::from_secs(4);
+    let begun = looks.begin(lanes.iter(), now.checked_sub(took).unwrap_or(now));
+    assert_eq!(begun.from, From::Near);
+    looks.cut_off(&begun);
+    claim(&mut looks, wide, all(0), &sight(1, 10));
+    assert_eq!(looks.begin(lanes.iter(), now + 9 * took).from, From::Front);
+    assert_eq!(looks.begin(lanes.iter(), now + 12 * took).from, From::Near);
+}
