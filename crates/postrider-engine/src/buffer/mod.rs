@@ -237,6 +237,7 @@ pub(crate) enum HandOver {
 struct SuspectUnderWay {
     seq: Seq,
     receiver: usize,
+    destination: Option<Name>,
     since: Instant,
 }
 

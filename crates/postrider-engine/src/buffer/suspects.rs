@@ -5,11 +5,21 @@ use super::*;
 /// Between two suspects others go for so long at most.
 const OTHERS_GO_FOR: Duration = Duration::from_secs(1);
 
-/// A suspect that takes longer holds up no suspect of another receiver: it hangs, and what ends a process does so sooner.
+/// A suspect that takes longer holds up no suspect of another receiver or destination, nor anything that goes to an outside system: it hangs, and what
+/// ends a process does so sooner.
 const HANGS_AFTER: Duration = Duration::from_secs(2);
 
 /// How long after a lane was taken an event must have been written to be beyond suspicion: clocks are read at different moments.
 const ACQUITTED_AFTER: Duration = Duration::from_secs(2);
+
+/// A suspect that could be sent.
+struct Candidate {
+    lane: Lane,
+    /// Its place among the suspects of its lane.
+    place: usize,
+    receiver: usize,
+    destination: Option<Name>,
+}
 
 impl Buffer {
     /// Whether a suspect goes next. One goes at a time, so that nobody is counted for what somebody else did, and with nothing else for its
@@ -24,17 +34,20 @@ impl Buffer {
         }
         let mut waits: Vec<(Instant, Option<usize>)> = under_way
             .iter()
-            .map(|suspect| (suspect.since + self.patience, Some(suspect.receiver)))
+            .map(|suspect| (suspect.since + self.keeps_others(suspect.receiver), Some(suspect.receiver)))
             .filter(|(until, _)| now < *until)
             .collect();
-        if let Some((lane, place, receiver)) = self.suspect(&under_way, now) {
+        if let Some(Candidate { lane, place, receiver, destination }) = self.suspect(&under_way, now) {
             let is_busy = self.receivers.get(receiver).is_some_and(|receiver| receiver.busy > 0);
             let patient_until = self.alone_since.unwrap_or(now) + self.patience;
             let last = under_way.iter().map(|suspect| suspect.since).max();
-            let may_go_at = match under_way.iter().find(|suspect| suspect.receiver == receiver) {
+            let beside = last.map_or(now, |since| since + HANGS_AFTER.min(self.patience));
+            let same_receiver = || under_way.iter().filter(|suspect| suspect.receiver == receiver);
+            let may_go_at = match same_receiver().find(|suspect| suspect.destination == destination) {
                 Some(same) => same.since + self.patience,
+                None if same_receiver().next().is_some() => beside,
                 None if is_busy => patient_until,
-                None => last.map_or(now, |since| since + HANGS_AFTER.min(self.patience)),
+                None => beside,
             };
             if now >= may_go_at.min(patient_until) {
                 return Alone::Now(lane, place);
@@ -49,6 +62,14 @@ impl Buffer {
                 Alone::Wait { until, receivers }
             }
             None => Alone::Nobody,
+        }
+    }
+
+    /// For how long others of a receiver wait for its suspect.
+    fn keeps_others(&self, receiver: usize) -> Duration {
+        match self.receivers.get(receiver) {
+            Some(outside) if !outside.is_in_process() => HANGS_AFTER.min(self.patience),
+            _ => self.patience,
         }
     }
 
@@ -104,7 +125,8 @@ impl Buffer {
         let item = owned.suspects.remove(place)?;
         let slot = item.slot;
         let receiver = self.receiver_of.get(slot).copied().unwrap_or_default();
-        owned.suspects_under_way.push(SuspectUnderWay { seq: item.seq, receiver, since: now });
+        let (seq, destination) = (item.seq, item.destination);
+        owned.suspects_under_way.push(SuspectUnderWay { seq, receiver, destination, since: now });
         self.suspect_turn = lane;
         self.alone_since = Some(now);
         self.suspect_receiver = Some(receiver);
@@ -115,24 +137,32 @@ impl Buffer {
 
     /// The first suspect that could be sent, and where it goes. Receivers have turns, and so have lanes: one that its receiver refuses for good must
     /// not be all that it is asked for, and those of a slow receiver not all that is sent.
-    fn suspect(&self, under_way: &[SuspectUnderWay], now: Instant) -> Option<(Lane, usize, usize)> {
+    fn suspect(&self, under_way: &[SuspectUnderWay], now: Instant) -> Option<Candidate> {
         let is_free = |receiver: usize| under_way.iter().all(|suspect| suspect.receiver != receiver);
         let is_next = |receiver: usize| Some(receiver) != self.suspect_receiver;
-        self.suspect_where(now, |receiver| is_free(receiver) && is_next(receiver))
-            .or_else(|| self.suspect_where(now, is_free))
-            .or_else(|| self.suspect_where(now, |_| true))
+        let is_apart = |receiver: usize, destination: Option<Name>| {
+            let same =
+                |other: &SuspectUnderWay| (other.receiver, other.destination) == (receiver, destination);
+            !under_way.iter().any(same)
+        };
+        self.suspect_where(now, |receiver, _| is_free(receiver) && is_next(receiver))
+            .or_else(|| self.suspect_where(now, |receiver, _| is_free(receiver)))
+            .or_else(|| self.suspect_where(now, is_apart))
+            .or_else(|| self.suspect_where(now, |_, _| true))
     }
 
-    fn suspect_where(&self, now: Instant, wanted: impl Fn(usize) -> bool) -> Option<(Lane, usize, usize)> {
+    fn suspect_where(&self, now: Instant, wanted: impl Fn(usize, Option<Name>) -> bool) -> Option<Candidate> {
         let (after, before) = (self.lanes.range(self.suspect_turn.saturating_add(1)..), ..=self.suspect_turn);
         let receiver_of = |item: &Item| self.receiver_of.get(item.slot).copied().unwrap_or_default();
         after.chain(self.lanes.range(before)).filter(|(_, lane)| !lane.suspects.is_empty()).find_map(
             |(&lane, owned)| {
                 let sendable = |item: &Item| {
-                    wanted(receiver_of(item)) && self.is_open(item.slot, now) && !self.gives_way(item.slot)
+                    wanted(receiver_of(item), item.destination)
+                        && self.is_open(item.slot, now)
+                        && !self.gives_way(item.slot)
                 };
                 let (place, item) = owned.suspects.iter().enumerate().find(|(_, item)| sendable(item))?;
-                Some((lane, place, receiver_of(item)))
+                Some(Candidate { lane, place, receiver: receiver_of(item), destination: item.destination })
             },
         )
     }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use postrider::{Outbox, store::EventStatus};
+use postrider::{Outbox, Outcome, store::EventStatus};
 use tokio::time::Instant;
 use tracing::Level;
 
 use crate::parts::{
-    Doors, Gate, Log, Recorder, Site, Tally, eventually, keyed, ms, on_every_store, plain, secs, settle_down,
+    Doors, Gate, Log, Receiver, Recorder, Site, Tally, at, eventually, keyed, ms, on_every_store, plain,
+    secs, settle_down,
 };
 
 on_every_store![
@@ -552,4 +553,32 @@ async fn a_drained_lane_that_another_session_has_locked_keeps_no_other_from_bein
     site.memory_store().lock_lane(3, false);
     eventually("the last one is too", async || epochs() == [1, 1, 2, 2]).await;
     drop((first, second));
+}
+
+/// The same for the destinations of one sink, each of which answers by itself.
+#[tokio::test(start_paused = true)]
+async fn suspects_of_a_hanging_destination_hold_up_no_suspects_of_another() {
+    let site = Site::memory(8);
+    let (seen, gate) = (Recorder::default(), Arc::new(Gate::shut()));
+    let first = site.outbox().on("Tested", seen.waits_at(&gate)).workers(40).start().await.unwrap();
+    let ids = site
+        .write_all(
+            &first,
+            (0..40).map(|n| at(if n % 2 == 0 { "hangs" } else { "quick" }, &format!("k{n}"), n)),
+        )
+        .await;
+    gate.until_arrivals(40).await;
+    first.engine().unwrap().abort();
+
+    let mut receiver = Receiver::answering(|_| Outcome::Delivered);
+    receiver.traits.one_destination = true;
+    receiver.gives_up_after = Some(secs(10));
+    let receiver = receiver.shared();
+    let _second = site.outbox().sink("Tested", receiver.clone()).start().await.unwrap();
+    eventually("the suspects go", async || !receiver.sent.lock().unwrap().is_empty()).await;
+    let began = Instant::now();
+    for id in ids.iter().skip(1).step_by(2) {
+        site.until_done(id).await;
+    }
+    assert!(began.elapsed() < secs(45), "{:?}", began.elapsed());
 }
