@@ -11,13 +11,7 @@ use reqwest::{
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::timeout;
 
-use crate::{
-    Endpoint,
-    config::wrong,
-    endpoint::Base,
-    hold_off::{HoldOffs, retry_after},
-    limits,
-};
+use crate::{Endpoint, config::wrong, endpoint::Base, hold_off::retry_after, limits};
 
 /// What came of a request.
 #[derive(Debug)]
@@ -55,7 +49,6 @@ pub(crate) struct Client {
     http: reqwest::Client,
     pub(crate) base: Base,
     pub(crate) fixed_headers: HeaderMap,
-    pub(crate) hold_offs: HoldOffs,
     secrets: Vec<SecretString>,
 }
 
@@ -88,7 +81,7 @@ impl Client {
                 wrong("tls", "set up wrongly", format!("possible: {reason}"))
             })?;
         let secrets = endpoint.secrets(&base);
-        Ok(Self { http, base, fixed_headers, hold_offs: HoldOffs::default(), secrets })
+        Ok(Self { http, base, fixed_headers, secrets })
     }
 
     pub(crate) async fn post(&self, request: Request) -> Answer {

@@ -1,14 +1,12 @@
-//! `Retry-After`: paths that asked for a pause get one. Nothing is sent to them until it is over.
+//! `Retry-After`: how it is read, and what it means for the rest of a send.
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
 use postrider_core::Outcome;
 use reqwest::header::HeaderValue;
-use tokio::time::Instant;
 
 use crate::limits;
 
@@ -25,37 +23,19 @@ pub(crate) fn retry_after(value: &HeaderValue) -> Option<Duration> {
     Some(after.min(limits::RETRY_AFTER_MAX))
 }
 
-/// The pauses that paths of one endpoint have asked for: when each is over.
+/// The pauses that paths have asked for during one send. What becomes of other sends is for the engine to say: one event may be the reason.
 #[derive(Debug, Default)]
-pub(crate) struct HoldOffs(Mutex<HashMap<String, Instant>>);
+pub(crate) struct HoldOffs(HashMap<String, Duration>);
 
 impl HoldOffs {
-    fn pauses(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A path asked for a pause.
-    pub(crate) fn hold(&self, path: &str, pause: Duration) {
-        let now = Instant::now();
-        let mut pauses = self.pauses();
-        if pauses.len() >= limits::HELD_PATHS_MAX {
-            pauses.retain(|_, until| *until > now);
-        }
-        // What does not fit is asked again, and says it again.
-        if pauses.len() < limits::HELD_PATHS_MAX {
-            pauses.insert(path.to_owned(), now + pause);
-        }
+    pub(crate) fn hold(&mut self, path: &str, pause: Duration) {
+        self.0.insert(path.to_owned(), pause);
     }
 
-    /// What becomes of an event whose path has asked for a pause that is not over: it waits, and that is no failure of anybody.
+    /// What becomes of an event whose path has asked for a pause: it waits, and that is no failure of anybody.
     pub(crate) fn outcome(&self, path: &str) -> Option<Outcome> {
-        let mut pauses = self.pauses();
-        let left = pauses.get(path)?.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            pauses.remove(path);
-            return None;
-        }
-        Some(Outcome::deferred(left))
+        self.0.get(path).copied().map(Outcome::deferred)
     }
 }
 
@@ -81,28 +61,11 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_path_is_left_alone_until_its_pause_is_over() {
-        let holds = HoldOffs::default();
+    #[test]
+    fn a_path_that_asked_for_a_pause_holds_up_no_other() {
+        let mut holds = HoldOffs::default();
         holds.hold("/a", Duration::from_secs(30));
         assert_eq!(holds.outcome("/a"), Some(Outcome::deferred(Duration::from_secs(30))));
         assert_eq!(holds.outcome("/b"), None);
-        tokio::time::advance(Duration::from_secs(29)).await;
-        assert_eq!(holds.outcome("/a"), Some(Outcome::deferred(Duration::from_secs(1))));
-        tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(holds.outcome("/a"), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn only_so_many_paths_are_remembered_and_old_ones_make_room() {
-        let holds = HoldOffs::default();
-        for number in 0..2 * limits::HELD_PATHS_MAX {
-            holds.hold(&number.to_string(), Duration::from_secs(30));
-        }
-        assert_eq!(holds.pauses().len(), limits::HELD_PATHS_MAX);
-        tokio::time::advance(Duration::from_secs(31)).await;
-        holds.hold("new", Duration::from_secs(30));
-        assert_eq!(holds.pauses().len(), 1);
-        assert!(holds.outcome("new").is_some());
     }
 }

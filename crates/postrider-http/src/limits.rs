@@ -16,8 +16,6 @@ pub const IDLE_CONNECTION: Duration = Duration::from_secs(30);
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
 /// How long a path is left alone that says it is asked too fast, and not for how long.
 pub const TOO_FAST_PAUSE: Duration = Duration::from_secs(1);
-/// Most paths that are remembered to have asked for a pause.
-pub const HELD_PATHS_MAX: usize = 1024;
 /// Most of an answer that is read, in bytes, so that its connection can be used again.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Most of an answer with a result for each event that is read, in bytes. One that is longer says nothing.

@@ -7,6 +7,7 @@ use reqwest::StatusCode;
 
 use crate::{
     client::{Answer, Client, Said},
+    hold_off::HoldOffs,
     limits,
 };
 
@@ -84,7 +85,12 @@ pub(crate) struct Judged {
 }
 
 /// Judges the answer to a request with so many events, and notes the pause that it asks for.
-pub(crate) fn judge(client: &Client, path: &str, events: usize, answer: Answer) -> Judged {
+pub(crate) fn judge(
+    client: &Client,
+    hold_offs: &mut HoldOffs,
+    path: &str,
+    (events, answer): (usize, Answer),
+) -> Judged {
     let (verdict, mut outcome, said) = match answer {
         Answer::NotSent(error) => {
             let outcome = Outcome::unavailable(error);
@@ -103,7 +109,7 @@ pub(crate) fn judge(client: &Client, path: &str, events: usize, answer: Answer) 
     }
     let retry_after = said.as_ref().and_then(|said| said.retry_after);
     if verdict == Verdict::TooFast {
-        client.hold_offs.hold(path, pause(retry_after));
+        hold_offs.hold(path, pause(retry_after));
     }
     Judged { verdict, outcome, said, no_connection: false }
 }

@@ -9,6 +9,7 @@ use super::{plan::plan, results};
 use crate::{
     Acknowledgement, BatchConfig,
     client::{Client, Request},
+    hold_off::HoldOffs,
     limits,
     outcome::{Judged, Verdict, judge},
 };
@@ -23,6 +24,7 @@ pub(super) async fn send(config: &BatchConfig, client: &Client, batch: &[Deliver
         outcomes: vec![None; batch.len()],
         stopped: HashMap::new(),
         begin_until,
+        hold_offs: HoldOffs::default(),
         no_connection: None,
     };
     sending.run().await;
@@ -38,6 +40,7 @@ struct Sending<'a> {
     stopped: HashMap<&'a str, Outcome>,
     /// No request begins later. What is left comes again.
     begin_until: Instant,
+    hold_offs: HoldOffs,
     /// Why nothing can be sent at all.
     no_connection: Option<Outcome>,
 }
@@ -86,7 +89,8 @@ impl<'a> Sending<'a> {
                 let body = self.config.body.build(self.batch, &part);
                 let content_type = self.config.body.content_type();
                 let request = Request { url, content_type, headers: Default::default(), body, answer_bytes };
-                judge(self.client, path, part.len(), self.client.post(request).await)
+                let answer = self.client.post(request).await;
+                judge(self.client, &mut self.hold_offs, path, (part.len(), answer))
             }
             Err(error) => {
                 self.note_all(&part, &Outcome::rejected(format!("the path {path:?} is none: {error}")));
@@ -105,7 +109,7 @@ impl<'a> Sending<'a> {
         if Instant::now() >= self.begin_until {
             return Some(Outcome::deferred(Duration::ZERO));
         }
-        self.client.hold_offs.outcome(path)
+        self.hold_offs.outcome(path)
     }
 
     fn take(&mut self, part: Vec<usize>, judged: Judged) -> Option<[Vec<usize>; 2]> {

@@ -15,7 +15,7 @@ use postrider_core::{
 };
 pub(crate) use sign::Signer;
 
-use crate::{WebhookConfig, batch::send_timeout, client::Client, health, outcome::judge};
+use crate::{WebhookConfig, batch::send_timeout, client::Client, health, hold_off::HoldOffs, outcome::judge};
 
 /// Sends each event in a request of its own.
 pub struct WebhookSink {
@@ -39,19 +39,20 @@ impl WebhookSink {
     }
 
     /// Sends one event, unless it is known before that it cannot be sent now.
-    async fn deliver(&self, event: &Event) -> Outcome {
+    async fn deliver(&self, event: &Event, hold_offs: &mut HoldOffs) -> Outcome {
         let path = match self.config.endpoint.path_of(event) {
             Ok(path) => path,
             Err(error) => return Outcome::rejected(error),
         };
-        if let Some(outcome) = self.client.hold_offs.outcome(&path) {
+        if let Some(outcome) = hold_offs.outcome(&path) {
             return outcome;
         }
         let request = match request::of(&self.config, &self.client, &self.signer, event, &path) {
             Ok(request) => request,
             Err(error) => return Outcome::rejected(error),
         };
-        judge(&self.client, &path, 1, self.client.post(request).await).outcome
+        let answer = self.client.post(request).await;
+        judge(&self.client, hold_offs, &path, (1, answer)).outcome
     }
 }
 
@@ -73,9 +74,9 @@ impl Sink for WebhookSink {
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
         Box::pin(async move {
-            let mut outcomes = Vec::with_capacity(batch.len());
+            let (mut outcomes, mut hold_offs) = (Vec::with_capacity(batch.len()), HoldOffs::default());
             for delivery in batch {
-                outcomes.push(self.deliver(&delivery.event).await);
+                outcomes.push(self.deliver(&delivery.event, &mut hold_offs).await);
             }
             outcomes
         })
