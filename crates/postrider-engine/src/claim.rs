@@ -134,7 +134,7 @@ fn take(notify: &Notify) -> bool {
 }
 
 /// Rests until a wake-up, the end of the pause, or the moment that a waiting event is due. Peeks meanwhile.
-async fn rest(shared: &Shared, watch: &mut Watch, pause_ends: Instant) -> ControlFlow<(), Woken> {
+async fn rest(shared: &Arc<Shared>, watch: &mut Watch, pause_ends: Instant) -> ControlFlow<(), Woken> {
     watch.begin(Instant::now());
     loop {
         let (due_at, may_claim) = {
@@ -143,24 +143,17 @@ async fn rest(shared: &Shared, watch: &mut Watch, pause_ends: Instant) -> Contro
             (due_at.unwrap_or(pause_ends), buffer.may_claim())
         };
         let ends = pause_ends.min(due_at);
-        let peek_at = watch.next().filter(|at| may_claim && *at < ends);
         tokio::select! {
             biased;
             () = shared.stop_claiming.cancelled() => return ControlFlow::Break(()),
             () = shared.wake.notified() => return ControlFlow::Continue(Woken::Change),
             () = shared.committed.notified() => return ControlFlow::Continue(Woken::Committed),
-            () = shared.due.notified() => continue,
-            () = tokio::time::sleep_until(peek_at.unwrap_or(ends)) => {}
-        }
-        if peek_at.is_none() {
-            return ControlFlow::Continue(Woken::Timer);
-        }
-        // Nobody but the end waits less than for its answer: a connection whose query is given up is of no more use.
-        tokio::select! {
-            biased;
-            () = shared.stop_claiming.cancelled() => return ControlFlow::Break(()),
-            news = watch.peek(shared) => if news && !broken::is(Variant::PeeksIgnored) {
-                return ControlFlow::Continue(Woken::Peek);
+            () = shared.due.notified() => {}
+            () = tokio::time::sleep_until(ends) => return ControlFlow::Continue(Woken::Timer),
+            news = watch.peek(shared), if may_claim && watch.is_on() => {
+                if news && !broken::is(Variant::PeeksIgnored) {
+                    return ControlFlow::Continue(Woken::Peek);
+                }
             }
         }
     }

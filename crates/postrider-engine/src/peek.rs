@@ -2,13 +2,18 @@
 //!
 //! A plain `INSERT`, or another process, wakes nobody. So while the poller rests, the store is asked every few milliseconds for the last
 //! number that was drawn for an event, and a claim follows when it moved past what is known here. A number is drawn at the `INSERT` and
-//! its event is seen from the `COMMIT` on, which may never come: the claims that follow have growing pauses, as polls have.
+//! its event is seen from the `COMMIT` on, which may never come: the claims that follow have growing pauses, as polls have. A database that can wait
+//! by itself looks at the number as often, and answers when it moved: asking is what costs most.
 //!
-//! **State:** when to peek next; what was seen is in the buffer. **When it fails:** polling delivers, as always.
+//! **State:** when to peek next, and the peek under way; what was seen is in the buffer. **When it fails:** polling delivers, as always.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use tokio::time::{Instant, timeout};
+use postrider_core::{
+    BoxFuture, Result,
+    store::{Peek, PeekWait},
+};
+use tokio::time::{Instant, error::Elapsed, timeout};
 use tracing::debug;
 
 use crate::{Settings, buffer::Peeked, engine::Shared, lock};
@@ -18,49 +23,91 @@ use crate::{Settings, buffer::Peeked, engine::Shared, lock};
 const LIVELY_FOR: Duration = Duration::from_secs(5);
 const IDLE_FACTOR: u32 = 4;
 
-/// A peek that takes longer is given up: the poller waits for it.
+/// A peek that takes longer is given up, not counting the time that the database was asked to wait.
 const PEEK_MAX: Duration = Duration::from_secs(1);
+
+/// The longest wait inside the database. A statement that waits has a snapshot, and vacuum keeps what that may still see.
+const WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// When to ask a store again that cannot peek, or may not.
 const CANNOT_FOR: Duration = Duration::from_secs(60);
 
-/// When to peek.
+/// What a peek answered, if it did so in time.
+type Answer = Result<Result<Option<Peek>>, Elapsed>;
+
+/// When to peek, and the peek under way.
 pub(crate) struct Watch {
     /// As it was set; zero for never.
     setting: Duration,
     /// As it is worth on this store.
     every: Duration,
+    /// Whether the database waits by itself.
+    waits: bool,
     next: Instant,
     moved_at: Instant,
+    /// It goes on while the poller does something else: a connection whose query is given up is of no more use.
+    under_way: Option<BoxFuture<'static, Answer>>,
 }
 
 impl Watch {
     pub(crate) fn new(settings: &Settings, now: Instant) -> Self {
-        Self { setting: settings.peek, every: settings.peek, next: now, moved_at: now }
+        let setting = settings.peek;
+        Self { setting, every: setting, waits: false, next: now, moved_at: now, under_way: None }
     }
 
     /// The poller begins to rest: a claim has just told what there is.
     pub(crate) fn begin(&mut self, now: Instant) {
-        self.next = self.next.max(now + self.pause(now));
+        if !self.waits {
+            self.next = self.next.max(now + self.pause(now));
+        }
     }
 
-    /// When to peek; none for never.
-    pub(crate) fn next(&self) -> Option<Instant> {
-        (!self.setting.is_zero()).then_some(self.next)
+    /// Whether there are peeks at all.
+    pub(crate) fn is_on(&self) -> bool {
+        !self.setting.is_zero()
     }
 
-    /// Peeks, and says whether something may be there that no claim has brought.
-    pub(crate) async fn peek(&mut self, shared: &Shared) -> bool {
-        let peeked = timeout(PEEK_MAX, shared.store.peek()).await;
+    /// Peeks when it is time, and says whether something may be there that no claim has brought. A caller that stops waiting loses nothing: the next
+    /// call goes on with the same peek.
+    pub(crate) async fn peek(&mut self, shared: &Arc<Shared>) -> bool {
+        let answer = match &mut self.under_way {
+            Some(under_way) => under_way.await,
+            None => {
+                tokio::time::sleep_until(self.next).await;
+                let asked = self.ask(shared);
+                self.under_way.insert(asked).await
+            }
+        };
+        self.under_way = None;
+        self.answered(shared, answer)
+    }
+
+    fn ask(&self, shared: &Arc<Shared>) -> BoxFuture<'static, Answer> {
+        let shared = Arc::clone(shared);
+        let every = self.pause(Instant::now());
+        let known = lock(&shared.buffer).last_drawn();
+        Box::pin(async move {
+            let store = &shared.store;
+            match known {
+                Some(known) => {
+                    let wait = PeekWait { known, every, longest: WAIT_MAX };
+                    timeout(PEEK_MAX + WAIT_MAX + every, store.peek_from(wait)).await
+                }
+                None => timeout(PEEK_MAX, store.peek()).await,
+            }
+        })
+    }
+
+    fn answered(&mut self, shared: &Shared, answer: Answer) -> bool {
         let now = Instant::now();
-        match peeked {
+        match answer {
             Ok(Ok(Some(peek))) => {
-                self.every = self.setting.max(peek.every);
+                (self.every, self.waits) = (self.setting.max(peek.every), peek.waited);
                 let peeked = lock(&shared.buffer).peeked(peek.last);
                 if peeked != Peeked::Still {
                     self.moved_at = now;
                 }
-                self.next = now + self.pause(now);
+                self.next = if peek.waited { now } else { now + self.pause(now) };
                 return peeked == Peeked::News;
             }
             Ok(Ok(None)) => {
@@ -76,6 +123,7 @@ impl Watch {
     fn failed(&mut self, shared: &Shared, now: Instant, error: &dyn std::fmt::Display) {
         debug!(%error, "cannot peek: polling goes on");
         lock(&shared.buffer).cannot_peek();
+        self.waits = false;
         self.next = now + shared.settings.poll_max;
     }
 

@@ -27,7 +27,7 @@ pub use list::{Bookmark, ListFrom, ListedEvent, Listing, Oldest, OldestEvent, Sh
 pub use operate::{DeadLetter, EventStatus, Hold, HoldReason, Instance, Instances, Stats};
 pub use orphan::{HeldKey, Orphans};
 pub use pause::{PAUSES_MAX, Pause, Paused, SUBJECT_CHARS_MAX, Subject, too_many_pauses};
-pub use peek::Peek;
+pub use peek::{Peek, PeekWait};
 pub use settle::{Change, Settled, Settlement};
 
 use std::time::Duration;
@@ -103,6 +103,12 @@ pub trait Store: Send + Sync + 'static {
     /// not; then polling finds what nobody told of.
     fn peek(&self) -> BoxFuture<'_, Result<Option<Peek>>> {
         Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Peeks, and where the database can wait by itself, answers when the number is no longer the known one. A wait inside the database costs a
+    /// fraction of asking it again and again. A store that cannot wait answers at once.
+    fn peek_from(&self, _wait: PeekWait) -> BoxFuture<'_, Result<Option<Peek>>> {
+        self.peek()
     }
 
     /// Writes outcomes, in one transaction, if every lane that they belong to is still held; otherwise none of them.

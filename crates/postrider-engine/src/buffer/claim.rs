@@ -285,6 +285,11 @@ impl Buffer {
         self.drawn.peeked(last)
     }
 
+    /// The last number that was drawn, as far as it is known here.
+    pub(crate) fn last_drawn(&self) -> Option<Seq> {
+        self.drawn.known()
+    }
+
     /// A peek was not answered: polls have to find everything.
     pub(crate) fn cannot_peek(&mut self) {
         self.drawn.not_answered();

@@ -62,6 +62,11 @@ impl Drawn {
         if self.missing > 0 { Peeked::News } else { Peeked::Known }
     }
 
+    /// The last number that is known; none before the first peek.
+    pub(super) fn known(&self) -> Option<Seq> {
+        self.last.map(|last| if self.ahead > 0 { last.max(self.ahead_to) } else { last })
+    }
+
     /// A peek was not answered.
     pub(super) fn not_answered(&mut self) {
         self.answered = false;
@@ -134,6 +139,18 @@ mod tests {
         let mut claimed = Drawn::default();
         (990..=1000).for_each(|seq| claimed.came(seq));
         assert_eq!(claimed.peeked(1000), Known);
+    }
+
+    #[test]
+    fn what_came_is_known_as_well_as_what_a_peek_told_of() {
+        let mut drawn = Drawn::default();
+        assert_eq!(drawn.known(), None);
+        drawn.peeked(10);
+        assert_eq!(drawn.known(), Some(10));
+        drawn.came(12);
+        assert_eq!(drawn.known(), Some(12));
+        drawn.peeked(13);
+        assert_eq!(drawn.known(), Some(13));
     }
 
     #[test]

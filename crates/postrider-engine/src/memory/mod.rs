@@ -47,7 +47,7 @@ use postrider_core::{
     BoxFuture, EventId, Result, Store, Target, Timestamp,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Keeps, Lane, Lease, LeaseRequest,
-        Leased, ListedEvent, Listing, Marked, Orphans, Pause, Paused, Peek, Renewed, Seq, Settled,
+        Leased, ListedEvent, Listing, Marked, Orphans, Pause, Paused, Peek, PeekWait, Renewed, Seq, Settled,
         Settlement, Stats, Subject, TypeCount, too_many_pauses,
     },
     tx::{Dialect, LaneHints, Prefix},
@@ -213,7 +213,20 @@ impl Store for MemoryStore {
     }
 
     fn peek(&self) -> BoxFuture<'_, Result<Option<Peek>>> {
-        self.answer(|tables, _| Some(Peek { last: tables.last_seq(), every: PEEK_EVERY }))
+        self.answer(|tables, _| Some(Peek { last: tables.last_seq(), every: PEEK_EVERY, waited: false }))
+    }
+
+    fn peek_from(&self, wait: PeekWait) -> BoxFuture<'_, Result<Option<Peek>>> {
+        Box::pin(async move {
+            let ends = tokio::time::Instant::now() + wait.longest;
+            loop {
+                tokio::time::sleep(wait.every).await;
+                let last = self.shared.lock().last_seq();
+                if last != wait.known || tokio::time::Instant::now() >= ends {
+                    return Ok(Some(Peek { last, every: PEEK_EVERY, waited: true }));
+                }
+            }
+        })
     }
 
     fn settle<'a>(

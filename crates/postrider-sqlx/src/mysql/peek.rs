@@ -74,7 +74,7 @@ impl Peeking {
         let last = row.map_or(Ok(known), |row| row.try_get::<Seq, _>(0))?;
         self.note(last);
         *place = Some(conn);
-        Ok(Some(Peek { last, every: EVERY }))
+        Ok(Some(Peek { last, every: EVERY, waited: false }))
     }
 
     /// A claim has brought these: the next peek begins behind them.

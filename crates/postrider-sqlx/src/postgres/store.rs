@@ -10,8 +10,8 @@ use postrider_core::{
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Instances, Keeps, Lane, Lease,
-        LeaseRequest, Leased, ListedEvent, Listing, Marked, Oldest, Orphans, Pause, Paused, Peek, Renewed,
-        Seq, Settled, Settlement, Stats, Subject, TypeCount, too_many_pauses,
+        LeaseRequest, Leased, ListedEvent, Listing, Marked, Oldest, Orphans, Pause, Paused, Peek, PeekWait,
+        Renewed, Seq, Settled, Settlement, Stats, Subject, TypeCount, too_many_pauses,
     },
 };
 
@@ -183,6 +183,18 @@ impl Store for PgStore {
         }
         self.run_in(Way::Plain(Task::Peek), "peek at the events", move |mut session| async move {
             let peeked = peek.direct(&mut session).await?;
+            session.commit().await?;
+            Ok(peeked)
+        })
+    }
+
+    fn peek_from(&self, wait: PeekWait) -> BoxFuture<'_, Result<Option<Peek>>> {
+        let peek = &self.0.peek;
+        if peek.is_refused() || self.is_pooled() {
+            return self.peek();
+        }
+        self.run_in(Way::Plain(Task::Peek), "peek at the events", move |mut session| async move {
+            let peeked = peek.waiting(&mut session, wait).await?;
             session.commit().await?;
             Ok(peeked)
         })
@@ -514,7 +526,7 @@ impl PgStore {
         Ok(*self.0.reads_log.get_or_init(|| reads))
     }
 
-    fn looks(&self) -> std::sync::MutexGuard<'_, claim::trail::Looks> {
+    pub(super) fn looks(&self) -> std::sync::MutexGuard<'_, claim::trail::Looks> {
         // A panic of somebody who held the lock was not in the middle of a change that others could not read.
         self.0.looks.lock().unwrap_or_else(PoisonError::into_inner)
     }

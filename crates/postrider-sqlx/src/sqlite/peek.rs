@@ -60,7 +60,7 @@ impl Peeking {
         }
         let last = open.last;
         *place = Some(open);
-        Ok(Some(Peek { last, every: EVERY }))
+        Ok(Some(Peek { last, every: EVERY, waited: false }))
     }
 
     /// Closes the connection.

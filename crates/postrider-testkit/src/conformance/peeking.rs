@@ -1,6 +1,8 @@
 //! Finding what nobody told of.
 
-use postrider_core::store::Seq;
+use std::time::Duration;
+
+use postrider_core::store::{PeekWait, Seq};
 
 use super::{
     Checked, Failure, StoreHarness,
@@ -65,5 +67,40 @@ pub async fn a_peek_moves_with_what_is_written_after_everything_was_delivered<H:
         let claimed = scene.claim().await?.events;
         scene.done(&claimed).await?;
     }
+    Ok(())
+}
+
+/// A peek that may wait inside the database tells of what was written, and ends when nothing is. A number that went back is told of at once, too.
+pub async fn a_peek_that_waits_ends_with_the_next_number_or_with_its_time<H: StoreHarness>() -> Checked {
+    let scene = Scene::<H>::fresh().await?;
+    if peek(&scene).await?.is_none() {
+        return Ok(());
+    }
+    scene.keyed::<1>("k").await?;
+    let known = peek(&scene).await?.ok_or("it can no longer peek")?;
+    let (every, longest) = (Duration::from_millis(2), Duration::from_millis(20));
+    let wait = PeekWait { known, every, longest };
+    let still = scene.store.peek_from(wait).await?.ok_or("it cannot wait")?;
+    assert_eq!(still.last, known, "nothing was written");
+
+    let long = PeekWait { longest: Duration::from_secs(1), ..wait };
+    let waiting = scene.store.clone();
+    let waiting = tokio::spawn(async move {
+        // A store that cannot wait answers at once: it is asked again.
+        loop {
+            match waiting.peek_from(long).await?.map(|peek| peek.last) {
+                Some(last) if last == known => tokio::task::yield_now().await,
+                moved => return Ok::<_, postrider_core::Error>(moved),
+            }
+        }
+    });
+    scene.harness.insert_undecodable().await?;
+    let moved = tokio::time::timeout(Duration::from_secs(30), waiting).await???;
+    assert!(moved.is_some_and(|last| last > known), "it did not tell of what was written: {moved:?}");
+
+    let now = peek(&scene).await?;
+    let ahead = PeekWait { known: known + 1_000_000, ..long };
+    let back = scene.store.peek_from(ahead).await?.map(|peek| peek.last);
+    assert_eq!(back, now, "the number that was known is not that of this database");
     Ok(())
 }

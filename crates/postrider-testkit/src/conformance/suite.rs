@@ -220,6 +220,7 @@ macro_rules! delivery_conformance {
                 a_peek_moves_with_a_plain_insert
                 a_peek_stands_still_while_nothing_is_written
                 a_peek_moves_with_what_is_written_after_everything_was_delivered
+                a_peek_that_waits_ends_with_the_next_number_or_with_its_time
             }
             listing {
                 events_are_listed_in_pages_both_ways

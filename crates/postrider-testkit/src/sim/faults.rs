@@ -13,7 +13,7 @@ use postrider_core::{
     rng::Rng,
     store::{
         Change, Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Lane, Lease, LeaseRequest,
-        Leased, ListedEvent, Listing, Marked, Orphans, Pause, Paused, Peek, Renewed, Seq, Settled,
+        Leased, ListedEvent, Listing, Marked, Orphans, Pause, Paused, Peek, PeekWait, Renewed, Seq, Settled,
         Settlement, Stats, Subject, TypeCount,
     },
 };
@@ -39,6 +39,8 @@ struct Shared {
     rates: FaultRates,
     lease: Duration,
     peeks: bool,
+    /// Whether the database waits by itself until something was written.
+    waits: bool,
     trouble: Trouble,
     healed: AtomicBool,
     offset: Mutex<Duration>,
@@ -62,6 +64,7 @@ impl FaultyStore {
             rates: scenario.faults,
             lease: scenario.lease,
             peeks: scenario.peeks,
+            waits: scenario.peeks_wait,
             trouble: Trouble::new(scenario.refusing, scenario.hung.clone()),
             healed: AtomicBool::new(false),
             offset: Mutex::default(),
@@ -267,6 +270,13 @@ impl Store for FaultyStore {
         match self.shared.peeks {
             true => self.around("peek", || self.memory().peek()),
             false => Box::pin(std::future::ready(Ok(None))),
+        }
+    }
+
+    fn peek_from(&self, wait: PeekWait) -> BoxFuture<'_, Result<Option<Peek>>> {
+        match self.shared.peeks && self.shared.waits {
+            true => self.around("peek", move || self.memory().peek_from(wait)),
+            false => self.peek(),
         }
     }
 

@@ -139,6 +139,8 @@ pub(super) struct Scenario {
     pub(super) poll_max: Duration,
     /// Whether the store lets engines peek. In simulated time that is most of what happens, so it is not always.
     pub(super) peeks: bool,
+    /// Whether the database waits by itself until something was written, as PostgreSQL does.
+    pub(super) peeks_wait: bool,
     pub(super) retention: Duration,
     pub(super) faults: FaultRates,
     /// What the database refuses in a trial, and which calls it never answers.
@@ -242,6 +244,7 @@ impl Scenario {
             drain_timeout: Duration::from_secs(1),
             poll_max: Duration::from_millis(500),
             peeks: rng.chance(0.1),
+            peeks_wait: false,
             retention: if rng.chance(0.5) { Duration::ZERO } else { Duration::from_secs(3600) },
             faults,
             refusing: None,
@@ -250,7 +253,9 @@ impl Scenario {
             receivers: receivers.into(),
             breaks,
         };
-        scenario.staged(rng)
+        let mut scenario = scenario.staged(rng);
+        scenario.peeks_wait = rng.chance(0.5);
+        scenario
     }
 
     /// Whether one thing alone goes wrong.

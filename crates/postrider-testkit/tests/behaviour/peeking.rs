@@ -33,6 +33,26 @@ async fn an_event_that_nobody_told_of_is_delivered_within_milliseconds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_nobody_told_of_is_found_while_the_database_itself_waits() {
+    // The store in memory waits, where nothing stands between it and the engine.
+    let (site, seen) = (Site::memory(8), Recorder::default());
+    let outbox = site.outbox().on("A", seen.delivers()).start().await.unwrap();
+    pass(secs(30) + ms(7)).await;
+    for round in 1..=5 {
+        let written = Instant::now();
+        site.write_untold(&outbox, plain("A").key(format!("key {round}"))).await;
+        seen.reaches(2 * round - 1).await;
+        assert!(written.elapsed() < SOON, "it took {:?}", written.elapsed());
+        // What is told of is delivered at once, and a wait that goes on meanwhile changes nothing.
+        let written = Instant::now();
+        site.write(&outbox, plain("A").key(format!("told {round}"))).await;
+        seen.reaches(2 * round).await;
+        assert!(written.elapsed() < SOON, "it took {:?}", written.elapsed());
+        pass(secs(round as u64)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn while_nothing_is_written_there_are_peeks_and_no_more_claims_than_polls() {
     let site = Site::memory(8);
     let (doors, _seen, _outbox) = idle(&site).await;

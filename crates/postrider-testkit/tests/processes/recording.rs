@@ -12,8 +12,8 @@ use postrider::{
     BoxFuture, EventId, Metrics, Result, Store, Target,
     store::{
         Change, Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Marked, Pause, Paused, Peek, Renewed, Seq, Settled, Settlement, Stats, Subject,
-        TypeCount,
+        ListedEvent, Listing, Marked, Pause, Paused, Peek, PeekWait, Renewed, Seq, Settled, Settlement,
+        Stats, Subject, TypeCount,
     },
 };
 
@@ -105,6 +105,7 @@ impl Store for Recording {
         release(lanes: &'a [(Lease, Seq)]) -> Vec<Lane>;
         claim(claim: &'a Claim) -> Claimed;
         peek() -> Option<Peek>;
+        peek_from(wait: PeekWait) -> Option<Peek>;
         dead(after: Seq, limit: usize) -> Vec<DeadLetter>;
         list(listing: &'a Listing) -> Vec<ListedEvent>;
         count_by_type(types: usize) -> Vec<TypeCount>;

@@ -74,6 +74,9 @@ impl Seqs {
     /// How far the numbers that are not in the set are many. Visits only pages that have something in them, so a hole in the numbers costs
     /// nothing, however wide it is.
     fn end_of_most(&self, end: Seq, to: Seq) -> Seq {
+        if end >= to {
+            return to;
+        }
         let first = end.saturating_add(1);
         let is_sparse = |start: Seq| {
             let last = start.saturating_add(PAGE - 1).min(to);
@@ -133,6 +136,17 @@ mod tests {
         (20 * PAGE..21 * PAGE).for_each(|seq| seqs.insert(seq));
         assert_eq!(seqs.unmet(reached, to), Unmet::Most(reached, 20 * PAGE - 1));
         assert_eq!(seqs.unmet(20 * PAGE - 1, 21 * PAGE - 1), Unmet::Few(vec![], 21 * PAGE - 1));
+    }
+
+    #[test]
+    fn a_range_may_end_with_the_last_number_of_the_page_that_it_begins_in() {
+        let mut seqs = Seqs::default();
+        seqs.insert(1);
+        for to in [PAGE - 2, PAGE - 1, PAGE] {
+            assert_eq!(seqs.unmet(0, to), Unmet::Most(0, to));
+        }
+        seqs.insert(Seq::MAX);
+        assert_eq!(seqs.unmet(Seq::MAX - 1000, Seq::MAX), Unmet::Most(Seq::MAX - 1000, Seq::MAX));
     }
 
     /// Walking this hole page by page would take hours.

@@ -125,12 +125,15 @@ pub(super) async fn look(
         return Ok(look);
     }
     let behind = (begun.behind.as_ref(), begun.bound.as_deref());
-    if let Some(reach) = Reach::of(claim, begun, scale.lanes)
+    // The usual claim looks for the first row behind the forward reads however far away it is.
+    if !look::is_wider(&cursors, begun.reach)
+        && let Some(reach) = Reach::of(claim, begun, scale.lanes)
         && let Some(look) = quick::look(&sql.quick, conn, claim, &cursors, behind, (reach, scale)).await?
     {
         return Ok(look);
     }
-    look::look(&sql.look, conn, claim, &cursors, behind, scale).await
+    let (behind, bound) = behind;
+    look::look(&sql.look, conn, claim, &cursors, (behind, bound, begun.reach), scale).await
 }
 
 /// Chooses from what was seen, fairly, and says where each lane stands now.

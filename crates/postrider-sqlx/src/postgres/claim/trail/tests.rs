@@ -251,3 +251,24 @@ fn a_wide_scan_that_was_cut_off_is_not_made_again_for_ten_times_as_long_as_it_to
     assert_eq!(looks.begin(lanes.iter(), now + 9 * took).from, From::Front);
     assert_eq!(looks.begin(lanes.iter(), now + 12 * took).from, From::Near);
 }
+
+#[test]
+fn scans_that_are_cut_off_reach_less_far_until_one_has_come_to_its_end() {
+    let mut looks = Looks::default();
+    let from = trail(Trail { front: 9000, near: 5, ..Trail::START });
+    let lanes = [lane(1, from)];
+    let reach = |looks: &Looks| looks.begin(lanes.iter(), Instant::now()).reach;
+    let mut reaches = vec![reach(&looks)];
+    for _ in 0..6 {
+        looks.forward_turn = false;
+        let begun = looks.begin(lanes.iter(), Instant::now());
+        looks.cut_off(&begun);
+        reaches.push(reach(&looks));
+    }
+    assert_eq!(reaches, [1, 2, 4, 8, 16, 16, 16].map(|part| REACH / part));
+    looks.forward_turn = false;
+    let ended = claim(&mut looks, from, all(9000), &sight(1, 10));
+    let begun = looks.begin(lanes.iter(), Instant::now());
+    looks.take_turns(&begun, &[(1, ended)], true);
+    assert_eq!(reach(&looks), REACH);
+}
