@@ -148,6 +148,32 @@ async fn a_scan_of_what_is_not_late_is_made_in_steps_and_what_is_late_comes_firs
     assert_eq!(seqs, [PAUSED - STEP / 2 + 1, PAUSED + 2]);
 }
 
+/// Somebody copies an event by hand and gives it a number that the sequence is far from giving.
+#[tokio::test]
+async fn a_number_far_beyond_the_sequence_is_delivered_and_holds_up_nothing_that_comes_after_it() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    let mut owner = Owner::lease(&store).await;
+    write(&store, &[event("k")]).await;
+    assert_eq!(owner.deliver(&store).await, 1);
+    for far in [1_000_000_000_000_i64, i64::MAX - 5] {
+        let stray = format!(
+            "INSERT INTO postrider_event (seq, event_type, ordering_key, payload) OVERRIDING SYSTEM VALUE VALUES ({far}, 'Stray', 'k', '')"
+        );
+        database.run(&stray).await;
+        assert_eq!(owner.deliver(&store).await, 1, "{far}");
+        // Marks have time to follow, if they would.
+        for _ in 0..20 {
+            owner.claim(&store).await;
+            assert!(owner.nearest() < 1_000_000, "the near mark stands at {}", owner.nearest());
+        }
+        for number in 0..20 {
+            write(&store, &[event(&format!("key {number}"))]).await;
+            assert_eq!(owner.deliver(&store).await, 1, "event {number} after {far}");
+        }
+    }
+}
+
 /// Some servers do not let everybody ask where the log ends. A plan that is kept, which is made after a few claims, must not name what asks.
 #[tokio::test]
 async fn a_role_that_may_not_ask_where_the_log_ends_goes_on_claiming() {

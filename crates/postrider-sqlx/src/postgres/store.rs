@@ -421,7 +421,7 @@ impl PgStore {
             return Err(StoreError::new(StoreErrorKind::WentBack, what, went_back).into());
         }
         let claim::Chosen { mut claimed, unread, findings } =
-            claim::choose(&mut self.looks(), claim, &begun, look);
+            claim::choose(&mut self.looks(), claim, &begun, look, self.0.peek.identity().known());
 
         if !unread.is_empty() {
             let unread = &unread;

@@ -1,6 +1,6 @@
 //! One look at the lanes of a claim, as rows that are sorted by what can become of them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use postrider_core::{
     Timestamp,
@@ -25,6 +25,9 @@ pub(super) const RETURNING_OF_A_KEY_MAX: usize = 16;
 
 /// Fewest waiting rows that are looked at in a lane. Few are enough: no lane has to fill a claim alone, and the next claim goes on.
 const WAITING_OF_A_LANE_MIN: usize = 16;
+
+/// A number that lies further beyond the last one of the sequence was not drawn from it, however long ago that was asked for.
+const STRAY: Seq = 1_000_000;
 
 /// How many numbers a claim scans behind the forward reads. What is not late there is read all the same, lane by lane: so many rows of 1 KiB stay in 32 MB
 /// of buffers meanwhile.
@@ -391,6 +394,23 @@ impl Look {
         let over = self.fresh.len() > self.limits.fresh;
         self.fresh.truncate(self.limits.fresh);
         over || full.is_some()
+    }
+
+    /// Sets aside what bears a number that the sequence is far from giving: somebody has written it by hand. Such a row comes like one that is looked
+    /// at once more, because a forward read that had gone on to it would take all that is written from then on for late. It comes when nothing else
+    /// of its lane does, which may be of its key and before it. Says whether one has to wait.
+    pub(super) fn set_strays_aside(&mut self, drawn: Seq, is_cut: bool) -> bool {
+        let first = self.fresh.partition_point(|seen| seen.seq <= drawn.saturating_add(STRAY));
+        let strays = self.fresh.split_off(first);
+        if strays.is_empty() {
+            return false;
+        }
+        let busy: BTreeSet<Lane> = self.fresh.iter().map(|seen| seen.lane).collect();
+        let found = strays.len();
+        let free = strays.into_iter().filter(|seen| !is_cut && !busy.contains(&seen.lane));
+        let before = self.again.len();
+        self.again.extend(free);
+        self.again.len() - before < found
     }
 
     /// Whether a forward read has met what the last scan behind it could not see.

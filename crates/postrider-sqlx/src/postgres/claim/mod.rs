@@ -136,8 +136,14 @@ pub(super) async fn look(
     look::look(&sql.look, conn, claim, &cursors, (behind, bound, begun.reach), scale).await
 }
 
-/// Chooses from what was seen, fairly, and says where each lane stands now.
-pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: Look) -> Chosen {
+/// Chooses from what was seen, fairly, and says where each lane stands now. `drawn` is the last number that the sequence is known to have given.
+pub(super) fn choose(
+    looks: &mut Looks,
+    claim: &Claim,
+    begun: &Begun,
+    mut look: Look,
+    drawn: Option<Seq>,
+) -> Chosen {
     let mut claimed = Claimed { now: look.sight.now, ..Claimed::default() };
     let is_lost = |lane: &Lane| !look.lanes.contains_key(lane);
     claimed.lost = claim.lanes.iter().map(|lane| lane.lease.lane).filter(is_lost).collect();
@@ -152,6 +158,8 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
     let held_back = if begun.under_way { look.hold_back() } else { None };
     let held_back = held_back.or(waits);
     let fresh_full = look.cut_fresh();
+    let strays_wait =
+        drawn.is_some_and(|drawn| look.set_strays_aside(drawn, fresh_full || held_back.is_some()));
     let waiting_full = full_lanes(&look);
     look.waiting.retain(|seen| !already.contains(&seen.seq));
     let (returning, empty, mut more) = returning(claim, &mut look);
@@ -192,7 +200,7 @@ pub(super) fn choose(looks: &mut Looks, claim: &Claim, begun: &Begun, mut look: 
     // What is parked behind a key that is free already is due as soon as it is parked.
     more |= parks_behind_freed || streams.iter().any(|stream| !stream.is_done()) || !returning.is_done();
     let beyond = look.lanes.values().any(|lane| lane.beyond);
-    more |= fresh_full || held_back.is_some() || beyond || !waiting_full.is_empty();
+    more |= strays_wait || fresh_full || held_back.is_some() || beyond || !waiting_full.is_empty();
     claimed.more = more;
 
     let until = streams.iter().flat_map(|stream| stream.met()).filter(|seen| seen.state == State::Delayed);
