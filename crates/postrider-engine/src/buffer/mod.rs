@@ -16,6 +16,7 @@ mod destinations;
 mod drawn;
 mod except;
 mod filter;
+mod firsts;
 mod followers;
 mod hot;
 mod lanes;
@@ -23,6 +24,7 @@ mod late_counts;
 mod outcomes;
 mod pace;
 mod pauses;
+mod place;
 mod probes;
 mod queues;
 mod receivers;
@@ -457,7 +459,7 @@ impl Buffer {
             starved_since: None,
             sharing: false,
             left_more: None,
-            behind: Arc::default(),
+            behind: Arc::new(Mutex::new(Behind::new(slots))),
             walked_slot: 0,
             main_turn: true,
             returning: false,
