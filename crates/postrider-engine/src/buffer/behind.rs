@@ -26,6 +26,9 @@ pub(super) struct Behind {
     keys: Option<KeyFilter>,
     /// The first event of a slot and key that was passed over.
     firsts: Firsts,
+    /// The slot whose backlog is walked now, and what was passed over on its account since the walk began: the walk may not have met it.
+    walked: Option<usize>,
+    since: Places,
     /// The slots of paused keys with the numbers of their keys: nothing else is ever passed over on their account.
     paused_keys: BTreeSet<(u64, usize)>,
     /// What was tried in vain of a slot whose receiver is down: others have their turn first.
@@ -92,6 +95,7 @@ impl Behind {
         is_down: bool,
         stands: impl Fn(Lane) -> Option<Position>,
     ) -> Vec<(Lane, Position)> {
+        (self.walked, self.since) = (Some(slot), Places::new());
         let places: Vec<(Lane, Place)> = self.places(slot).collect();
         let mut probes = self.probes.get_mut(&slot).filter(|_| is_down);
         if let Some(probes) = &mut probes {
@@ -107,6 +111,11 @@ impl Behind {
             Some((lane, begin(lane, place, stands).position(stands)))
         };
         places.into_iter().filter_map(position).collect()
+    }
+
+    /// No walk is under way any more.
+    pub(super) fn end_walk(&mut self) {
+        (self.walked, self.since) = (None, Places::new());
     }
 
     /// What was tried of a slot.
@@ -150,6 +159,10 @@ impl Behind {
     fn note(&mut self, slot: usize, lane: Lane, before: Place, key: Option<u64>, seq: Seq) {
         let place = self.slots.entry(slot).or_default().entry(lane).or_default();
         *place = place.or_before(before);
+        if self.walked == Some(slot) {
+            let since = self.since.entry(lane).or_default();
+            *since = since.or_before(before);
+        }
         self.remember(slot, key, seq);
     }
 
@@ -213,7 +226,8 @@ impl Behind {
         reached: Option<Position>,
         refused: Option<Place>,
     ) {
-        let left = reached.map(Place::at).into_iter().chain(refused);
+        let since = self.since.remove(&lane).filter(|_| self.walked == Some(slot));
+        let left = reached.map(Place::at).into_iter().chain(refused).chain(since);
         let Some(places) = self.slots.get_mut(&slot) else { return };
         match left.reduce(Place::or_before) {
             Some(place) => _ = places.insert(lane, place),
@@ -368,7 +382,9 @@ impl Entry {
             }
             return true;
         };
-        if self.only == Some(holder) {
+        // A walk that leaves something out may begin behind what was let go, and takes the place of its backlog nowhere.
+        let stays = let_go && self.skipped.contains(&row.lane);
+        if self.only == Some(holder) && !stays {
             let place = self.refused.entry(row.lane).or_default();
             *place = place.or_before(Place::before(row));
             // One that committed late is still to be met by the lanes' own claims, and what stands before it in its key must not wait for it.
@@ -581,6 +597,31 @@ mod tests {
         // And where the walk would begin behind it, it begins earlier.
         let lane = Position { seq: 100, met: 130, ..Position::START };
         assert_eq!(behind.places(1).next().unwrap().1.position(lane).seq, 100);
+    }
+
+    #[test]
+    fn what_was_let_go_before_a_walk_that_leaves_something_out_is_not_lost() {
+        let mut behind = Behind::default();
+        behind.pass(1, &row(10, Some("b")), Some(hash::of_key("b")));
+        let mut walk = Entry { skipped: [0].into(), again: [4].into(), ..entry([9, 9, 9], Some(1)) };
+        assert!(!walk.admits(&mut behind, 1, &row(4, Some("a")), true));
+        assert!(!walk.admits(&mut behind, 1, &row(70, Some("a")), true), "it would overtake");
+        assert_eq!(behind.places(1).next(), Some((0, Place::before_seq(4))));
+    }
+
+    #[test]
+    fn what_is_let_go_while_a_walk_is_under_way_is_met_by_the_next_one() {
+        let (mut behind, a) = (Behind::default(), Some(hash::of_key("a")));
+        behind.note_probe(1, 0, 10, a);
+        behind.begin_walk(1, false, |_| Some(Position::START));
+        behind.note_tried(1, (0, 5), a, true);
+        behind.walked(1, 0, Some(Position { seq: 600, ..Position::START }), None);
+        assert_eq!(behind.places(1).next().map(|(_, place)| place.seq), Some(Some(4)));
+        behind.end_walk();
+        behind.note_tried(1, (0, 7), a, true);
+        behind.begin_walk(1, false, |_| Some(Position::START));
+        behind.walked(1, 0, None, None);
+        assert!(behind.is_empty());
     }
 
     #[test]

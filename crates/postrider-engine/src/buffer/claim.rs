@@ -244,7 +244,10 @@ impl Buffer {
         self.claiming = false;
         // It may have passed something over in a lane that was lost meanwhile: a backlog that nobody can read would stand before all others.
         let ours = |lane: Lane| self.lanes.get(&lane).is_some_and(|owned| owned.draining.is_none());
-        lock(&self.behind).keep_lanes(ours);
+        let mut behind = lock(&self.behind);
+        behind.end_walk();
+        behind.keep_lanes(ours);
+        drop(behind);
         self.crowds.claim_ended();
         self.passed += u64::from(std::mem::take(&mut self.passing));
         self.held_meanwhile.clear();
