@@ -71,7 +71,10 @@ impl Buffer {
         if self.is_expired(now) || self.pauses.stop() {
             return Next::Wait(None);
         }
-        let alone = self.alone(now);
+        let mut alone = self.alone(now);
+        if !matches!(alone, Alone::Nobody) && self.put_off_suspects(now) {
+            alone = self.alone(now);
+        }
         if let Alone::Now(lane, place) = alone
             && let Some(hand) = self.take_suspect(lane, place, now)
         {
