@@ -31,6 +31,7 @@ mod receivers;
 mod suspects;
 mod tracker;
 mod verdicts;
+mod watch;
 mod went_back;
 
 use std::{
@@ -379,6 +380,8 @@ pub(crate) struct Buffer {
     outcomes_since: Option<Instant>,
     /// Whether something lines up that finds no room beside what goes to other destinations.
     crowded: bool,
+    /// The first moment that a worker is known to wait for.
+    watched_until: Option<Instant>,
     /// Whether something was put off that the settles have not been told of.
     put_off: bool,
     /// Outcomes that a settle under way writes.
@@ -470,6 +473,7 @@ impl Buffer {
             outcomes_room: Verdicts::default(),
             outcomes_since: None,
             crowded: false,
+            watched_until: None,
             put_off: false,
             settling: 0,
             aside: Aside::default(),

@@ -97,12 +97,7 @@ impl Buffer {
             None => (false, second.turn(open)),
         };
         let Some((slot, queued)) = turn else {
-            let alone_until = match alone {
-                Alone::Wait { until, .. } => Some(*until),
-                Alone::Nobody => self.others_go_until(now),
-                Alone::Now(..) => None,
-            };
-            return Some(Next::Wait(self.next_opening(now).into_iter().chain(alone_until).min()));
+            return Some(Next::Wait(self.next_moment(alone, now)));
         };
         let alone = self.hot.waiting() + self.cold.waiting() == 1;
         let most = self.most_of(slot, queued, alone).max(1);

@@ -101,11 +101,6 @@ impl Buffer {
         }
     }
 
-    /// Whether suspects line up.
-    pub(crate) fn has_suspects(&self) -> bool {
-        self.lanes.values().any(|lane| !lane.suspects.is_empty())
-    }
-
     /// Until when others have their turn after a suspect, if they do and want it.
     pub(super) fn others_go_until(&self, now: Instant) -> Option<Instant> {
         let until =

@@ -109,3 +109,25 @@ async fn an_attempt_that_is_being_counted_when_the_process_is_asked_to_end_is_no
     assert_eq!(seen.seen()[0].attempt, 1);
     next.shutdown().await;
 }
+
+/// A worker takes the only suspect, and nobody else has anything to do until it has hung for a lease.
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_suspect_that_hangs_is_sent_after_a_lease() {
+    let site = Site::memory(1);
+    crash(&site).await;
+    let (doors, seen) = (Doors::before(site.store.clone()), Recorder::default());
+    let gate = Arc::new(Gate::shut());
+    doors.claim.before.close();
+    let outbox = site.outbox().shared_store(doors.clone()).on("Tested", seen.waits_at(&gate));
+    let outbox = outbox.start().await.unwrap();
+    doors.claim.before.until_arrivals(1).await;
+    pass(secs(4)).await;
+    // What is written now was not under way then, and comes with the suspect in one claim.
+    site.write_untold(&outbox, plain("Tested")).await;
+    doors.claim.before.let_through();
+    gate.until_arrivals(1).await;
+    pass(secs(20)).await;
+    assert_eq!(gate.arrivals(), 2, "the second one goes beside the suspect");
+    gate.let_through();
+    outbox.shutdown().await;
+}
