@@ -28,19 +28,29 @@ use crate::{
 
 /// One worker: takes what lines up, delivers it, hands the outcome on.
 pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut watched = false;
     loop {
         let next = {
             let mut buffer = lock(&shared.buffer);
             let now = Instant::now();
+            if std::mem::take(&mut watched) {
+                buffer.watch_ended();
+            }
             let next = buffer.next(now);
             if buffer.take_put_off() {
                 shared.outcomes.notify_one();
             }
             // A single wake-up may stand for several events: pass it on before getting busy.
             // Where something waits for a moment to come, another worker has to wait for that.
-            let waits = buffer.is_crowded_out_of_sends() || buffer.has_suspects();
-            if !matches!(next, Next::Wait(_)) && (buffer.has_work(now) || waits) {
-                shared.work.notify_one();
+            match next {
+                Next::Wait(until) => {
+                    watched = until.is_some();
+                    buffer.watch_begins(until);
+                }
+                Next::Send(_) | Next::Suspect(_) if buffer.has_work(now) || buffer.is_unwatched(now) => {
+                    shared.work.notify_one();
+                }
+                Next::Send(_) | Next::Suspect(_) => {}
             }
             next
         };

@@ -252,6 +252,13 @@ impl Receiver {
         gate
     }
 
+    /// Whether one of its destinations takes nothing now, because it is down or has asked for time.
+    pub(crate) fn is_shut(&self, destination: Option<Name>, now: Instant) -> bool {
+        let known = self.destinations.of(destination);
+        let shut = !known.breaker.lets_through(now) || known.throttle.opens_at(now).is_some();
+        shut && self.is_up() && !self.destinations.is_one()
+    }
+
     /// So many events are about to be sent: the next ones have to leave room for them.
     pub(crate) fn spaced(&mut self, events: usize, now: Instant) {
         if !self.spacing.is_zero() {

@@ -31,8 +31,11 @@ pub(crate) async fn deliver(mut hand: InHand<'_>) {
         return give_up(hand);
     }
     let (lease, seq, back) = (item.lease, item.seq, uncounted(item));
+    // Whoever ends this worker from here on takes back what was counted by then, though nobody may have heard of it.
+    lock(&shared.counted).insert(seq, (lease, back));
     let counted = count(shared, item).await;
     if counted == Counted::CannotBe {
+        lock(&shared.counted).remove(&seq);
         return put_off(hand);
     }
     // Counting takes time, and the lease may have run out meanwhile.
@@ -41,10 +44,10 @@ pub(crate) async fn deliver(mut hand: InHand<'_>) {
     if let Some(until) = until {
         hand.counted = true;
         hand.extend(until);
-        lock(&shared.counted).insert(seq, (lease, back));
         _ = send(hand).await;
         lock(&shared.counted).remove(&seq);
     } else {
+        lock(&shared.counted).remove(&seq);
         drop(hand);
         tokio::time::sleep(shared.settings.poll_min).await;
     }

@@ -7,68 +7,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use postrider_core::{
-    Timestamp,
-    store::{Glance, Lane, Position, Seq},
-};
+use postrider_core::store::{Glance, Lane, Position, Seq};
 
-use super::{crowds::Crowded, filter::KeyFilter, pauses::KEYS_FROM, probes::Probes};
+use super::{
+    crowds::Crowded, filter::KeyFilter, firsts::Firsts, pauses::KEYS_FROM, place::Place, probes::Probes,
+};
 use crate::{
     broken::{self, Variant},
     hash,
 };
-
-/// No event waits beyond it: the last microsecond of the year 9999, which every database can name.
-const END_OF_TIME: Timestamp = Timestamp::from_micros(253_402_300_799_999_999);
-
-/// Of so many keys the first event that was passed over is known. Beyond that a key that was passed over waits as a whole.
-const FIRST_MAX: usize = 4096;
-
-/// Where the reading of one lane goes on: before the first fresh event that was passed over, and before the first waiting one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Place {
-    seq: Option<Seq>,
-    due: Option<(Timestamp, Seq)>,
-}
-
-impl Place {
-    fn before(row: &Glance<'_>) -> Self {
-        match row.due_at {
-            Some(due_at) => Self { seq: None, due: Some((due_at, row.seq.saturating_sub(1))) },
-            None => Self::before_seq(row.seq),
-        }
-    }
-
-    fn before_seq(seq: Seq) -> Self {
-        Self { seq: Some(seq.saturating_sub(1)), due: None }
-    }
-
-    fn at(position: Position) -> Self {
-        Self { seq: Some(position.front()), due: Some((position.due_at, position.due_seq)) }
-    }
-
-    /// The earlier of both, fresh and waiting events apart.
-    fn or_before(self, other: Self) -> Self {
-        Self {
-            seq: self.seq.into_iter().chain(other.seq).min(),
-            due: self.due.into_iter().chain(other.due).min(),
-        }
-    }
-
-    /// As a position to claim from, in a lane whose own claims have come so far. What was tried before may be left out.
-    pub(super) fn position(self, lane: Position, probes: Option<&Probes>) -> Position {
-        let (due_at, due_seq) = self.due.unwrap_or((END_OF_TIME, 0));
-        // Where transactions may still be open, everything is looked at: what commits late may stand before what was passed over.
-        let begins = |first: Seq| probes.and_then(|probes| probes.begin(first, lane.front()));
-        let seq = self.seq.map_or(lane.front(), |seq| begins(seq).unwrap_or(seq).max(seq).min(lane.seq));
-        Position::at(seq, due_at, due_seq)
-    }
-
-    /// Whether a reading from here leaves out fresh events that were passed over.
-    fn is_before(self, seq: Seq) -> bool {
-        self.seq.is_some_and(|first| first < seq)
-    }
-}
 
 type Places = BTreeMap<Lane, Place>;
 
@@ -77,9 +24,11 @@ type Places = BTreeMap<Lane, Place>;
 pub(super) struct Behind {
     slots: BTreeMap<usize, Places>,
     keys: Option<KeyFilter>,
-    /// The first event of a slot and key that was passed over, and whether there were too many to know them all.
-    first: BTreeMap<(usize, u64), Seq>,
-    first_unknown: bool,
+    /// The first event of a slot and key that was passed over.
+    firsts: Firsts,
+    /// The slot whose backlog is walked now, and what was passed over on its account since the walk began: the walk may not have met it.
+    walked: Option<usize>,
+    since: Places,
     /// The slots of paused keys with the numbers of their keys: nothing else is ever passed over on their account.
     paused_keys: BTreeSet<(u64, usize)>,
     /// What was tried in vain of a slot whose receiver is down: others have their turn first.
@@ -87,6 +36,11 @@ pub(super) struct Behind {
 }
 
 impl Behind {
+    /// For so many slots of routes.
+    pub(super) fn new(routes: usize) -> Self {
+        Self { firsts: Firsts::new(routes), ..Self::default() }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
@@ -134,11 +88,34 @@ impl Behind {
         }
     }
 
-    /// What was tried of a slot, for another claim to go on with.
-    pub(super) fn take_turn(&mut self, slot: usize) {
-        if let Some(probes) = self.probes.get_mut(&slot) {
-            probes.take_turn();
+    /// A walk over the backlog of a slot begins; whether its receiver is down. Gives the places to begin at, in lanes that stand so far.
+    pub(super) fn begin_walk(
+        &mut self,
+        slot: usize,
+        is_down: bool,
+        stands: impl Fn(Lane) -> Option<Position>,
+    ) -> Vec<(Lane, Position)> {
+        (self.walked, self.since) = (Some(slot), Places::new());
+        let places: Vec<(Lane, Place)> = self.places(slot).collect();
+        let mut probes = self.probes.get_mut(&slot).filter(|_| is_down);
+        if let Some(probes) = &mut probes {
+            let fresh = places.iter().any(|(_, place)| place.seq.is_some());
+            probes.take_turn(fresh, places.iter().any(|(_, place)| place.due.is_some()));
         }
+        let begin = |lane: Lane, place: Place, stands: Position| match &probes {
+            Some(probes) => probes.begin(lane, place, stands),
+            None => place,
+        };
+        let position = |(lane, place): (Lane, Place)| {
+            let stands = stands(lane)?;
+            Some((lane, begin(lane, place, stands).position(stands)))
+        };
+        places.into_iter().filter_map(position).collect()
+    }
+
+    /// No walk is under way any more.
+    pub(super) fn end_walk(&mut self) {
+        (self.walked, self.since) = (None, Places::new());
     }
 
     /// What was tried of a slot.
@@ -147,8 +124,9 @@ impl Behind {
     }
 
     /// Whether a reading of a lane from here leaves out events that were passed over on account of this slot.
-    pub(super) fn is_skipped_by(&self, slot: usize, lane: Lane, seq: Seq) -> bool {
-        self.slots.get(&slot).and_then(|places| places.get(&lane)).is_some_and(|place| place.is_before(seq))
+    pub(super) fn is_skipped_by(&self, slot: usize, lane: Lane, from: Position) -> bool {
+        let place = self.slots.get(&slot).and_then(|places| places.get(&lane));
+        place.is_some_and(|place| place.is_skipped_from(from))
     }
 
     /// This slot is that of a paused key.
@@ -161,44 +139,47 @@ impl Behind {
         self.paused_keys.remove(&(key, slot));
     }
 
-    /// A walk has found nothing to try. One from the first event on: all were tried, and all are tried again.
-    pub(super) fn found_nothing(&mut self, slot: usize, skipped: bool) {
+    /// A walk has found nothing to try. One in order: all were tried, and all are tried again.
+    pub(super) fn found_nothing(&mut self, slot: usize) {
         match self.probes.get_mut(&slot) {
-            Some(probes) if skipped => probes.found_nothing(),
+            Some(probes) if !probes.is_in_order() => probes.found_nothing(),
             _ => _ = self.probes.remove(&slot),
         }
     }
 
     fn was_tried(&self, slot: usize, row: &Glance<'_>) -> bool {
-        self.probes.get(&slot).is_some_and(|probes| probes.was_tried(row.seq))
+        self.probes.get(&slot).is_some_and(|probes| probes.was_tried(row))
+    }
+
+    /// A walk over the backlog of a slot whose receiver is down brings an event of it.
+    fn bring_probe(&mut self, slot: usize, row: &Glance<'_>) {
+        self.probes.get_mut(&slot).into_iter().for_each(|probes| probes.bring(row));
     }
 
     fn note(&mut self, slot: usize, lane: Lane, before: Place, key: Option<u64>, seq: Seq) {
         let place = self.slots.entry(slot).or_default().entry(lane).or_default();
         *place = place.or_before(before);
+        if self.walked == Some(slot) {
+            let since = self.since.entry(lane).or_default();
+            *since = since.or_before(before);
+        }
         self.remember(slot, key, seq);
     }
 
     fn remember(&mut self, slot: usize, key: Option<u64>, seq: Seq) {
         let Some(key) = key.filter(|_| slot < KEYS_FROM) else { return };
         self.keys.get_or_insert_with(KeyFilter::new).insert(of_slot(slot, key));
-        if self.first.len() < FIRST_MAX || self.first.contains_key(&(slot, key)) {
-            let first = self.first.entry((slot, key)).or_insert(seq);
-            *first = seq.min(*first);
-        } else {
-            self.first_unknown = true;
-        }
+        self.firsts.note(slot, key, seq);
     }
 
     /// Whether all that was passed over of this key on account of this slot comes after this event: it waits for nothing of it.
     fn is_before_first(&self, slot: usize, key: u64, seq: Seq) -> bool {
-        let first = self.first.get(&(slot, key));
-        slot < KEYS_FROM && first.map_or(!self.first_unknown, |first| seq < *first)
+        slot < KEYS_FROM && self.firsts.least(slot, key).is_none_or(|first| seq < first)
     }
 
     /// Whether this is known to be the first event of its key that was passed over on account of this slot.
     fn is_first(&self, slot: usize, key: u64, seq: Seq) -> bool {
-        self.first.get(&(slot, key)).is_some_and(|first| seq <= *first)
+        self.firsts.least(slot, key) == Some(seq)
     }
 
     /// Whether an event of this key may have been passed over on account of this slot.
@@ -245,18 +226,17 @@ impl Behind {
         reached: Option<Position>,
         refused: Option<Place>,
     ) {
-        let place = match (reached.map(Place::at), refused) {
-            (Some(reached), Some(refused)) => Some(reached.or_before(refused)),
-            (reached, refused) => reached.or(refused),
-        };
+        let since = self.since.remove(&lane).filter(|_| self.walked == Some(slot));
+        let left = reached.map(Place::at).into_iter().chain(refused).chain(since);
         let Some(places) = self.slots.get_mut(&slot) else { return };
-        match place {
+        match left.reduce(Place::or_before) {
             Some(place) => _ = places.insert(lane, place),
             None => _ = places.remove(&lane),
         }
         if places.is_empty() {
             self.slots.remove(&slot);
-            self.first.retain(|(of, _), _| *of != slot);
+        } else if let Some(to) = places.values().filter_map(|place| place.seq).min() {
+            self.firsts.is_over(slot, to);
         }
         self.tidy();
     }
@@ -264,7 +244,7 @@ impl Behind {
     /// Waiting events are looked for from the start.
     pub(super) fn wait_from_start(&mut self) {
         let places = self.slots.values_mut().flat_map(BTreeMap::values_mut);
-        places.for_each(|place| place.due = Some((Timestamp::EPOCH, 0)));
+        places.for_each(|place| place.due = Some(Place::FIRST_DUE));
     }
 
     /// The lane is no longer ours.
@@ -278,18 +258,15 @@ impl Behind {
             return;
         }
         self.slots.values_mut().for_each(|places| places.retain(|lane, _| ours(*lane)));
-        let count = self.slots.len();
         self.slots.retain(|_, places| !places.is_empty());
-        if self.slots.len() < count {
-            self.first.retain(|(slot, _), _| self.slots.contains_key(slot));
-        }
         self.tidy();
     }
 
     fn tidy(&mut self) {
         self.probes.retain(|slot, _| self.slots.contains_key(slot));
+        self.firsts.retain(|slot| self.slots.contains_key(&slot));
         if self.slots.is_empty() {
-            (self.keys, self.first_unknown) = (None, false);
+            self.keys = None;
         }
     }
 }
@@ -398,12 +375,16 @@ impl Entry {
             if of_crowd {
                 self.crowded.enter();
             }
-            if self.down.contains(&slot) && self.only != Some(slot) {
-                behind.note_probe(slot, row.lane, row.seq, key);
+            match self.down.contains(&slot) {
+                true if self.only == Some(slot) => behind.bring_probe(slot, row),
+                true => behind.note_probe(slot, row.lane, row.seq, key),
+                false => {}
             }
             return true;
         };
-        if self.only == Some(holder) {
+        // A walk that leaves something out may begin behind what was let go, and takes the place of its backlog nowhere.
+        let stays = let_go && self.skipped.contains(&row.lane);
+        if self.only == Some(holder) && !stays {
             let place = self.refused.entry(row.lane).or_default();
             *place = place.or_before(Place::before(row));
             // One that committed late is still to be met by the lanes' own claims, and what stands before it in its key must not wait for it.
@@ -424,6 +405,8 @@ fn of_slot(slot: usize, key: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use postrider_core::Timestamp;
+
     use super::*;
 
     fn row(seq: Seq, key: Option<&str>) -> Glance<'_> {
@@ -479,7 +462,7 @@ mod tests {
         assert!(walk.admits(&mut behind, 2, &row(3, Some("a")), true));
         assert!(!walk.admits(&mut behind, 2, &row(4, Some("b")), true), "it was never passed over");
         let lane = Position { seq: 9, ..Position::START };
-        assert_eq!(behind.places(1).next().unwrap().1.position(lane, None).seq, 1);
+        assert_eq!(behind.places(1).next().unwrap().1.position(lane).seq, 1);
         behind.walked(1, 0, None, None);
         assert!(behind.is_empty() && behind.keys.is_none());
     }
@@ -534,7 +517,7 @@ mod tests {
         assert!(!walk.admits(&mut behind, 1, &row(5, Some("a")), true));
         assert!(!walk.admits(&mut behind, 1, &row(6, Some("a")), true), "it would overtake");
         assert!(walk.admits(&mut behind, 1, &row(7, Some("b")), true));
-        behind.found_nothing(1, false);
+        behind.found_nothing(1);
         assert!(entry([9, 9, 9], Some(1)).admits(&mut behind, 1, &row(5, Some("a")), true));
     }
 
@@ -544,7 +527,8 @@ mod tests {
         for (seq, key) in [(5, "a"), (6, "b"), (8, "a"), (9, "c")] {
             assert!(!main.admits(&mut behind, 1, &row(seq, Some(key)), true));
         }
-        assert!(behind.is_skipped_by(1, 0, 7) && !behind.is_skipped_by(1, 0, 4));
+        let from = |seq| Place::of_seq(seq).position(Position { seq: 100, ..Position::START });
+        assert!(behind.is_skipped_by(1, 0, from(7)) && !behind.is_skipped_by(1, 0, from(4)));
         let mut walk = Entry { skipped: [0].into(), ..entry([9, 9, 9], Some(1)) };
         assert!(!walk.admits(&mut behind, 1, &row(8, Some("a")), true), "5 stands before it");
         assert!(!walk.admits(&mut behind, 1, &row(10, Some("d")), true), "nobody has met it yet");
@@ -612,6 +596,49 @@ mod tests {
         assert!(entry([9, 0, 9], None).admits(&mut behind, 2, &row(110, Some("a")), true));
         // And where the walk would begin behind it, it begins earlier.
         let lane = Position { seq: 100, met: 130, ..Position::START };
-        assert_eq!(behind.places(1).next().unwrap().1.position(lane, None).seq, 100);
+        assert_eq!(behind.places(1).next().unwrap().1.position(lane).seq, 100);
+    }
+
+    #[test]
+    fn what_was_let_go_before_a_walk_that_leaves_something_out_is_not_lost() {
+        let mut behind = Behind::default();
+        behind.pass(1, &row(10, Some("b")), Some(hash::of_key("b")));
+        let mut walk = Entry { skipped: [0].into(), again: [4].into(), ..entry([9, 9, 9], Some(1)) };
+        assert!(!walk.admits(&mut behind, 1, &row(4, Some("a")), true));
+        assert!(!walk.admits(&mut behind, 1, &row(70, Some("a")), true), "it would overtake");
+        assert_eq!(behind.places(1).next(), Some((0, Place::before_seq(4))));
+    }
+
+    #[test]
+    fn what_is_let_go_while_a_walk_is_under_way_is_met_by_the_next_one() {
+        let (mut behind, a) = (Behind::default(), Some(hash::of_key("a")));
+        behind.note_probe(1, 0, 10, a);
+        behind.begin_walk(1, false, |_| Some(Position::START));
+        behind.note_tried(1, (0, 5), a, true);
+        behind.walked(1, 0, Some(Position { seq: 600, ..Position::START }), None);
+        assert_eq!(behind.places(1).next().map(|(_, place)| place.seq), Some(Some(4)));
+        behind.end_walk();
+        behind.note_tried(1, (0, 7), a, true);
+        behind.begin_walk(1, false, |_| Some(Position::START));
+        behind.walked(1, 0, None, None);
+        assert!(behind.is_empty());
+    }
+
+    #[test]
+    fn the_first_event_of_each_of_very_many_keys_can_be_tried_and_no_other() {
+        let (mut behind, mut main) = (Behind::default(), entry([9, 0, 9], None));
+        let key = |n: u64| format!("k{}", n % 10_000);
+        for n in 0..20_000 {
+            assert!(!main.admits(&mut behind, 1, &row(n + 10, Some(&key(n))), true));
+        }
+        let mut tried = |from: u64| {
+            let would_come = |n: &u64| {
+                let mut walk = Entry { skipped: [0].into(), ..entry([9, 9, 9], Some(1)) };
+                walk.admits(&mut behind, 1, &row(n + 10, Some(&key(*n))), true)
+            };
+            (from..from + 10_000).filter(would_come).count()
+        };
+        assert!(tried(0) > 9500);
+        assert_eq!(tried(10_000), 0, "they would overtake");
     }
 }

@@ -114,15 +114,14 @@ impl Buffer {
     /// stand before what lies in the backlog: waiting until nothing is let go any more could take for ever.
     fn backlog_lanes(&mut self, slot: usize, now: Instant) -> Vec<LaneClaim> {
         let is_down = !self.receiver(slot).is_none_or(Receiver::is_up);
-        let mut behind = lock(&self.behind);
-        behind.take_turn(slot);
-        let probes = behind.probes(slot).filter(|_| is_down);
-        let places = behind.places(slot).filter_map(|(lane, place)| {
-            let lane = self.lanes.get_mut(&lane).filter(|lane| lane.may_claim(now))?;
-            let (from, to) = (place.position(lane.position, probes), lane.position.front());
+        let stands = |lane: Lane| Some(self.lanes.get(&lane).filter(|lane| lane.may_claim(now))?.position);
+        let begins = lock(&self.behind).begin_walk(slot, is_down, stands);
+        let claims = begins.into_iter().filter_map(|(lane, from)| {
+            let lane = self.lanes.get_mut(&lane)?;
+            let to = lane.position.front();
             Some(LaneClaim { to, again: lane.take_again(to), ..LaneClaim::after(lane.lease, from) })
         });
-        places.collect()
+        claims.collect()
     }
 
     /// Takes what a claim returned into the cold queue: its events, which the plan has made items of, and the rest. Says how many
@@ -186,7 +185,7 @@ impl Buffer {
             self.enter(item, key);
         }
         if let Some(slot) = plan.backlog.filter(|_| count == 0) {
-            lock(&self.behind).found_nothing(slot, plan.skips());
+            lock(&self.behind).found_nothing(slot);
         }
         self.end_claim();
         count
@@ -245,7 +244,10 @@ impl Buffer {
         self.claiming = false;
         // It may have passed something over in a lane that was lost meanwhile: a backlog that nobody can read would stand before all others.
         let ours = |lane: Lane| self.lanes.get(&lane).is_some_and(|owned| owned.draining.is_none());
-        lock(&self.behind).keep_lanes(ours);
+        let mut behind = lock(&self.behind);
+        behind.end_walk();
+        behind.keep_lanes(ours);
+        drop(behind);
         self.crowds.claim_ended();
         self.passed += u64::from(std::mem::take(&mut self.passing));
         self.held_meanwhile.clear();

@@ -129,11 +129,6 @@ impl Buffer {
         }
     }
 
-    /// Whether something lines up that finds no room, so that somebody has to look again in time.
-    pub(crate) fn is_crowded_out_of_sends(&self) -> bool {
-        self.crowded
-    }
-
     /// A send has ended: there may be room for what found none. True if there was any.
     pub(super) fn make_room(&mut self, slot: usize) -> bool {
         if !std::mem::take(&mut self.crowded) {

@@ -1,8 +1,9 @@
 //! Which events a claim is to leave in the table, and whose backlog is read next.
 
 use super::{
-    behind::{Entry, Place, Whose},
+    behind::{Entry, Whose},
     pauses::{Marks, Pauses},
+    place::Place,
     probes::Probes,
     *,
 };
@@ -104,11 +105,6 @@ impl Plan {
             lane.is_some_and(|lane| lane.again.binary_search(seq).is_ok())
         };
         claimed.events.is_empty() && !claimed.again.is_empty() && claimed.again.iter().all(was_asked)
-    }
-
-    /// Whether the walk leaves something out in any lane.
-    pub(super) fn skips(&self) -> bool {
-        self.except.as_ref().is_some_and(|except| !lock(&except.entry).skipped.is_empty())
     }
 
     /// Whether the walk leaves out what was tried before in this lane.
@@ -248,7 +244,7 @@ impl Buffer {
     /// The lanes in which a claim leaves out what was tried in vain.
     fn skipped_lanes(&self, slot: usize, claim: &Claim) -> BTreeSet<Lane> {
         let behind = lock(&self.behind);
-        let lanes = claim.lanes.iter().map(|lane| (lane.lease.lane, lane.from.seq));
+        let lanes = claim.lanes.iter().map(|lane| (lane.lease.lane, lane.from));
         lanes.filter(|(lane, from)| behind.is_skipped_by(slot, *lane, *from)).map(|(lane, _)| lane).collect()
     }
 

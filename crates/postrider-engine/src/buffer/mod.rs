@@ -16,6 +16,7 @@ mod destinations;
 mod drawn;
 mod except;
 mod filter;
+mod firsts;
 mod followers;
 mod hot;
 mod lanes;
@@ -23,12 +24,14 @@ mod late_counts;
 mod outcomes;
 mod pace;
 mod pauses;
+mod place;
 mod probes;
 mod queues;
 mod receivers;
 mod suspects;
 mod tracker;
 mod verdicts;
+mod watch;
 mod went_back;
 
 use std::{
@@ -377,6 +380,8 @@ pub(crate) struct Buffer {
     outcomes_since: Option<Instant>,
     /// Whether something lines up that finds no room beside what goes to other destinations.
     crowded: bool,
+    /// The first moment that a worker is known to wait for.
+    watched_until: Option<Instant>,
     /// Whether something was put off that the settles have not been told of.
     put_off: bool,
     /// Outcomes that a settle under way writes.
@@ -457,7 +462,7 @@ impl Buffer {
             starved_since: None,
             sharing: false,
             left_more: None,
-            behind: Arc::default(),
+            behind: Arc::new(Mutex::new(Behind::new(slots))),
             walked_slot: 0,
             main_turn: true,
             returning: false,
@@ -468,6 +473,7 @@ impl Buffer {
             outcomes_room: Verdicts::default(),
             outcomes_since: None,
             crowded: false,
+            watched_until: None,
             put_off: false,
             settling: 0,
             aside: Aside::default(),

@@ -1,11 +1,20 @@
 //! Which events a receiver that is down is tried with. It may refuse thousands of events for a reason of their own, and take those behind them.
 //!
 //! The first few are tried one after the other. From then on each claim looks for one, and three of four begin somewhere else in the backlog: in its
-//! middle, then in the middle of each half, and so on. Where an event was taken, the next ones are tried first.
+//! middle, then in the middle of each half, and so on. Events that are fresh and events that waited for a time have a middle each, in turn. One of four
+//! goes on in order, behind the last one that was tried so. Where an event was taken, the next ones are tried first.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
 
-use postrider_core::store::Seq;
+use postrider_core::{
+    Timestamp,
+    store::{Glance, Lane, Position, Seq},
+};
+
+use super::place::Place;
 
 /// So many events that were tried are known by their numbers.
 const TRIED_MAX: usize = 1024;
@@ -13,48 +22,109 @@ const TRIED_MAX: usize = 1024;
 /// So many are tried one after the other.
 const IN_A_ROW: u32 = 8;
 
-/// One claim of so many begins at the first event.
-const FROM_FIRST: u32 = 4;
+/// Of so many that were brought it is known where they lay.
+const BROUGHT_MAX: usize = 16;
+
+/// One claim of so many goes on in order.
+const IN_ORDER: u32 = 4;
+
+/// Behind so many that were tried in order, the next one is not looked for from the first event on: a claim would have to walk over all of them.
+const WALKED_OVER: u32 = 1024;
+
+/// Where a claim looks for an event to try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Look {
+    /// From the first event on.
+    #[default]
+    First,
+    /// Behind those that were tried in order.
+    Behind,
+    /// Where one was taken.
+    Taken(Place),
+    /// This part of the way through the fresh events only.
+    Fresh(u32),
+    /// This part of the way through those that waited, and through the others.
+    Due(u32),
+}
 
 /// Events of one slot that were tried in vain.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
-    /// The last ones, by their numbers.
+    /// The last ones by their numbers, and in the order in which they were tried.
     tried: BTreeSet<Seq>,
+    tried_last: VecDeque<Seq>,
+    /// How far each lane was tried in order, and how many events that were.
+    in_order: BTreeMap<Lane, Place>,
+    in_order_count: u32,
     /// How many probes there were since one was taken.
     in_vain: u32,
-    /// How often claims have looked for others.
+    /// How often claims have looked for one, and how often elsewhere.
     turns: u32,
-    /// The last event that was taken.
-    taken: Option<Seq>,
+    elsewhere: u32,
+    look: Look,
+    /// The last events that claims have brought to be tried, and where they lay.
+    brought: VecDeque<(Seq, Place)>,
+    /// Where the last event lay that was taken.
+    taken: Option<Place>,
 }
 
 impl Probes {
     /// An event was tried in vain, as a probe or with others when its receiver went down.
     pub(super) fn note_tried(&mut self, seq: Seq, probe: bool) {
-        if self.tried.len() >= TRIED_MAX {
-            self.tried.pop_first();
+        if self.tried.insert(seq) {
+            self.tried_last.push_back(seq);
         }
-        self.tried.insert(seq);
+        if self.tried_last.len() > TRIED_MAX {
+            self.tried_last.pop_front().into_iter().for_each(|first| _ = self.tried.remove(&first));
+        }
         self.in_vain = self.in_vain.saturating_add(u32::from(probe));
-        if self.taken.is_some_and(|taken| taken <= seq) {
+        let brought = self.brought(seq);
+        let place = brought.unwrap_or(Place::of_seq(seq));
+        // Where nothing else is left behind what was taken, a claim brings what it finds.
+        let came_instead =
+            |taken: Place| brought.is_some() && self.look == Look::Taken(taken) && taken.is_apart_from(place);
+        if self.taken.is_some_and(|taken| taken.is_reached_by(place) || came_instead(taken)) {
             self.taken = None;
         }
     }
 
     /// An event was taken. Others like it may lie behind it.
     pub(super) fn note_taken(&mut self, seq: Seq) {
-        (self.in_vain, self.taken) = (0, Some(seq));
+        (self.in_vain, self.taken) = (0, Some(self.brought(seq).unwrap_or(Place::of_seq(seq))));
     }
 
-    /// Nothing was found elsewhere: the next claim begins at the first event.
+    fn brought(&self, seq: Seq) -> Option<Place> {
+        self.brought.iter().find(|(brought, _)| *brought == seq).map(|(_, place)| *place)
+    }
+
+    /// A claim brings an event to be tried.
+    pub(super) fn bring(&mut self, row: &Glance<'_>) {
+        let place = Place::of(row);
+        self.brought.retain(|(brought, _)| *brought != row.seq);
+        self.brought.push_front((row.seq, place));
+        self.brought.truncate(BROUGHT_MAX);
+        if self.is_in_order() {
+            let tried = self.in_order.entry(row.lane).or_default();
+            *tried = tried.or_behind(place);
+            self.in_order_count = self.in_order_count.saturating_add(1);
+        }
+    }
+
+    /// Whether the claim leaves out nothing but what was tried.
+    pub(super) fn is_in_order(&self) -> bool {
+        matches!(self.look, Look::First | Look::Behind)
+    }
+
+    /// Nothing was found elsewhere: the next claim goes on in order.
     pub(super) fn found_nothing(&mut self) {
         self.taken = None;
-        self.turns = self.turns.next_multiple_of(FROM_FIRST).wrapping_sub(1);
+        self.turns = self.turns.next_multiple_of(IN_ORDER).wrapping_sub(1);
     }
 
-    pub(super) fn was_tried(&self, seq: Seq) -> bool {
-        self.tried.contains(&seq)
+    pub(super) fn was_tried(&self, row: &Glance<'_>) -> bool {
+        let in_order =
+            || self.in_order.get(&row.lane).is_some_and(|tried| Place::of(row).is_reached_by(*tried));
+        self.tried.contains(&row.seq) || in_order()
     }
 
     /// Whether many were tried in vain, so that the next one is looked for somewhere else: what is refused in one place is refused beside it too.
@@ -62,24 +132,57 @@ impl Probes {
         self.in_vain >= IN_A_ROW && self.taken.is_none()
     }
 
-    /// Another claim looks for events to try.
-    pub(super) fn take_turn(&mut self) {
+    /// Another claim looks for events to try, where there are fresh ones and such as waited.
+    pub(super) fn take_turn(&mut self, fresh: bool, due: bool) {
         self.turns = self.turns.wrapping_add(1);
+        self.look = match self.taken {
+            Some(taken) => Look::Taken(taken),
+            None if self.in_vain < IN_A_ROW || self.turns.is_multiple_of(IN_ORDER) => {
+                if self.in_order_count < WALKED_OVER { Look::First } else { Look::Behind }
+            }
+            None => {
+                self.elsewhere = self.elsewhere.wrapping_add(1);
+                let part = self.elsewhere.reverse_bits();
+                // Such turns that each of both is looked for everywhere: there may be none that waited.
+                let waited_next = due && self.elsewhere.count_ones().is_multiple_of(2);
+                if waited_next || !fresh && due { Look::Due(part) } else { Look::Fresh(part) }
+            }
+        };
     }
 
-    /// Where this claim begins in a lane that has its first event at one place and has been read up to another; none for the first event.
-    pub(super) fn begin(&self, first: Seq, read_to: Seq) -> Option<Seq> {
-        if let Some(taken) = self.taken {
-            return Some(taken);
+    /// Where this claim begins in a lane that has its first event at one place and has been read so far.
+    pub(super) fn begin(&self, lane: Lane, first: Place, read: Position) -> Place {
+        let fresh = |part| {
+            first.seq.map(|first| first.saturating_add(part_of(read.front().saturating_sub(first), part)))
+        };
+        match self.look {
+            Look::First => first,
+            Look::Behind => {
+                self.in_order.get(&lane).map_or(first, |tried| tried.within(first).or_behind(first))
+            }
+            Look::Taken(taken) => {
+                let begin = taken.within(first).or_behind(first);
+                // Those that waited would come before what lies behind a fresh one.
+                Place { due: begin.due.filter(|_| taken.due.is_some()), ..begin }
+            }
+            Look::Fresh(part) => Place { seq: fresh(part), due: None },
+            Look::Due(part) => {
+                let due = first.due.map(|(at, seq)| (at.plus(part_of_time(at, read.due_at, part)), seq));
+                Place { seq: fresh(part), due }
+            }
         }
-        if self.in_vain < IN_A_ROW || self.turns.is_multiple_of(FROM_FIRST) {
-            return None;
-        }
-        let others = self.turns - self.turns / FROM_FIRST;
-        let part = u128::from(others.reverse_bits());
-        let ahead = (u128::from(read_to.saturating_sub(first)) * part) >> u32::BITS;
-        Some(first.saturating_add(Seq::try_from(ahead).unwrap_or_default()))
     }
+}
+
+/// A part of something.
+fn part_of(whole: u64, part: u32) -> u64 {
+    u64::try_from((u128::from(whole) * u128::from(part)) >> u32::BITS).unwrap_or_default()
+}
+
+/// A part of the time between two moments.
+fn part_of_time(from: Timestamp, to: Timestamp, part: u32) -> Duration {
+    let whole = u64::try_from(to.since(from).as_micros()).unwrap_or(u64::MAX);
+    Duration::from_micros(part_of(whole, part))
 }
 
 #[cfg(test)]
@@ -92,17 +195,23 @@ mod tests {
         probes
     }
 
+    fn row(seq: Seq, due_at: Option<i64>) -> Glance<'static> {
+        let due_at = due_at.map(Timestamp::from_micros);
+        Glance { lane: 0, seq, event_type: "", aggregate_type: "", key: None, due_at }
+    }
+
+    /// Where the next claim begins among the fresh events after the first of them.
+    fn begins(probes: &mut Probes, first: Seq, read_to: Seq) -> Option<Seq> {
+        probes.take_turn(true, false);
+        let read = Position { seq: read_to, ..Position::START };
+        probes.begin(0, Place::of_seq(first), read).seq.filter(|seq| *seq > first)
+    }
+
     #[test]
     fn the_first_few_are_tried_in_a_row_and_then_most_claims_begin_elsewhere() {
-        let mut probes = Probes::default();
-        probes.take_turn();
-        assert_eq!(probes.begin(0, 1000), None);
+        assert_eq!(begins(&mut Probes::default(), 0, 1000), None);
         let mut probes = in_vain();
-        let mut begins = Vec::new();
-        for _ in 0..6 {
-            probes.take_turn();
-            begins.push(probes.begin(100, 1100));
-        }
+        let begins: Vec<_> = (0..6).map(|_| begins(&mut probes, 100, 1100)).collect();
         assert_eq!(begins, [Some(600), Some(350), Some(850), None, Some(225), Some(725)]);
     }
 
@@ -110,8 +219,7 @@ mod tests {
     fn a_batch_that_was_refused_when_the_receiver_went_down_is_no_probe() {
         let mut probes = Probes::default();
         (1..100).for_each(|seq| probes.note_tried(seq, false));
-        probes.take_turn();
-        assert_eq!(probes.begin(0, 1000), None);
+        assert_eq!(begins(&mut probes, 0, 1000), None);
         assert!(!probes.look_for_one());
     }
 
@@ -119,11 +227,28 @@ mod tests {
     fn good_events_behind_many_bad_ones_are_found_soon() {
         for (first_good, last_good) in [(100_000, 100_100), (50_000, 53_000), (90_000, 100_000)] {
             let mut probes = in_vain();
-            let found = (0..10_000).find(|_| {
-                probes.take_turn();
-                probes.begin(0, 100_000).is_some_and(|seq| (first_good..last_good).contains(&(seq + 100)))
-            });
+            let is_good = |seq| (first_good..last_good).contains(&(seq + 100));
+            let found = (0..10_000).find(|_| begins(&mut probes, 0, 100_000).is_some_and(is_good));
             assert!(found.is_some_and(|claims| claims < 2500), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_tried_in_order_comes_to_the_end_however_much_there_is() {
+        for due in [None, Some(7)] {
+            let mut probes = Probes::default();
+            let mut met = BTreeSet::new();
+            for _ in 0..5000 {
+                probes.take_turn(due.is_none(), due.is_some());
+                let Some(next) = (1..=3000).find(|seq| !probes.was_tried(&row(*seq, due))) else { break };
+                probes.bring(&row(next, due));
+                probes.note_tried(next, false);
+                met.insert(next);
+            }
+            assert_eq!(met.len(), 3000);
+            assert!(probes.tried.len() <= TRIED_MAX && probes.tried_last.len() == probes.tried.len());
+            let first = Place { seq: Some(0), due: due.map(|_| (Timestamp::EPOCH, 0)) };
+            assert_ne!(probes.begin(0, first, Position::START), first, "no claim walks over all of them");
         }
     }
 
@@ -131,10 +256,37 @@ mod tests {
     fn where_one_was_taken_the_next_ones_are_tried_first_until_one_is_refused() {
         let mut probes = in_vain();
         probes.note_taken(500);
-        assert_eq!(probes.begin(0, 1000), Some(500));
+        assert_eq!(begins(&mut probes, 0, 1000), Some(500));
         probes.note_tried(20, true);
-        assert_eq!(probes.begin(0, 1000), Some(500), "that one lies elsewhere");
+        assert_eq!(begins(&mut probes, 0, 1000), Some(500), "that one lies elsewhere");
         probes.note_tried(501, true);
-        assert_eq!(probes.begin(0, 1000), None);
+        assert_eq!(begins(&mut probes, 0, 1000), None);
+    }
+
+    #[test]
+    fn events_that_are_fresh_and_events_that_waited_are_looked_for_in_turn() {
+        let mut probes = in_vain();
+        let first = Place { seq: Some(100), due: Some((Timestamp::from_micros(1000), 0)) };
+        let read = Position { seq: 1100, due_at: Timestamp::from_micros(2000), ..Position::START };
+        let begins: Vec<_> = (0..6)
+            .map(|_| {
+                probes.take_turn(true, true);
+                let begin = probes.begin(0, first, read);
+                (begin.seq, begin.due.map(|(at, _)| at.as_micros()))
+            })
+            .collect();
+        let all = (Some(100), Some(1000));
+        let fresh = |seq| (Some(seq), None);
+        let due = |seq, at| (Some(seq), Some(at));
+        assert_eq!(begins, [fresh(600), fresh(350), due(850, 1750), all, fresh(225), due(725, 1625)]);
+        // Where one that waited was taken, the next of those are tried first.
+        probes.bring(&row(40, Some(1700)));
+        probes.note_taken(40);
+        probes.take_turn(true, true);
+        let behind = Place { seq: Some(100), due: Some((Timestamp::from_micros(1700), 40)) };
+        assert_eq!(probes.begin(0, first, read), behind);
+        probes.bring(&row(30, Some(1800)));
+        probes.note_tried(30, true);
+        assert_eq!(probes.taken, None);
     }
 }

@@ -71,7 +71,10 @@ impl Buffer {
         if self.is_expired(now) || self.pauses.stop() {
             return Next::Wait(None);
         }
-        let alone = self.alone(now);
+        let mut alone = self.alone(now);
+        if !matches!(alone, Alone::Nobody) && self.put_off_suspects(now) {
+            alone = self.alone(now);
+        }
         if let Alone::Now(lane, place) = alone
             && let Some(hand) = self.take_suspect(lane, place, now)
         {
@@ -94,12 +97,7 @@ impl Buffer {
             None => (false, second.turn(open)),
         };
         let Some((slot, queued)) = turn else {
-            let alone_until = match alone {
-                Alone::Wait { until, .. } => Some(*until),
-                Alone::Nobody => self.others_go_until(now),
-                Alone::Now(..) => None,
-            };
-            return Some(Next::Wait(self.next_opening(now).into_iter().chain(alone_until).min()));
+            return Some(Next::Wait(self.next_moment(alone, now)));
         };
         let alone = self.hot.waiting() + self.cold.waiting() == 1;
         let most = self.most_of(slot, queued, alone).max(1);

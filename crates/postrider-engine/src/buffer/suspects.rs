@@ -27,8 +27,7 @@ impl Buffer {
     /// must not stop its receiver. One that hangs keeps the suspects of other receivers waiting for a moment only.
     pub(super) fn alone(&self, now: Instant) -> Alone {
         // Until its outcome is settled: if the process ended before, its attempt would stay counted.
-        let under_way: Vec<SuspectUnderWay> =
-            self.lanes.values().flat_map(|lane| lane.suspects_under_way.iter().copied()).collect();
+        let under_way = self.suspects_under_way();
         if under_way.is_empty() && self.others_go_until(now).is_some() {
             return Alone::Nobody;
         }
@@ -65,17 +64,41 @@ impl Buffer {
         }
     }
 
+    /// Leaves to the table the suspects that would go next and whose destination takes nothing now: they stand in nobody's way there, and come
+    /// back as suspects. Says whether there were any.
+    pub(super) fn put_off_suspects(&mut self, now: Instant) -> bool {
+        let (under_way, mut any) = (self.suspects_under_way(), false);
+        while let Some(Candidate { lane, place, .. }) = self.shut_suspect(&under_way, now) {
+            let suspects = self.lanes.get_mut(&lane).map(|owned| &mut owned.suspects);
+            let Some(item) = suspects.and_then(|suspects| suspects.remove(place)) else { break };
+            let (slot, mut items) = (item.slot, VecDeque::from([item]));
+            _ = self.pass_gates(slot, &mut items, now);
+            if let Some(item) = items.pop_front() {
+                self.line_up_first(item);
+                break;
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// The suspect that would go next, if its destination takes nothing now.
+    fn shut_suspect(&self, under_way: &[SuspectUnderWay], now: Instant) -> Option<Candidate> {
+        self.suspect(under_way, now).filter(|next| {
+            self.receivers.get(next.receiver).is_some_and(|receiver| receiver.is_shut(next.destination, now))
+        })
+    }
+
+    fn suspects_under_way(&self) -> Vec<SuspectUnderWay> {
+        self.lanes.values().flat_map(|lane| lane.suspects_under_way.iter().copied()).collect()
+    }
+
     /// For how long others of a receiver wait for its suspect.
     fn keeps_others(&self, receiver: usize) -> Duration {
         match self.receivers.get(receiver) {
             Some(outside) if !outside.is_in_process() => HANGS_AFTER.min(self.patience),
             _ => self.patience,
         }
-    }
-
-    /// Whether suspects line up.
-    pub(crate) fn has_suspects(&self) -> bool {
-        self.lanes.values().any(|lane| !lane.suspects.is_empty())
     }
 
     /// Until when others have their turn after a suspect, if they do and want it.
@@ -123,14 +146,21 @@ impl Buffer {
     pub(super) fn take_suspect(&mut self, lane: Lane, place: usize, now: Instant) -> Option<Hand> {
         let owned = self.lanes.get_mut(&lane)?;
         let item = owned.suspects.remove(place)?;
-        let slot = item.slot;
+        let (seq, slot, destination) = (item.seq, item.slot, item.destination);
+        // A destination that is down is asked with it whether it is back.
+        let mut items = VecDeque::from([item]);
+        let probed = self.pass_gates(slot, &mut items, now);
+        if items.is_empty() {
+            return None;
+        }
         let receiver = self.receiver_of.get(slot).copied().unwrap_or_default();
-        let (seq, destination) = (item.seq, item.destination);
+        let owned = self.lanes.get_mut(&lane)?;
         owned.suspects_under_way.push(SuspectUnderWay { seq, receiver, destination, since: now });
         self.suspect_turn = lane;
         self.alone_since = Some(now);
         self.suspect_receiver = Some(receiver);
-        let hand = self.hand(slot, VecDeque::from([item]), now);
+        let mut hand = self.hand(slot, items, now);
+        hand.probed = probed;
         self.receiver_mut(slot).into_iter().for_each(|receiver| receiver.suspect_went_last = true);
         Some(hand)
     }

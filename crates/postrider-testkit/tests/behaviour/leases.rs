@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use postrider::{Outbox, Outcome, store::EventStatus};
+use postrider::{EventId, Outbox, Outcome, store::EventStatus};
 use tokio::time::Instant;
 use tracing::Level;
 
 use crate::parts::{
-    Doors, Gate, Log, Receiver, Recorder, Site, Tally, at, eventually, keyed, ms, on_every_store, plain,
-    secs, settle_down,
+    Doors, Gate, Log, Receiver, Recorder, Site, Tally, at, eventually, keyed, ms, on_every_store, pass,
+    plain, secs, settle_down,
 };
 
 on_every_store![
@@ -581,4 +581,70 @@ async fn suspects_of_a_hanging_destination_hold_up_no_suspects_of_another() {
         site.until_done(id).await;
     }
     assert!(began.elapsed() < secs(45), "{:?}", began.elapsed());
+}
+
+/// Forty events of two destinations of one sink were under way when their process ended. The next one has a sink that answers like this.
+async fn suspects_of_two_destinations(
+    site: &Site,
+    receiver: Receiver,
+) -> (Outbox, Arc<Receiver>, Vec<EventId>) {
+    let (seen, gate) = (Recorder::default(), Arc::new(Gate::shut()));
+    let first = site.outbox().on("Tested", seen.waits_at(&gate)).workers(40).start().await.unwrap();
+    let tenant = |n: usize| if n.is_multiple_of(2) { "bad" } else { "good" };
+    let ids = site.write_all(&first, (0..40).map(|n| at(tenant(n), &format!("{}{n}", tenant(n)), n))).await;
+    gate.until_arrivals(40).await;
+    first.engine().unwrap().abort();
+    let mut receiver = receiver;
+    receiver.traits.one_destination = true;
+    let receiver = receiver.shared();
+    let second = site.outbox().sink("Tested", receiver.clone()).start().await.unwrap();
+    let good = ids.into_iter().skip(1).step_by(2).collect();
+    (second, receiver, good)
+}
+
+fn sends_to_bad(receiver: &Receiver) -> usize {
+    let sent = receiver.sent.lock().unwrap();
+    sent.iter().filter(|(key, _)| key.starts_with("bad")).map(|(_, sends)| sends).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn suspects_of_a_destination_that_asked_for_time_are_not_sent_before() {
+    let site = Site::memory(8);
+    let receiver = Receiver::answering(|event| match event.tenant_id() {
+        Some("bad") => Outcome::deferred(secs(3600)),
+        _ => Outcome::Delivered,
+    });
+    let (outbox, receiver, good) = suspects_of_two_destinations(&site, receiver).await;
+    for id in &good {
+        site.until_done(id).await;
+    }
+    pass(secs(600)).await;
+    assert_eq!(sends_to_bad(&receiver), 1);
+    receiver.mend();
+    pass(secs(3600)).await;
+    let attempts: Vec<u32> = receiver.took.lock().unwrap().iter().map(|(_, sent)| sent.attempt).collect();
+    assert_eq!(attempts, [1; 40]);
+    outbox.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn suspects_of_a_destination_that_is_down_are_its_probes_and_nothing_else() {
+    let site = Site::memory(8);
+    let receiver = Receiver::answering(|event| match event.tenant_id() {
+        Some("bad") => Outcome::unavailable("503"),
+        _ => Outcome::Delivered,
+    });
+    let (outbox, receiver, good) = suspects_of_two_destinations(&site, receiver).await;
+    for id in &good {
+        site.until_done(id).await;
+    }
+    pass(secs(60)).await;
+    let before = sends_to_bad(&receiver);
+    pass(secs(600)).await;
+    let sends = sends_to_bad(&receiver) - before;
+    assert!((10..=120).contains(&sends), "{sends} sends in ten minutes");
+    receiver.mend();
+    pass(secs(120)).await;
+    assert_eq!(receiver.took(), 40);
+    outbox.shutdown().await;
 }

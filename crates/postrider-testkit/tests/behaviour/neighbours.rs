@@ -68,11 +68,47 @@ async fn good_events_behind_thousands_that_are_refused_are_found() {
             Receiver::answering(move |event| if is_bad(event) { answer() } else { Outcome::Delivered });
         let receiver = receiver.shared();
         let outbox = site.outbox().sink("Tested", receiver.clone()).start().await.unwrap();
-        site.write_all(&outbox, (0..3000).map(|n| keyed(&format!("bad{n}"), n))).await;
+        site.write_all(&outbox, (0..6000).map(|n| keyed(&format!("bad{n}"), n))).await;
         site.write_all(&outbox, (0..100).map(|n| keyed(&format!("good{n}"), n))).await;
         // Which of them is found first is chance, and then it is the one behind it.
         let took = took_within(&receiver, 90, secs(1800)).await;
         assert!(took >= 90, "{took}: {:?}", answer());
+        outbox.shutdown().await;
+    }
+}
+
+/// What was put off for a while comes back before what is fresh, the longest due first.
+#[tokio::test(start_paused = true)]
+async fn good_events_behind_thousands_that_were_put_off_and_are_refused_now_are_found() {
+    for good_wait_too in [false, true] {
+        let site = Site::memory(4);
+        let puts_off = Arc::new(AtomicBool::new(true));
+        let waits = Arc::clone(&puts_off);
+        let receiver = Receiver::answering(move |event| match (waits.load(Relaxed), is_bad(event)) {
+            (true, _) => Outcome::later("500", secs(60)),
+            (false, true) => Outcome::unavailable("403"),
+            (false, false) => Outcome::Delivered,
+        });
+        let receiver = receiver.healthy().shared();
+        let outbox = site.outbox().sink("Tested", receiver.clone()).start().await.unwrap();
+        let write_good = async || {
+            site.write_all(&outbox, (0..100).map(|n| keyed(&format!("good{n}"), n))).await;
+        };
+        site.write_all(&outbox, (0..3000).map(|n| keyed(&format!("bad{n}"), n))).await;
+        eventually("all were put off", async || receiver.sent.lock().unwrap().len() == 3000).await;
+        if good_wait_too {
+            write_good().await;
+            eventually("these too", async || receiver.sent.lock().unwrap().len() == 3100).await;
+        }
+        puts_off.store(false, Relaxed);
+        pass(secs(120)).await;
+        if !good_wait_too {
+            assert_eq!(receiver.took(), 0);
+            write_good().await;
+        }
+        // Those before the one that is found first are found later.
+        let took = took_within(&receiver, 50, secs(1800)).await;
+        assert!(took >= 50, "{took}, good ones wait too: {good_wait_too}");
         outbox.shutdown().await;
     }
 }
