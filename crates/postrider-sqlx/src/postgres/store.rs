@@ -526,7 +526,7 @@ impl PgStore {
         Ok(*self.0.reads_log.get_or_init(|| reads))
     }
 
-    pub(super) fn looks(&self) -> std::sync::MutexGuard<'_, claim::trail::Looks> {
+    fn looks(&self) -> std::sync::MutexGuard<'_, claim::trail::Looks> {
         // A panic of somebody who held the lock was not in the middle of a change that others could not read.
         self.0.looks.lock().unwrap_or_else(PoisonError::into_inner)
     }

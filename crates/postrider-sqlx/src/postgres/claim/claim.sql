@@ -6,7 +6,7 @@
 -- $13 the largest event that is read at once, or null for none, $14 where each lane's forward read stands, $15 the snapshot of the last scan
 -- behind it, or null, $16 the transactions in which claims have written since, $17 most rows of a lane behind its forward read, $18 the
 -- least of $4 where something lies behind, $19 the snapshot that a scan of several claims began with, or that of the last one that is over, or
--- null, $20 how far over the first row behind the forward reads to scan, or null if nothing lies there, $21 up to where to look for that row.
+-- null, $20 how far over the first row behind the forward reads to scan, or null if nothing lies there.
 --
 -- Kinds of rows: 0 the clock, the snapshot and where the database stands, 1 a lane that is held, 2 again, 3 fresh, 4 waiting, 5 coming back.
 --
@@ -20,9 +20,7 @@
 --
 -- A lane that is read from the very start is read from the first row that there is, and one that is scanned from the first row over $18. What
 -- was delivered meanwhile lies before it until it is removed, and to pass that in the order of the rows took 0.4 s where 64 lanes, one after
--- the other, took 1.7 s (200,000 rows, 32 MB of buffers). Where there is no such row there is nothing to read, and no lane is searched. While a
--- transaction that writes stays open, nothing of that is removed, and there may be millions: so a claim looks no further than $21, and the scan goes on in
--- the next one.
+-- the other, took 1.7 s (200,000 rows, 32 MB of buffers). Where there is no such row there is nothing to read, and no lane is searched.
 --
 -- What is in flight is left out by a hashed subquery: compared with an array, which a kept plan does one by one, a thousand of them
 -- would cost more than the claim.
@@ -31,10 +29,8 @@ WITH clock AS MATERIALIZED (
            pg_current_snapshot()::text AS snapshot, pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
            pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax, pg_snapshot_xmax(pg_current_snapshot()) AS ended_before
 ), scan AS MATERIALIZED (
-    SELECT e.seq AS first, coalesce(least(e.seq, 9223372036854775807 - $20::bigint) + $20, $21::bigint) AS ceiling
-    FROM clock LEFT JOIN LATERAL (
-        SELECT e.seq FROM {p}event AS e WHERE e.seq > $18::bigint AND e.seq <= $21 ORDER BY e.seq LIMIT 1) AS e ON true
-    WHERE $20 IS NOT NULL
+    SELECT e.seq AS first, least(e.seq, 9223372036854775807 - $20::bigint) + $20 AS ceiling FROM {p}event AS e
+    WHERE $20 IS NOT NULL AND e.seq > $18::bigint ORDER BY e.seq LIMIT 1
 ), lane AS MATERIALIZED (
     SELECT u.lane, u.ends, u.front,
            CASE WHEN u.behind < u.front

@@ -31,7 +31,7 @@ const STRAY: Seq = 1_000_000;
 
 /// How many numbers a claim scans behind the forward reads. What is not late there is read all the same, lane by lane: so many rows of 1 KiB stay in 32 MB
 /// of buffers meanwhile.
-pub(super) const SCAN_WIDTH: Seq = 20_000;
+const SCAN_WIDTH: Seq = 20_000;
 
 /// Whether a row behind the forward read is one that the last scan, of this snapshot, could not see: by the transaction that wrote the row as it is
 /// now, or by that which inserted it. They differ behind a savepoint, and a snapshot knows only outermost ones: to it any other is over. Transactions are
@@ -274,19 +274,13 @@ pub(super) fn first_behind(cursors: &[Cursor<'_>]) -> Seq {
     behind.map(|cursor| cursor.scans_from).min().unwrap_or_default()
 }
 
-/// Whether more numbers lie behind the forward reads than so many.
-pub(super) fn is_wider(cursors: &[Cursor<'_>], reach: Seq) -> bool {
-    let behind = cursors.iter().filter(|cursor| cursor.scans_from < cursor.front);
-    behind.map(|cursor| cursor.front).max().is_some_and(|last| last - first_behind(cursors) > reach)
-}
-
 /// Looks at all lanes of a claim.
 pub(super) async fn look(
     sql: &Placed,
     conn: &mut PgConnection,
     claim: &Claim,
     cursors: &[Cursor<'_>],
-    (behind, bound, reach): (Option<&Behind>, Option<&str>, Seq),
+    (behind, bound): (Option<&Behind>, Option<&str>),
     scale: Scale,
 ) -> sqlx::Result<Look> {
     let limits = Limits::of(claim, scale.lanes);
@@ -314,7 +308,6 @@ pub(super) async fn look(
         .bind(integer(first_behind(cursors)))
         .bind(bound)
         .bind((scanned > 0).then(|| integer(SCAN_WIDTH - 1)))
-        .bind(integer(first_behind(cursors).saturating_add(reach)))
         .fetch_all(conn)
         .await?;
     let mut look = Look { limits, ..Look::default() };

@@ -125,15 +125,12 @@ pub(super) async fn look(
         return Ok(look);
     }
     let behind = (begun.behind.as_ref(), begun.bound.as_deref());
-    // The usual claim looks for the first row behind the forward reads however far away it is.
-    if !look::is_wider(&cursors, begun.reach)
-        && let Some(reach) = Reach::of(claim, begun, scale.lanes)
+    if let Some(reach) = Reach::of(claim, begun, scale.lanes)
         && let Some(look) = quick::look(&sql.quick, conn, claim, &cursors, behind, (reach, scale)).await?
     {
         return Ok(look);
     }
-    let (behind, bound) = behind;
-    look::look(&sql.look, conn, claim, &cursors, (behind, bound, begun.reach), scale).await
+    look::look(&sql.look, conn, claim, &cursors, behind, scale).await
 }
 
 /// Chooses from what was seen, fairly, and says where each lane stands now. `drawn` is the last number that the sequence is known to have given.
@@ -212,7 +209,8 @@ pub(super) fn choose(
     let ends = Ends { fresh: &fresh, waiting: &waiting, fresh_full, held_back, waiting_full };
     claimed.positions = ends.positions(claim, &look, |was, met| looks.next(was, met, begun, number));
     let reached = if beyond { ends.reached(&look) } else { ends.reached_of_seen() };
-    looks.ended(&claimed.positions, reached, (fresh_seen, look.limits.fresh));
+    let left = fresh_full || held_back.is_some() || !fresh.is_done();
+    looks.ended(&claimed.positions, reached, (fresh_seen, look.limits.fresh), left);
     let held = claim.lanes.iter().filter(|lane| look.lanes.contains_key(&lane.lease.lane));
     looks.learn(held.map(|lane| &lane.from).zip(claimed.positions.iter().map(|(_, position)| position)));
     looks.take_turns(begun, &claimed.positions, fresh.met().next().is_some());

@@ -81,8 +81,10 @@ impl Reach {
                 Self {
                     ceiling: Some(reached.saturating_add(limits.width).saturating_add(1)),
                     untouched: dense.then_some(untouched),
-                    // Lanes that were taken over lie behind the others, and what they have between is not late.
+                    // Lanes that were taken over lie behind the others, and what they have between is not late. Nor is what a scan that is under way
+                    // has seen before the forward reads and left to them.
                     sought: !dense
+                        || begun.under_way
                         || from != From::Front
                         || untouched > reached
                         || !claim.lanes.iter().all(passed),
@@ -155,4 +157,34 @@ pub(super) async fn look(
     }
     look.fresh.sort_unstable_by_key(|seen| seen.seq);
     Ok(Some(look))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use postrider_core::store::{Lane, LaneClaim, Lease, Position, Rescan, Token, Trail};
+
+    use super::*;
+    use crate::postgres::claim::trail::Looks;
+
+    fn lane(lane: Lane, rescan: Rescan) -> LaneClaim {
+        let trail = Trail { front: 100, near: 5, rescan, ..Trail::START };
+        let token = Token { epoch: 1, nonce: 1 };
+        LaneClaim::after(Lease { lane, token }, Position { trail, ..Position::START })
+    }
+
+    #[test]
+    fn while_a_scan_is_under_way_each_lane_is_sought_for_what_the_scan_has_left_to_its_forward_read() {
+        for is_under_way in [false, true] {
+            let lanes = vec![lane(0, Rescan::NONE), lane(1, Rescan::NONE)];
+            let mut looks = Looks::default();
+            let positions: Vec<_> = lanes.iter().map(|lane| (lane.lease.lane, lane.from)).collect();
+            looks.ended(&positions, 100, (5, 5), false);
+            let begun = looks.begin(lanes.iter(), Instant::now());
+            let begun = Begun { from: From::Front, under_way: is_under_way, ..begun };
+            let reach = Reach::of(&Claim::new(lanes, 500), &begun, 2).unwrap();
+            assert_eq!(reach.sought, is_under_way);
+        }
+    }
 }

@@ -36,10 +36,6 @@ const LOOKS_ARE_ONE_OF: u32 = 10;
 const LONG: Duration = Duration::from_millis(100);
 /// So many numbers are scanned in no time.
 const NARROW: Seq = 10_000;
-/// How many numbers a claim passes behind the forward reads to find the first row there. What was delivered lies there until it is removed, and each
-/// number of it may take two microseconds. A scan that the database cuts off passes half as many from then on, until one has come to its end.
-const REACH: Seq = 500_000;
-const NARROWED_MAX: u32 = 4;
 /// How many sights of near and of far scans are remembered.
 const NEAR_SIGHTS_MAX: usize = 64;
 const FAR_SIGHTS_MAX: usize = 4;
@@ -81,8 +77,6 @@ pub(in super::super) struct Begun {
     /// The snapshot of the last scan that is over, or of the first claim of one that is under way. A forward read that goes beyond it has to
     /// wait for another scan. None if nothing lies behind, or all of it is read by this claim.
     pub(super) bound: Option<String>,
-    /// How many numbers it passes at most to find the first row behind the forward reads.
-    pub(super) reach: Seq,
     /// Where the marks of any lane stood before.
     safe: Safe,
     /// Where the database stood before.
@@ -190,8 +184,6 @@ pub(in super::super) struct Looks {
     forward_turn: bool,
     /// Whether they had nothing to do in their last turn, and wait for the end of the scan.
     forward_waits: bool,
-    /// How many times the database has cut off a scan since one has come to its end.
-    narrowed: u32,
     safe: Safe,
     /// Where the database stood.
     place: Place,
@@ -236,9 +228,7 @@ impl Looks {
         };
         let under_way = rescan.is_some();
         let (goes_on, safe, known) = (self.goes_on(lanes), self.safe, self.place);
-        let reach = REACH >> self.narrowed;
-        let mut begun =
-            Begun { from, under_way, behind: None, goes_on, bound, reach, safe, known, started: now };
+        let mut begun = Begun { from, under_way, behind: None, goes_on, bound, safe, known, started: now };
         if from != From::Front {
             begun.behind = self.behind(positions, &begun);
         }
@@ -291,17 +281,19 @@ impl Looks {
         lanes.all(known).then_some((self.ended.reached, self.wide.max(1)))
     }
 
-    /// Notes where a claim ended that met so many of the rows that it could have met.
+    /// Notes where a claim ended that met so many of the rows that it could have met, and whether it left some that it saw.
     pub(super) fn ended(
         &mut self,
         positions: &[(Lane, Position)],
         reached: Seq,
         (met, most): (usize, usize),
+        left: bool,
     ) {
         let fronts: BTreeMap<Lane, Seq> =
             positions.iter().map(|(lane, position)| (*lane, front(position))).collect();
-        // One that was cut short behind the front has read nothing beyond it, and forgets nothing of what others have.
-        if reached < self.ended.reached && fronts == self.ended.fronts {
+        // One that was cut short behind the front, and saw nothing beyond it, forgets nothing of what others have. What was seen and left is not
+        // late to any scan from then on, so the next claim has to seek it.
+        if reached < self.ended.reached && fronts == self.ended.fronts && !left {
             return;
         }
         self.ended = Ended { fronts, reached };
@@ -394,15 +386,8 @@ impl Looks {
     pub(in super::super) fn cut_off(&mut self, begun: &Begun) {
         if begun.from != From::Front {
             self.note_scan(begun);
-            self.narrowed = (self.narrowed + 1).min(NARROWED_MAX);
             (self.forward_turn, self.forward_waits) = (true, false);
         }
-    }
-
-    /// As if the database had cut off scan after scan.
-    #[cfg(test)]
-    pub(in super::super) fn narrow(&mut self) {
-        self.narrowed = NARROWED_MAX;
     }
 
     /// Where a lane stands after a claim.
@@ -480,9 +465,6 @@ impl Looks {
             return;
         }
         let goes_on = positions.iter().any(|(_, position)| position.trail.rescan.is_under_way());
-        if !goes_on && begun.from != From::Front {
-            self.narrowed = 0;
-        }
         self.forward_turn = goes_on && begun.from != From::Front;
         self.forward_waits = goes_on && (self.forward_waits || begun.from == From::Front && !forward_met);
     }

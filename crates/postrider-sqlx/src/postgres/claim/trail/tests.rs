@@ -49,14 +49,17 @@ fn draw(looks: &mut Looks, at: &Position, xid: i64) -> bool {
 fn a_claim_goes_on_only_where_all_its_lanes_stand_as_the_last_one_left_them() {
     let mut looks = Looks::default();
     assert_eq!(looks.goes_on([lane(1, at(7))].iter()), None);
-    looks.ended(&[(1, at(7)), (2, at(9))], 10, (5, 5));
+    looks.ended(&[(1, at(7)), (2, at(9))], 10, (5, 5), false);
     assert_eq!(looks.goes_on([lane(1, at(7)), lane(2, at(9))].iter()), Some((10, 1)));
     assert_eq!(looks.goes_on([lane(1, at(7))].iter()), Some((10, 1)));
     assert_eq!(looks.goes_on([lane(1, at(0))].iter()), None);
     assert_eq!(looks.goes_on([lane(1, at(7)), lane(3, at(0))].iter()), None);
     // One that was cut short behind the front says nothing of what lies beyond it.
-    looks.ended(&[(1, at(7)), (2, at(9))], 3, (5, 5));
+    looks.ended(&[(1, at(7)), (2, at(9))], 3, (5, 5), false);
     assert_eq!(looks.goes_on([lane(1, at(7))].iter()), Some((10, 1)));
+    // But what it saw there and left is to be sought by the next one.
+    looks.ended(&[(1, at(7)), (2, at(9))], 3, (5, 5), true);
+    assert_eq!(looks.goes_on([lane(1, at(7))].iter()), Some((3, 1)));
 }
 
 #[test]
@@ -210,7 +213,7 @@ fn a_database_that_went_back_is_noticed_once_and_nothing_is_remembered_of_it() {
 fn a_look_gets_wider_where_little_is_to_be_seen_and_narrow_again() {
     let mut looks = Looks::default();
     let mut wide = |reached, met| {
-        looks.ended(&[], reached, (met, 100));
+        looks.ended(&[], reached, (met, 100), false);
         looks.wide
     };
     assert_eq!([wide(1, 50), wide(2, 50), wide(3, 50), wide(4, 50)], [2, 4, 8, 8]);
@@ -250,25 +253,4 @@ fn a_wide_scan_that_was_cut_off_is_not_made_again_for_ten_times_as_long_as_it_to
     claim(&mut looks, wide, all(0), &sight(1, 10));
     assert_eq!(looks.begin(lanes.iter(), now + 9 * took).from, From::Front);
     assert_eq!(looks.begin(lanes.iter(), now + 12 * took).from, From::Near);
-}
-
-#[test]
-fn scans_that_are_cut_off_reach_less_far_until_one_has_come_to_its_end() {
-    let mut looks = Looks::default();
-    let from = trail(Trail { front: 9000, near: 5, ..Trail::START });
-    let lanes = [lane(1, from)];
-    let reach = |looks: &Looks| looks.begin(lanes.iter(), Instant::now()).reach;
-    let mut reaches = vec![reach(&looks)];
-    for _ in 0..6 {
-        looks.forward_turn = false;
-        let begun = looks.begin(lanes.iter(), Instant::now());
-        looks.cut_off(&begun);
-        reaches.push(reach(&looks));
-    }
-    assert_eq!(reaches, [1, 2, 4, 8, 16, 16, 16].map(|part| REACH / part));
-    looks.forward_turn = false;
-    let ended = claim(&mut looks, from, all(9000), &sight(1, 10));
-    let begun = looks.begin(lanes.iter(), Instant::now());
-    looks.take_turns(&begun, &[(1, ended)], true);
-    assert_eq!(reach(&looks), REACH);
 }
