@@ -151,21 +151,21 @@ impl Destination {
     /// An event of this key has failed, and nobody knows whose fault it is. Says how many did in a row, and whether that is an outage.
     pub(crate) fn failed(&mut self, key: u64) -> (u32, bool) {
         self.failures = self.failures.saturating_add(1);
-        if !self.culprits.knows(key) && !self.failing.contains(&key) {
+        if self.culprits.failed(key) && !self.failing.contains(&key) {
             self.failing.push(key);
         }
-        self.culprits.failed(key);
         (self.failures, self.failing.len() >= FAILING_KEYS)
     }
 
     /// Whether so many other keys failed since something was delivered that it is an outage.
     pub(crate) fn is_out_for_others(&self, key: u64) -> bool {
-        self.culprits.accused_beside(key) >= FAILING_KEYS
+        self.culprits.accusing_beside(key) >= FAILING_KEYS
     }
 
-    /// It was unavailable for an event of this key.
-    pub(crate) fn refused(&mut self, key: u64) {
+    /// It was unavailable for an event of this key. Says whether that is the event's own fault, as far as anybody knows.
+    pub(crate) fn refused(&mut self, key: u64) -> bool {
         self.culprits.failed(key);
+        self.is_culprit(key)
     }
 
     /// Whether events of this key are known to fail while others are delivered.

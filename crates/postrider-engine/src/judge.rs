@@ -179,6 +179,8 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
             (Ruling::Excused(_), Outcome::Unavailable { .. }) | (_, Outcome::Deferred { .. }) => {
                 Kind::Refused(taken)
             }
+            // It has answered, and said why.
+            (Ruling::Excused(_), Outcome::Rejected { .. }) => Kind::Explained,
             (Ruling::Excused(_), _) => Kind::Unexplained,
             (Ruling::Stands | Ruling::Counts, _) => Kind::Explained,
         };

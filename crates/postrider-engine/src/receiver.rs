@@ -444,12 +444,10 @@ impl Receiver {
         let alive = self.is_alive_for(attempt);
         match outcome {
             // Others get through: nobody knows why this one does not, and it costs nothing but time.
-            Outcome::Unavailable { .. } | Outcome::Later { .. } if alive || self.is_culprit(attempt) => {
-                Ruling::Excused(1)
-            }
+            Outcome::Unavailable { .. } | Outcome::Later { .. } if alive => Ruling::Excused(1),
             Outcome::Unavailable { .. } => {
-                self.destinations.of_mut(destination, now).refused(key);
-                self.down(attempt, now, rng)
+                let by_itself = self.destinations.of_mut(destination, now).refused(key);
+                if by_itself && !self.in_process { Ruling::Excused(1) } else { self.down(attempt, now, rng) }
             }
             Outcome::Retry { .. } | Outcome::Unknown { .. } if self.in_process => {
                 // A probe that nobody answered is no sign of life.
