@@ -88,7 +88,7 @@ pub async fn keys_of_lanes_that_were_taken_over_come_in_order<H: StoreHarness>()
     scene.harness.write(&events).await?;
     let read = scene.claim().await?.events;
     assert_eq!(read.len(), events.len());
-    let is_kept = |lane: Lane| lane % 2 == 0;
+    let is_kept = |lane: Lane| lane.is_multiple_of(2);
     let kept: Vec<_> = read.iter().filter(|event| is_kept(event.lane)).cloned().collect();
     scene.done(&kept).await?;
     scene.harness.write(&later).await?;
