@@ -26,11 +26,14 @@ pub(crate) struct Culprits {
 struct Culprit {
     /// Its place among all that were noted, to forget the oldest first.
     number: u64,
-    /// How many events had been delivered when it failed first, and when it failed last.
-    first: u64,
+    /// How many events had been delivered when it failed last.
     last: u64,
     /// Whether its last failure accuses the receiver.
     accuses: bool,
+    /// How often it has failed after others were delivered.
+    times: u32,
+    /// Its next event goes with so many at most, itself among them.
+    together: usize,
 }
 
 impl Culprits {
@@ -45,6 +48,7 @@ impl Culprits {
         if again && !known.accuses {
             self.accusing += 1;
         }
+        known.times = known.times.saturating_add(u32::from(!again));
         (known.last, known.accuses) = (now, again);
         again
     }
@@ -55,8 +59,8 @@ impl Culprits {
         {
             self.keys.remove(&oldest);
         }
-        let (number, first, last) = (self.noted, self.delivered, self.delivered);
-        self.keys.insert(key, Culprit { number, first, last, accuses: true });
+        let (number, last) = (self.noted, self.delivered);
+        self.keys.insert(key, Culprit { number, last, accuses: true, times: 0, together: usize::MAX });
         self.noted += 1;
         self.accusing += 1;
     }
@@ -70,6 +74,21 @@ impl Culprits {
         }
     }
 
+    /// An event of this key has failed together with others, so many in all: any of them may be the reason. Its next one goes with half as many.
+    pub(crate) fn part(&mut self, key: u64, events: usize) {
+        self.keys.get_mut(&key).into_iter().for_each(|known| known.together = (events / 2).max(1));
+    }
+
+    /// How often a key that is known to fail by itself has failed since that is known.
+    pub(crate) fn times(&self, key: u64) -> u32 {
+        self.keys.get(&key).filter(|_| self.accusing < FAILING_KEYS).map_or(0, |known| known.times)
+    }
+
+    /// With how many the next event of this key may go. None if it has not failed.
+    pub(crate) fn together(&self, key: u64) -> Option<usize> {
+        self.keys.get(&key).map(|known| known.together)
+    }
+
     /// How many other keys accuse the receiver.
     pub(crate) fn accusing_beside(&self, key: u64) -> usize {
         let own = self.keys.get(&key).is_some_and(|known| known.accuses && known.last == self.delivered);
@@ -78,7 +97,8 @@ impl Culprits {
 
     /// Whether a key is known to fail by itself. Where so many accuse the receiver that it is an outage, none is.
     pub(crate) fn knows(&self, key: u64) -> bool {
-        let is_known = self.keys.get(&key).is_some_and(|known| known.first < self.delivered);
+        let is_known =
+            self.keys.get(&key).is_some_and(|known| known.times > 0 || known.last < self.delivered);
         is_known && self.accusing < FAILING_KEYS
     }
 }
@@ -107,7 +127,7 @@ mod tests {
         keys().for_each(|key| _ = culprits.failed(key));
         culprits.delivered(99);
         assert!(keys().all(|key| !culprits.failed(key) && culprits.knows(key)));
-        assert_eq!(culprits.accusing_beside(99), 0);
+        assert_eq!((culprits.accusing_beside(99), culprits.times(0)), (0, 1));
         assert!(keys().all(|key| culprits.failed(key)));
         assert!(keys().all(|key| !culprits.knows(key)), "it is an outage");
         assert_eq!((culprits.accusing_beside(99), culprits.accusing_beside(0)), (5, 4));

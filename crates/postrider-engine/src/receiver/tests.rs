@@ -10,16 +10,7 @@ const NEW: Option<Duration> = Some(Duration::ZERO);
 fn attempt(destination: Option<&str>, key: u64, since: u64) -> Attempt {
     let destination = destination.map(name);
     let sent_at = Instant::now();
-    Attempt {
-        destination,
-        key,
-        since,
-        sent_at,
-        events: 1,
-        others_delivered: false,
-        healthy: false,
-        put_off_alone: false,
-    }
+    Attempt { destination, key, since, sent_at, events: 1, others_delivered: false, healthy: false }
 }
 
 fn rule_at(receiver: &mut Receiver, outcome: &Outcome, destination: &str, key: u64) -> Ruling {
@@ -36,7 +27,8 @@ fn gate(receiver: &mut Receiver, destination: &str) -> Gate {
 }
 
 fn delivered(receiver: &mut Receiver, destination: Option<&str>, key: u64) {
-    receiver.note_delivered(std::iter::once((destination.map(name), key)), Instant::now());
+    let now = Instant::now();
+    receiver.note_delivered(std::iter::once((destination.map(name), key)), now, now);
 }
 
 #[tokio::test(start_paused = true)]
