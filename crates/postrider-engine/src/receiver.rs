@@ -300,7 +300,8 @@ impl Receiver {
     /// Something is being sent to this destination, or to several. Gives the moment to name when its outcome is ruled on.
     pub(crate) fn sending(&mut self, destination: Option<Name>, now: Instant) -> u64 {
         self.busy += 1;
-        if self.one_destination {
+        // Where a send goes to several destinations, when it began is known all the same: one that hangs leaves room for others.
+        if !self.in_process {
             self.shares.sending(destination, now);
         }
         self.suspect_went_last = false;
@@ -316,14 +317,14 @@ impl Receiver {
     /// What was to be sent to this destination has ended, one way or another.
     pub(crate) fn ended(&mut self, destination: Option<Name>) {
         self.busy = self.busy.saturating_sub(1);
-        if self.one_destination {
+        if !self.in_process {
             self.shares.ended(destination);
         }
     }
 
     /// What was sent to this destination at that moment was answered, or given up.
     pub(crate) fn was_sent(&mut self, destination: Option<Name>, began: Instant, now: Instant) {
-        if self.one_destination {
+        if !self.in_process {
             self.shares.sent(destination, began, now);
         }
     }

@@ -279,3 +279,26 @@ async fn destinations_that_hang_when_an_outage_ends_do_not_keep_the_others_waiti
     assert_eq!(took, 120, "all that does not hang has come");
     outbox.shutdown().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn sends_that_hang_when_an_outage_ends_do_not_keep_the_others_of_a_sink_without_destinations_waiting() {
+    let site = Site::memory(4);
+    let mut receiver = Receiver::answering(|_| Outcome::unavailable("503")).batch(10);
+    receiver.traits.concurrent = Some(10);
+    receiver.traits.send_timeout = Some(secs(300));
+    receiver.hangs_for = Some((Box::new(|delivery: &Delivery| is_bad(delivery)), secs(299)));
+    let receiver = receiver.shared();
+    let outbox = site.outbox().sink("Tested", receiver.clone()).start().await.unwrap();
+    // One is taken, so that two sends may go at a time; and two hang.
+    site.write_all(&outbox, [keyed("first", 0)]).await;
+    pass(secs(1)).await;
+    receiver.mend();
+    eventually("one was taken", async || receiver.took() == 1).await;
+    for n in 0..2 {
+        site.write(&outbox, keyed(&format!("bad{n}"), n)).await;
+        pass(ms(500)).await;
+    }
+    site.write_all(&outbox, (0..100).map(|n| keyed(&format!("good{n}"), n))).await;
+    assert_eq!(took_within(&receiver, 101, secs(30)).await, 101, "all that does not hang has come");
+    outbox.shutdown().await;
+}
