@@ -2,7 +2,8 @@
 //!
 //! After ten keys in a row that were rejected, or twenty-five that used up their attempts, nothing more dies there until something is delivered or
 //! an operator says so. A receiver with several destinations counts those of them that fail, too: each may have a single key. A key that was rejected
-//! before another was delivered does not pull the brake again: it is rejected for a reason of its own. But no more than ten die in a row either way.
+//! before another was delivered does not pull the brake again: it is rejected for a reason of its own, until it is rejected twice with nothing
+//! delivered in between. But no more than ten die in a row either way.
 
 use crate::{
     broken::{self, Variant},
@@ -20,7 +21,8 @@ pub(crate) const EXHAUSTED_KEYS: usize = 25;
 pub(crate) enum AfterRejection {
     /// It dies.
     Die,
-    /// Its key was rejected before, and ten keys were rejected in a row. It waits until something is delivered.
+    /// Its key was rejected before, and ten keys were rejected in a row. It waits, and pulls the brake if it is rejected again before anything is
+    /// delivered.
     Wait,
     /// The brake holds. It waits, and the breaker opens.
     Brake,
@@ -28,7 +30,7 @@ pub(crate) enum AfterRejection {
 
 #[derive(Debug, Default)]
 pub(crate) struct Brake {
-    /// Keys that were rejected since something was delivered, without known ones.
+    /// Keys that were rejected since something was delivered, known ones only if they were rejected twice.
     rejected: Vec<u64>,
     /// Keys that were rejected since something was delivered, known ones included.
     in_a_row: Vec<u64>,
@@ -47,11 +49,10 @@ impl Brake {
         if self.released || broken::is(Variant::RejectionsUnbraked) {
             return AfterRejection::Die;
         }
-        if !self.culprits.knows(key) {
+        if self.culprits.failed(key) {
             note(&mut self.rejected, key, REJECTED_KEYS);
         }
         note(&mut self.in_a_row, key, REJECTED_KEYS);
-        self.culprits.failed(key);
         if self.holds() {
             AfterRejection::Brake
         } else if self.in_a_row.len() >= REJECTED_KEYS {
@@ -138,6 +139,18 @@ mod tests {
         assert_eq!(brake.rejected(1), AfterRejection::Die);
         let died = (0..100).filter(|key| !brake.exhausted(*key)).count();
         assert!(died < EXHAUSTED_KEYS && brake.holds(), "{died}");
+    }
+
+    #[test]
+    fn known_keys_that_are_rejected_twice_with_nothing_delivered_in_between_pull_it() {
+        let mut brake = Brake::default();
+        let keys = || 0..REJECTED_KEYS as u64;
+        keys().for_each(|key| _ = brake.rejected(key));
+        brake.delivered(99);
+        keys().for_each(|key| _ = brake.rejected(key));
+        assert!(!brake.holds(), "they were rejected before, and others were taken");
+        keys().for_each(|key| _ = brake.rejected(key));
+        assert!(brake.holds());
     }
 
     #[test]

@@ -209,7 +209,9 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
         plan.items(std::mem::take(&mut claimed.events), &shared.routes, shared.settings.key_order);
     let failing = lock(&shared.failing);
     if !failing.is_empty() {
-        items.iter_mut().for_each(|item| item.failed = failing.has(item.id()));
+        for item in &mut items {
+            (item.failed, item.only_waited) = failing.has(item.id());
+        }
     }
     drop(failing);
     let (taken, again, (hot, cold)) = {

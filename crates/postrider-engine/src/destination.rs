@@ -24,6 +24,9 @@ pub(crate) const FAILING_KEYS: usize = 5;
 /// Most destinations of one receiver that are told apart.
 const NAMED_MAX: usize = 256;
 
+/// Most destinations beyond those whose pace is known all the same, because they asked for time.
+const PACED_MAX: usize = 256;
+
 /// One that had nothing to do for so long may be forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
 
@@ -151,21 +154,21 @@ impl Destination {
     /// An event of this key has failed, and nobody knows whose fault it is. Says how many did in a row, and whether that is an outage.
     pub(crate) fn failed(&mut self, key: u64) -> (u32, bool) {
         self.failures = self.failures.saturating_add(1);
-        if !self.culprits.knows(key) && !self.failing.contains(&key) {
+        if self.culprits.failed(key) && !self.failing.contains(&key) {
             self.failing.push(key);
         }
-        self.culprits.failed(key);
         (self.failures, self.failing.len() >= FAILING_KEYS)
     }
 
     /// Whether so many other keys failed since something was delivered that it is an outage.
     pub(crate) fn is_out_for_others(&self, key: u64) -> bool {
-        self.culprits.accused_beside(key) >= FAILING_KEYS
+        self.culprits.accusing_beside(key) >= FAILING_KEYS
     }
 
-    /// It was unavailable for an event of this key.
-    pub(crate) fn refused(&mut self, key: u64) {
+    /// It was unavailable for an event of this key. Says whether that is the event's own fault, as far as anybody knows.
+    pub(crate) fn refused(&mut self, key: u64) -> bool {
         self.culprits.failed(key);
+        self.is_culprit(key)
     }
 
     /// Whether events of this key are known to fail while others are delivered.
@@ -249,6 +252,8 @@ pub(crate) struct Destinations {
     /// The only one of a receiver that names none, and what the others share that do not fit.
     only: Destination,
     named: HashMap<Name, Destination, QuickState>,
+    /// The pace of those that share one and have asked for time.
+    paced: HashMap<Name, Throttle, QuickState>,
     /// Another process has told operators that the receiver rejects everything, and nothing was delivered since.
     inherits: bool,
     /// Whether something was known against one of them when that was last looked at.
@@ -262,6 +267,7 @@ impl Destinations {
         Self {
             only: Destination::new(),
             named: HashMap::default(),
+            paced: HashMap::default(),
             inherits: false,
             troubled: false,
             tidied_at: None,
@@ -325,6 +331,34 @@ impl Destinations {
         name.is_some_and(|name| !self.named.contains_key(&name))
     }
 
+    /// The pace of a destination.
+    pub(crate) fn throttle(&self, name: Option<Name>) -> &Throttle {
+        let own = name.filter(|_| self.is_shared(name)).and_then(|name| self.paced.get(&name));
+        own.unwrap_or_else(|| &self.of(name).throttle)
+    }
+
+    pub(crate) fn throttle_mut(&mut self, name: Option<Name>, now: Instant) -> &mut Throttle {
+        match name.filter(|known| self.is_shared(name) && self.paced.contains_key(known)) {
+            Some(name) => self.paced.entry(name).or_insert_with(Throttle::new),
+            None => &mut self.of_mut(name, now).throttle,
+        }
+    }
+
+    /// The same for one that asks for time. None if it shares what is known with others, and too many of those have asked before.
+    pub(crate) fn throttle_of_its_own(&mut self, name: Option<Name>, now: Instant) -> Option<&mut Throttle> {
+        self.note_trouble();
+        if let Some(name) = name.filter(|_| self.is_shared(name)) {
+            if self.paced.len() >= PACED_MAX && !self.paced.contains_key(&name) {
+                self.paced.retain(|_, throttle| throttle.opens_at(now).is_some());
+                if self.paced.len() >= PACED_MAX {
+                    return None;
+                }
+            }
+            return Some(self.paced.entry(name).or_insert_with(Throttle::new));
+        }
+        Some(&mut self.of_mut(name, now).throttle)
+    }
+
     /// Something is known against one of them.
     pub(crate) fn note_trouble(&mut self) {
         self.troubled = true;
@@ -333,14 +367,21 @@ impl Destinations {
     /// Whether anything is known against any of them, so that each event has to be asked about.
     pub(crate) fn are_troubled(&mut self) -> bool {
         if self.troubled {
-            self.troubled = !self.only.is_plain() || self.named.values().any(|known| !known.is_plain());
+            let is_limited = self.paced.values().any(Throttle::is_limited);
+            self.troubled =
+                is_limited || !self.only.is_plain() || self.named.values().any(|known| !known.is_plain());
         }
         self.troubled && !self.is_one()
     }
 
     /// Whether something may go there now.
     pub(crate) fn gate(&mut self, name: Option<Name>, spread: u64, now: Instant) -> Gate {
-        self.of_mut(name, now).gate(spread, now)
+        match self.of_mut(name, now).gate(spread, now) {
+            Gate::Open if self.throttle(name).opens_at(now).is_some() => {
+                Gate::Wait(self.throttle_mut(name, now).next_turn(1, spread, now))
+            }
+            gate => gate,
+        }
     }
 
     /// Whether the only one is down, or all that had something to do lately.

@@ -28,6 +28,8 @@ struct Since {
     first: Instant,
     last: Instant,
     times: u32,
+    /// All that was said of it is that it has to wait.
+    only_waited: bool,
     /// Since when it has failed without a reason that anybody knows, and without an outage in between.
     unexplained: Option<Instant>,
     /// How many events its destination had taken when it refused this one last.
@@ -45,7 +47,9 @@ pub(crate) enum Kind {
     Refused(u64),
     /// The destination refused it and took another one meanwhile. It had taken so many events by then.
     RefusedAlone(u64),
-    /// The event failed by itself, or was told to wait.
+    /// The event was told to wait.
+    PutOff,
+    /// The event failed by itself.
     Explained,
 }
 
@@ -74,13 +78,21 @@ impl Failing {
                 return;
             }
         }
-        let first =
-            Since { first: now, last: now, times: 0, unexplained: None, taken: u64::MAX, alone: None };
+        let first = Since {
+            first: now,
+            last: now,
+            times: 0,
+            only_waited: true,
+            unexplained: None,
+            taken: u64::MAX,
+            alone: None,
+        };
         let known = self.events.entry(id.clone()).or_insert(first);
         if is_out {
             (known.unexplained, known.alone) = (None, None);
         }
         (known.last, known.times) = (now, known.times.saturating_add(1));
+        known.only_waited &= kind == Kind::PutOff;
         known.unexplained = (kind == Kind::Unexplained).then(|| known.unexplained.unwrap_or(now));
         if let Kind::Refused(taken) | Kind::RefusedAlone(taken) = kind {
             // Where nothing was taken in between or beside it, all were refused.
@@ -102,9 +114,9 @@ impl Failing {
         self.events.len() >= EVENTS_MAX
     }
 
-    /// Whether an event has failed in this process, and not been delivered since.
-    pub(crate) fn has(&self, id: &EventId) -> bool {
-        self.events.contains_key(id)
+    /// Whether an event has failed in this process, and not been delivered since; and whether it was only told to wait.
+    pub(crate) fn has(&self, id: &EventId) -> (bool, bool) {
+        self.events.get(id).map_or((false, false), |known| (true, known.only_waited))
     }
 
     /// What is known of an event that has failed.
@@ -160,6 +172,17 @@ mod tests {
         failing.note(&id(0), (Kind::Unexplained, false), now + 3 * MINUTE);
         let failure = failing.of(&id(0), now + 3 * MINUTE);
         assert_eq!((failure.unexplained, failure.lasts, failure.times), (Duration::ZERO, 3 * MINUTE, 4));
+    }
+
+    #[test]
+    fn what_was_only_told_to_wait_has_not_failed_by_itself() {
+        let (mut failing, now) = (Failing::default(), Instant::now());
+        assert_eq!(failing.has(&id(0)), (false, false));
+        failing.note(&id(0), (Kind::PutOff, false), now);
+        assert_eq!(failing.has(&id(0)), (true, true));
+        failing.note(&id(0), (Kind::Explained, false), now);
+        failing.note(&id(0), (Kind::PutOff, false), now);
+        assert_eq!(failing.has(&id(0)), (true, false));
     }
 
     #[test]

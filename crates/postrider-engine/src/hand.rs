@@ -100,7 +100,6 @@ impl<'a> InHand<'a> {
             events: self.hand.taken(),
             others_delivered,
             healthy: false,
-            put_off_alone: false,
         }
     }
 

@@ -32,9 +32,6 @@ use crate::{
 /// How long a health check may take.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An event that was put off so often, while others were delivered in between, is put off alone.
-const PUT_OFF_ALONE: u32 = 4;
-
 /// Turns the end of a delivery into what the table is to say.
 pub(crate) async fn judge(hand: &mut InHand<'_>, item: Item, end: End) {
     let end = match end {
@@ -156,9 +153,6 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
     let mut attempt = hand.attempt(item);
     let ask = lock(&shared.buffer).has_to_ask(hand.hand(), outcome, &attempt);
     attempt.healthy = ask && is_well(hand, item).await;
-    let is_put_off = matches!(outcome, Outcome::Deferred { after } if !after.is_zero());
-    attempt.put_off_alone =
-        is_put_off && lock(&shared.failing).of(item.id(), Instant::now()).alone.1 >= PUT_OFF_ALONE;
     let mut rng = lock(&shared.rng).fork();
     let (ruling, back, alive) = {
         let mut buffer = lock(&shared.buffer);
@@ -176,9 +170,10 @@ async fn rule(hand: &mut InHand<'_>, item: &Item, outcome: &Outcome) -> Ruling {
             (Ruling::Excused(_), Outcome::Unavailable { .. } | Outcome::Later { .. }) if alive => {
                 Kind::RefusedAlone(taken)
             }
-            (Ruling::Excused(_), Outcome::Unavailable { .. }) | (_, Outcome::Deferred { .. }) => {
-                Kind::Refused(taken)
-            }
+            (Ruling::Excused(_), Outcome::Unavailable { .. }) => Kind::Refused(taken),
+            // It has answered, and said why.
+            (Ruling::Excused(_), Outcome::Rejected { .. }) => Kind::Explained,
+            (_, Outcome::Deferred { .. }) => Kind::PutOff,
             (Ruling::Excused(_), _) => Kind::Unexplained,
             (Ruling::Stands | Ruling::Counts, _) => Kind::Explained,
         };
@@ -256,7 +251,9 @@ fn change(shared: &Shared, item: &Item, outcome: Outcome, ruling: Ruling) -> Cha
             let error = outcome.error().map(str::to_owned);
             let failure = lock(&shared.failing).of(item.id(), Instant::now());
             let unexplained = unavailable_for(shared, item).is_some_and(|limit| failure.unexplained >= limit);
-            if unexplained || is_refused_alone(shared, item) {
+            // What is told to wait never dies of it.
+            let may_die = !matches!(outcome, Outcome::Deferred { .. });
+            if may_die && (unexplained || is_refused_alone(shared, item)) {
                 return too_long(shared, item, &outcome);
             }
             // Nothing is counted, so a receiver that asks for no pause would be sent the event again without end.

@@ -17,6 +17,7 @@ use crate::{
     destination::{Destinations, Gate, Name},
     health::Checks,
     share::{Room, Shares},
+    throttle::Refused,
 };
 
 /// After an outage it takes so many sends in a row until all that is allowed goes at once again.
@@ -70,8 +71,6 @@ pub(crate) struct Attempt {
     pub(crate) others_delivered: bool,
     /// The health check has passed since.
     pub(crate) healthy: bool,
-    /// It was put off again and again, and others were delivered in between.
-    pub(crate) put_off_alone: bool,
 }
 
 /// A destination among others, as the brake of their receiver counts it.
@@ -220,10 +219,15 @@ impl Receiver {
     /// The most events that its destination takes in one batch, for now. A batch for several destinations has the limits of each of them.
     pub(crate) fn at_once(&self, destination: Option<Name>) -> usize {
         if self.one_destination || self.destinations.is_one() {
-            self.destinations.of(destination).throttle.at_once()
+            self.destinations.throttle(destination).at_once()
         } else {
             usize::MAX
         }
+    }
+
+    /// With how many others of its kind the next event of a key goes to a destination, itself among them. None for those that go with any.
+    pub(crate) fn together(&self, destination: Option<Name>, key: u64) -> Option<usize> {
+        self.destinations.throttle(destination).together(key)
     }
 
     /// Whether each event has to be asked about, because something is known against one of the destinations.
@@ -241,12 +245,12 @@ impl Receiver {
         spread: u64,
         now: Instant,
     ) -> Gate {
-        if along.contains(&destination) && !self.destinations.of(destination).throttle.counts_events() {
+        if along.contains(&destination) && !self.destinations.throttle(destination).counts_events() {
             return Gate::Open;
         }
         let gate = self.destinations.gate(destination, spread, now);
         if gate == Gate::Open {
-            self.destinations.of_mut(destination, now).throttle.sending(1, now);
+            self.destinations.throttle_mut(destination, now).sending(1, now);
             along.push(destination);
         }
         gate
@@ -303,7 +307,8 @@ impl Receiver {
     /// Something is being sent to this destination, or to several. Gives the moment to name when its outcome is ruled on.
     pub(crate) fn sending(&mut self, destination: Option<Name>, now: Instant) -> u64 {
         self.busy += 1;
-        if self.one_destination {
+        // Where a send goes to several destinations, when it began is known all the same: one that hangs leaves room for others.
+        if !self.in_process {
             self.shares.sending(destination, now);
         }
         self.suspect_went_last = false;
@@ -319,14 +324,14 @@ impl Receiver {
     /// What was to be sent to this destination has ended, one way or another.
     pub(crate) fn ended(&mut self, destination: Option<Name>) {
         self.busy = self.busy.saturating_sub(1);
-        if self.one_destination {
+        if !self.in_process {
             self.shares.ended(destination);
         }
     }
 
     /// What was sent to this destination at that moment was answered, or given up.
     pub(crate) fn was_sent(&mut self, destination: Option<Name>, began: Instant, now: Instant) {
-        if self.one_destination {
+        if !self.in_process {
             self.shares.sent(destination, began, now);
         }
     }
@@ -361,8 +366,13 @@ impl Receiver {
         (self.destinations, self.shares) = (Destinations::new(), Shares::default());
     }
 
-    /// Events were delivered, each with its key, to these destinations.
-    pub(crate) fn note_delivered(&mut self, events: impl Iterator<Item = (Option<Name>, u64)>, now: Instant) {
+    /// Events that were sent at this moment were delivered, each with its key, to these destinations.
+    pub(crate) fn note_delivered(
+        &mut self,
+        events: impl Iterator<Item = (Option<Name>, u64)>,
+        sent_at: Instant,
+        now: Instant,
+    ) {
         let before = self.delivered;
         // A batch is one request to each destination, unless that counts events.
         let mut counted: Vec<Option<Name>> = Vec::new();
@@ -372,11 +382,12 @@ impl Receiver {
                 self.destinations.only_mut().delivered(key, self.delivered);
                 continue;
             }
-            let destination = self.destinations.of_mut(name, now);
-            destination.delivered(key, self.delivered);
-            if destination.throttle.counts_events() || !counted.contains(&name) {
+            self.destinations.of_mut(name, now).delivered(key, self.delivered);
+            let throttle = self.destinations.throttle_mut(name, now);
+            let again = throttle.delivered(key);
+            if throttle.counts_events() || !counted.contains(&name) {
                 counted.push(name);
-                destination.throttle.taken(now);
+                throttle.taken(sent_at, again, now);
             }
             self.brake.delivered(number_of(name));
             if self.one_destination {
@@ -451,12 +462,10 @@ impl Receiver {
         let alive = self.is_alive_for(attempt);
         match outcome {
             // Others get through: nobody knows why this one does not, and it costs nothing but time.
-            Outcome::Unavailable { .. } | Outcome::Later { .. } if alive || self.is_culprit(attempt) => {
-                Ruling::Excused(1)
-            }
+            Outcome::Unavailable { .. } | Outcome::Later { .. } if alive => Ruling::Excused(1),
             Outcome::Unavailable { .. } => {
-                self.destinations.of_mut(destination, now).refused(key);
-                self.down(attempt, now, rng)
+                let by_itself = self.destinations.of_mut(destination, now).refused(key);
+                if by_itself && !self.in_process { Ruling::Excused(1) } else { self.down(attempt, now, rng) }
             }
             Outcome::Retry { .. } | Outcome::Unknown { .. } if self.in_process => {
                 // A probe that nobody answered is no sign of life.
@@ -512,31 +521,23 @@ impl Receiver {
                 }
                 Ruling::Stands
             }
-            // A limit that only this event meets says nothing about the pace of the others.
-            Outcome::Deferred { .. } if attempt.put_off_alone && !self.in_process => {
-                self.answered(destination, now);
-                if attempt.events > 1 {
-                    // Nobody knows which event meets it: they are sent alone the next time.
-                    self.failed_whole();
-                    Ruling::Stands
-                } else {
-                    Ruling::Excused(1)
-                }
-            }
             Outcome::Deferred { after } if !self.in_process && !broken::is(Variant::TooFastIgnored) => {
-                self.answered(destination, now);
-                // One of too many to tell apart says nothing of the others: only this event waits.
                 if self.destinations.is_shared(destination) {
-                    return Ruling::Stands;
+                    // It says nothing of those that it shares with.
+                    self.breaker.answered();
+                } else {
+                    self.answered(destination, now);
                 }
-                let known = self.destinations.of_mut(destination, now);
+                let Some(throttle) = self.destinations.throttle_of_its_own(destination, now) else {
+                    return Ruling::Stands;
+                };
                 // Where one event can fail the others, a batch may be several requests.
                 if attempt.others_delivered && self.independent {
-                    known.throttle.count_events();
+                    throttle.count_events();
                 }
-                known.throttle.too_fast(attempt.sent_at, attempt.events, *after, now);
-                self.destinations.note_trouble();
-                Ruling::Stands
+                let Attempt { key, sent_at, events, .. } = *attempt;
+                let alone = throttle.too_fast(Refused { key, sent_at, events, after: *after }, now);
+                if alone { Ruling::Excused(1) } else { Ruling::Stands }
             }
             _ => {
                 self.answered(destination, now);
@@ -636,15 +637,16 @@ impl Receiver {
     /// How long an event waits for the pace of its destination.
     pub(crate) fn next_turn(&mut self, destination: Option<Name>, spread: u64, now: Instant) -> Duration {
         let per_request = self.batch_max;
-        self.destinations.of_mut(destination, now).throttle.next_turn(per_request, spread, now)
+        self.destinations.throttle_mut(destination, now).next_turn(per_request, spread, now)
     }
 
     /// Whether what goes to this destination waits for its pace: until when, and how many more may do so in memory.
     pub(crate) fn paced_until(&self, destination: Option<Name>, now: Instant) -> Option<(Instant, usize)> {
         let known = Some(self.destinations.of(destination)).filter(|_| !self.destinations.is_one())?;
-        let opens = known.throttle.opens_at(now).filter(|_| known.breaker.is_closed())?;
+        let throttle = self.destinations.throttle(destination);
+        let opens = throttle.opens_at(now).filter(|_| known.breaker.is_closed())?;
         let soon = opens.saturating_duration_since(now) <= PACED_IN_MEMORY;
-        Some((opens, if soon { known.throttle.within(PACED_IN_MEMORY, self.batch_max) } else { 0 }))
+        Some((opens, if soon { throttle.within(PACED_IN_MEMORY, self.batch_max) } else { 0 }))
     }
 }
 

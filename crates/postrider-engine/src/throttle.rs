@@ -1,12 +1,18 @@
 //! How fast a destination takes what it is sent, as far as it has ever said "too fast".
 //!
-//! A destination that never says so has no limit here. When it does, nothing is sent to it for as long as it asks for, and then at most as much as
-//! it has taken. From there the rate rises again by itself, slowly at first, then faster: a limit that was lifted is found within a minute or two,
+//! A destination that never says so has no limit here. When it does, nothing is sent to it for a while, and then at most as much as it has taken. From there the rate rises again by itself, slowly at first, then faster: a limit that was lifted is found within a minute or two,
 //! and one that stays is met every twenty seconds or so, at a cost of about one part in twenty.
+//!
+//! Some events always draw "too fast", whatever the pace: their tenant has used up its quota. So an answer binds the others for as long as it asks,
+//! but for a few seconds at most, and each further key that draws it with nothing taken in between makes that four times as long. An event that
+//! draws it again and again after others were taken waits by itself. Where that happens to many, the destination is doubted, and its holds bind the
+//! others for less and less; where what it refused is taken later, it is trusted again.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::culprits::Culprits;
 
 /// What a rate falls to, as a part of itself: a little if it lasted, and more with each time that it falls again at once.
 const FALLS: [f64; 4] = [FALLEN_LITTLE, 0.9, 0.7, FALLEN_MOST];
@@ -31,6 +37,24 @@ const RATE_MAX: f64 = 1_000_000.0;
 
 /// Nobody is obeyed who asks for more than a day.
 const HOLD_OFF_MAX: Duration = Duration::from_secs(86_400);
+
+/// One answer binds other events for so long at most, and each further key that draws it with nothing taken in between makes that so many times as
+/// long.
+const UNCONFIRMED: Duration = Duration::from_secs(5);
+const CONFIRMED_BY: u32 = 4;
+
+/// Each doubt halves that. Where there are so many, only the event waits that was refused...
+const DOUBTS_MAX: u32 = 5;
+
+/// ...as long as no more are refused than taken, but for these.
+const CREDIT: u32 = 5;
+const CREDIT_MAX: u32 = 20;
+
+/// That one event is refused again after others were taken is worth two of those that are taken after they were refused.
+const REFUSED_AGAIN: u32 = 2;
+
+/// An event that was refused so often after others were taken is refused for a reason of its own.
+const ALONE: u32 = 3;
 
 /// A destination that takes nothing is given pauses of its own after so many times, and this is the longest.
 const IN_VAIN_FREE: u32 = 5;
@@ -76,12 +100,33 @@ pub(crate) struct Throttle {
     taken_since: Option<Instant>,
     /// What has to wait elsewhere is told to come again at moments that lie apart as the rate says.
     turns_until: Option<Instant>,
-    /// The most events in one request, while it takes no request at all: one event of a batch, or their number, may be the reason.
-    batch_most: usize,
+    /// Keys that were refused, and those of them that are refused while others are taken.
+    limited: Culprits,
+    /// When the request was sent that was refused last: it may have carried many events.
+    refused_at: Option<Instant>,
+    /// How many keys were refused for the first time since anything was taken, each in a request that was sent after the last answer.
+    witnesses: u32,
+    /// It has asked for time until then, and only a part of that may bind others.
+    asked_until: Option<Instant>,
+    /// How often its holds turned out to be about single events, but for those that did not.
+    doubts: u32,
+    /// How many more answers may pass for what single events draw.
+    credit: u32,
+}
+
+/// A request that was answered by "too fast".
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Refused {
+    /// One of its events, by its key.
+    pub(crate) key: u64,
+    pub(crate) sent_at: Instant,
+    pub(crate) events: usize,
+    /// How much time it was asked for.
+    pub(crate) after: Duration,
 }
 
 impl Throttle {
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             rate: None,
             counts_events: false,
@@ -95,7 +140,12 @@ impl Throttle {
             taken: 0,
             taken_since: None,
             turns_until: None,
-            batch_most: usize::MAX,
+            limited: Culprits::default(),
+            refused_at: None,
+            witnesses: 0,
+            asked_until: None,
+            doubts: 0,
+            credit: CREDIT,
         }
     }
 
@@ -137,8 +187,14 @@ impl Throttle {
     pub(crate) fn at_once(&self) -> usize {
         match self.rate.filter(|_| self.counts_events) {
             Some(rate) => ((rate * AT_ONCE.as_secs_f64()) as usize).max(1),
-            None => self.batch_most,
+            None => usize::MAX,
         }
+    }
+
+    /// With how many others of its kind the next event of this key goes, itself among them: it was refused, and one of those that were sent with it
+    /// may be the reason. None for all others.
+    pub(crate) fn together(&self, key: u64) -> Option<usize> {
+        self.limited.together(key)
     }
 
     /// A request with so many events is about to be sent.
@@ -150,15 +206,48 @@ impl Throttle {
         }
     }
 
-    /// A request was taken, or an event where these are counted.
-    pub(crate) fn taken(&mut self, now: Instant) {
+    /// An event of this key was taken. Says whether one of it had been refused before.
+    pub(crate) fn delivered(&mut self, key: u64) -> bool {
+        let again = self.limited.together(key).is_some();
+        self.limited.delivered(key);
+        again
+    }
+
+    /// A request that was sent at this moment was taken, or an event where these are counted; and whether it had been refused before.
+    pub(crate) fn taken(&mut self, sent_at: Instant, again: bool, now: Instant) {
+        (self.witnesses, self.credit) = (0, (self.credit + 1).min(CREDIT_MAX));
+        if again {
+            // It was about the pace, and not about the event.
+            self.doubts = self.doubts.saturating_sub(1);
+        } else if self.asked_until.is_some_and(|until| now < until)
+            && self.fell_at.is_some_and(|at| sent_at > at)
+        {
+            self.asked_until = None;
+            self.doubt(1);
+        }
         let since = *self.taken_since.get_or_insert(now);
-        if self.rate.is_none() && now - since >= WINDOW {
+        if self.rate.is_none() && now.saturating_duration_since(since) >= WINDOW {
             (self.taken, self.taken_since) = (0, Some(now));
         }
         self.taken += 1;
-        self.batch_most = self.batch_most.saturating_mul(2);
         self.rise(now);
+    }
+
+    /// What it said turned out to be about a single event. Where that is so time and again, nothing is known of its pace.
+    fn doubt(&mut self, by: u32) {
+        if self.doubts < DOUBTS_MAX {
+            self.doubts = (self.doubts + by).min(DOUBTS_MAX);
+            if self.doubts == DOUBTS_MAX {
+                self.lift();
+            }
+        }
+    }
+
+    /// Forgets its pace, and keeps what is known of its answers.
+    fn lift(&mut self) {
+        let limited = std::mem::take(&mut self.limited);
+        let (fell_at, refused_at, doubts) = (self.fell_at, self.refused_at, self.doubts);
+        *self = Self { limited, fell_at, refused_at, doubts, ..Self::new() };
     }
 
     fn rise(&mut self, now: Instant) {
@@ -174,24 +263,58 @@ impl Throttle {
         let rate = rate * (1.0 + step * passed.as_secs_f64().min(1.0));
         (self.rate, self.rose_at) = (Some(rate), Some(now));
         if rate > RATE_MAX {
-            *self = Self::new();
+            self.lift();
         }
     }
 
-    /// It says "too fast" to a request that was sent at this moment with so many events, and asks for so much time.
-    pub(crate) fn too_fast(&mut self, sent_at: Instant, events: usize, after: Duration, now: Instant) {
-        if self.fell_at.is_some_and(|fell_at| sent_at <= fell_at) {
-            return;
+    /// It says "too fast" to a request. Says whether that is about this event alone.
+    pub(crate) fn too_fast(&mut self, refused: Refused, now: Instant) -> bool {
+        let Refused { key, sent_at, events, after } = refused;
+        let is_new = self.limited.together(key).is_none();
+        self.limited.failed(key);
+        self.limited.part(key, events);
+        let times = self.limited.times(key);
+        let alone = times >= ALONE && events <= 1;
+        if self.fell_at.is_some_and(|fell_at| sent_at <= fell_at) || self.refused_at == Some(sent_at) {
+            return alone;
         }
+        self.refused_at = Some(sent_at);
+        self.witnesses = self.witnesses.saturating_add(u32::from(is_new));
+        if alone {
+            return true;
+        }
+        if times > 0 {
+            self.doubt(REFUSED_AGAIN);
+        }
+        if self.doubts >= DOUBTS_MAX {
+            if let Some(credit) = self.credit.checked_sub(1) {
+                self.credit = credit;
+                return false;
+            }
+            // It refuses more than it takes, so it was wrong to doubt it.
+            self.doubts = 0;
+        }
+        self.fall(after, now);
+        false
+    }
+
+    /// For how long an answer that asks for so much time binds others.
+    fn binds_for(&self, after: Duration) -> Duration {
+        let further = self.witnesses.saturating_sub(1);
+        let most = UNCONFIRMED.saturating_mul(CONFIRMED_BY.saturating_pow(further));
+        after.min(HOLD_OFF_MAX).min(most / (1 << self.doubts))
+    }
+
+    /// Nothing is sent for a while, and then less.
+    fn fall(&mut self, after: Duration, now: Instant) {
         // One that takes nothing may count what it refuses: it is left alone for longer and longer.
         let in_vain = if self.rate.is_some() && self.taken == 0 { self.in_vain.saturating_add(1) } else { 0 };
         let least = match in_vain.checked_sub(IN_VAIN_FREE) {
             Some(more) => Duration::from_secs(1 << more.min(8)).min(IN_VAIN_MAX),
             None => Duration::ZERO,
         };
-        let after = after.max(least);
-        let asked = now + after.min(HOLD_OFF_MAX);
-        let begins = self.held_off_until.map_or(asked, |at| at.max(asked));
+        let bound = now + self.binds_for(after).max(least);
+        let begins = self.held_off_until.map_or(bound, |at| at.max(bound));
         let lasted = now.saturating_duration_since(self.taken_since.unwrap_or(now));
         let falls = self.falls.min(FALLS.len() - 1);
         let fall = FALLS.get(falls).copied().unwrap_or(FALLEN_MOST);
@@ -205,23 +328,11 @@ impl Throttle {
             }
             Some(rate) => (rate * fall, falls + 1, STEP_FALLEN),
         };
-        let took_nothing = self.rate.is_some() && self.taken == 0;
-        let batch_most = if took_nothing { (events / 2).max(1) } else { self.batch_most };
-        *self = Self {
-            rate: Some(rate.max(RATE_MIN)),
-            counts_events: self.counts_events,
-            held_off_until: Some(begins),
-            not_before: Some(begins),
-            fell_at: Some(now),
-            falls,
-            in_vain,
-            rose_at: Some(begins),
-            step,
-            taken: 0,
-            taken_since: Some(begins),
-            turns_until: None,
-            batch_most,
-        };
+        (self.rate, self.falls, self.step, self.in_vain) = (Some(rate.max(RATE_MIN)), falls, step, in_vain);
+        (self.held_off_until, self.not_before, self.rose_at) = (Some(begins), Some(begins), Some(begins));
+        (self.fell_at, self.asked_until, self.turns_until) =
+            (Some(now), Some(now + after.min(HOLD_OFF_MAX)), None);
+        (self.taken, self.taken_since, self.credit) = (0, Some(begins), CREDIT);
     }
 
     /// How long an event waits that cannot go now, where a request carries so many of them.
@@ -251,6 +362,8 @@ impl Throttle {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
 
     const fn ms(milliseconds: u64) -> Duration {
@@ -279,6 +392,17 @@ mod tests {
         }
     }
 
+    /// A request with one event of this key was taken.
+    fn take(throttle: &mut Throttle, key: u64, sent_at: Instant, now: Instant) {
+        let again = throttle.delivered(key);
+        throttle.taken(sent_at, again, now);
+    }
+
+    /// One was refused. Says whether that is about its event alone.
+    fn refuse(throttle: &mut Throttle, key: u64, sent_at: Instant, after: Duration, now: Instant) -> bool {
+        throttle.too_fast(Refused { key, sent_at, events: 1, after }, now)
+    }
+
     /// Sends without end for so many seconds, each request answered at once; says how many were taken and how many were not.
     fn send_all(
         throttle: &mut Throttle,
@@ -288,6 +412,7 @@ mod tests {
         after: Duration,
     ) -> (u64, u64) {
         let (mut taken, mut refused, mut now) = (0, 0, begin);
+        let mut key = 0;
         while now < begin + Duration::from_secs(seconds) {
             if let Some(at) = throttle.opens_at(now) {
                 now = at;
@@ -296,12 +421,13 @@ mod tests {
             throttle.sending(1, now);
             let sent_at = now;
             now += ms(1);
+            key += 1;
             if bucket.takes(now) {
                 taken += 1;
-                throttle.taken(now);
+                take(throttle, key, sent_at, now);
             } else {
                 refused += 1;
-                throttle.too_fast(sent_at, 1, after, now);
+                refuse(throttle, key, sent_at, after, now);
             }
         }
         (taken, refused)
@@ -373,11 +499,12 @@ mod tests {
             now += ms(1);
             requests.retain(|at| *at + Duration::from_secs(60) > now);
             requests.push(now);
+            let key = now.saturating_duration_since(began).as_millis() as u64;
             if requests.len() <= 20 {
                 taken += 1;
-                throttle.taken(now);
+                take(&mut throttle, key, sent_at, now);
             } else {
-                throttle.too_fast(sent_at, 1, ms(1000), now);
+                refuse(&mut throttle, key, sent_at, ms(1000), now);
             }
         }
         assert!(taken > 150, "{taken} taken in half an hour");
@@ -387,32 +514,121 @@ mod tests {
     fn what_was_under_way_when_the_rate_fell_does_not_lower_it_again() {
         let now = Instant::now();
         let mut throttle = Throttle::new();
-        (0..100).for_each(|_| throttle.taken(now));
-        (0..50).for_each(|_| throttle.too_fast(now, 1, ms(1000), now + ms(10)));
+        (0..100).for_each(|key| take(&mut throttle, key, now, now));
+        (100..150).for_each(|key| _ = refuse(&mut throttle, key, now, ms(1000), now + ms(10)));
         assert!((throttle.rate.unwrap() - 100.0).abs() < 0.1, "{throttle:?}");
     }
 
     #[test]
-    fn a_batch_that_is_refused_again_with_nothing_taken_in_between_is_halved_until_something_is_taken() {
-        let now = Instant::now();
-        let mut throttle = Throttle::new();
-        throttle.too_fast(now, 100, ms(1), now + ms(1));
-        assert_eq!(throttle.at_once(), usize::MAX, "the first time says nothing but that it was too fast");
-        throttle.too_fast(now + ms(2), 100, ms(1), now + ms(3));
-        throttle.too_fast(now + ms(4), 50, ms(1), now + ms(5));
-        assert_eq!(throttle.at_once(), 25);
-        throttle.taken(now + ms(6));
-        assert_eq!(throttle.at_once(), 50);
-        throttle.too_fast(now + ms(7), 50, ms(1), now + ms(8));
-        assert_eq!(throttle.at_once(), 50, "others are taken, so it is no reason to send less at once");
+    fn a_batch_that_is_refused_is_sent_again_in_halves_and_no_other_is() {
+        let (now, mut throttle) = (Instant::now(), Throttle::new());
+        let refuse = |throttle: &mut Throttle, events, at| {
+            (0..events as u64).for_each(|key| {
+                throttle.too_fast(Refused { key, sent_at: at, events, after: ms(1) }, at + ms(1));
+            });
+        };
+        refuse(&mut throttle, 100, now);
+        assert_eq!((throttle.together(99), throttle.together(1000)), (Some(50), None));
+        refuse(&mut throttle, 50, now + ms(2));
+        assert_eq!((throttle.together(0), throttle.together(99)), (Some(25), Some(50)));
+        take(&mut throttle, 0, now + ms(3), now + ms(4));
+        assert_eq!(throttle.together(0), None);
+        refuse(&mut throttle, 1, now + ms(5));
+        assert_eq!(throttle.together(0), Some(1));
+    }
+
+    #[test]
+    fn an_answer_binds_others_for_seconds_and_each_further_key_with_nothing_taken_in_between_makes_it_longer()
+    {
+        let (hour, mut now, mut throttle) = (Duration::from_secs(3600), Instant::now(), Throttle::new());
+        let mut sends = 0;
+        let end = now + hour;
+        while now < end {
+            refuse(&mut throttle, sends, now, hour, now + ms(1));
+            sends += 1;
+            now = throttle.opens_at(now + ms(1)).unwrap();
+        }
+        assert!(sends < 8, "{sends}");
+        assert!(throttle.is_held_off(now - hour / 2));
+    }
+
+    #[test]
+    fn one_event_that_is_refused_time_and_again_while_others_are_taken_holds_up_nobody() {
+        let (mut now, mut throttle) = (Instant::now(), Throttle::new());
+        take(&mut throttle, 1, now, now);
+        assert!(!refuse(&mut throttle, 0, now + ms(1), ms(1000), now + ms(2)));
+        assert!(throttle.opens_at(now + ms(3)).is_some(), "nobody knows it yet");
+        for key in 1..100 {
+            now += ms(5000);
+            // Others are refused and taken in between, as at a destination that has a limit of its own.
+            refuse(&mut throttle, key, now, ms(100), now + ms(1));
+            take(&mut throttle, key, now + ms(2000), now + ms(2001));
+            let alone = refuse(&mut throttle, 0, now + ms(2002), ms(1000), now + ms(2003));
+            assert!(key < 3 || alone && throttle.opens_at(now + ms(3500)).is_none(), "{key}");
+        }
+    }
+
+    #[test]
+    fn new_events_that_are_refused_all_the_time_while_others_are_taken_hold_up_the_others_for_less_and_less()
+    {
+        for after in [ms(1000), ms(60_000), ms(3_600_000)] {
+            let (begin, mut throttle) = (Instant::now(), Throttle::new());
+            let (mut now, mut again, mut taken) = (begin, VecDeque::new(), 0);
+            for key in 0.. {
+                now = throttle.opens_at(now).unwrap_or(now + ms(40));
+                if now > begin + Duration::from_secs(60) {
+                    break;
+                }
+                throttle.sending(1, now);
+                // What waits in line is sooner there than what comes from the table again.
+                let (bad, key) = match again.pop_front_if(|(at, _)| *at + ms(100) <= now) {
+                    Some((_, key)) => (true, key),
+                    None => (key % 10 == 0, key),
+                };
+                if bad {
+                    let alone = refuse(&mut throttle, key, now, after, now + ms(1));
+                    again.push_back((if alone { now + after.max(ms(60_000)) } else { now + after }, key));
+                } else {
+                    take(&mut throttle, key, now, now + ms(1));
+                    taken += 1;
+                }
+            }
+            assert!(taken > 500, "{taken} of 1350 in a minute, {after:?}");
+        }
+    }
+
+    #[test]
+    fn a_destination_that_is_doubted_is_obeyed_again_once_it_takes_what_it_refused() {
+        let (mut now, mut throttle) = (Instant::now(), Throttle::new());
+        for key in 0..DOUBTS_MAX as u64 {
+            refuse(&mut throttle, key, now, ms(60_000), now + ms(1));
+            now += ms(10_000);
+            take(&mut throttle, 1000 + key, now, now + ms(1));
+        }
+        assert!(!refuse(&mut throttle, 99, now + ms(2), ms(1000), now + ms(3)));
+        assert_eq!(throttle.opens_at(now + ms(4)), None, "only the event waits");
+        (0..3).for_each(|key| take(&mut throttle, key, now + ms(5), now + ms(6)));
+        refuse(&mut throttle, 100, now + ms(7), ms(1000), now + ms(8));
+        assert!(throttle.opens_at(now + ms(9)).is_some());
+        // Even a doubted one is obeyed if it refuses more than it takes.
+        for key in 0..DOUBTS_MAX as u64 {
+            now += ms(10_000);
+            take(&mut throttle, 1000 + key, now, now + ms(1));
+            refuse(&mut throttle, 2000 + key, now + ms(2), ms(60_000), now + ms(3));
+        }
+        let refused = (0..100).find(|n| {
+            refuse(&mut throttle, 3000 + n, now + ms(10 + n), ms(1000), now + ms(10 + n));
+            throttle.opens_at(now + ms(11 + n)).is_some()
+        });
+        assert!(refused.is_some());
     }
 
     #[test]
     fn what_has_to_wait_comes_again_one_after_the_other_and_within_the_longest_wait() {
         let now = Instant::now();
         let mut throttle = Throttle::new();
-        (0..10).for_each(|_| throttle.taken(now));
-        throttle.too_fast(now, 1, ms(1000), now);
+        (0..10).for_each(|key| take(&mut throttle, key, now, now));
+        refuse(&mut throttle, 10, now, ms(1000), now);
         let turns: Vec<_> = (0..3).map(|_| throttle.next_turn(1, 0, now)).collect();
         assert_eq!(turns, [ms(1002), ms(1004), ms(1006)]);
         let waits: Vec<Duration> = (0..1_000_000).map(|n| throttle.next_turn(1, n, now)).collect();
@@ -425,8 +641,8 @@ mod tests {
     fn a_request_that_carries_many_events_lets_as_many_come_again() {
         let now = Instant::now();
         let mut throttle = Throttle::new();
-        (0..50).for_each(|_| throttle.taken(now));
-        throttle.too_fast(now, 1, ms(1000), now);
+        (0..50).for_each(|key| take(&mut throttle, key, now, now));
+        refuse(&mut throttle, 50, now, ms(1000), now);
         let last = (0..5000).map(|_| throttle.next_turn(100, 0, now)).max();
         assert!(last.is_some_and(|last| last < ms(2100)), "{last:?}");
     }

@@ -31,9 +31,11 @@
 //! | no connection | unavailable |
 //! | everything else | retry; of several events in a request: batch failed |
 //!
-//! `Retry-After` is obeyed, in seconds and as a date, for at most [`limits::RETRY_AFTER_MAX`]. With 429 and 503 it speaks for the path:
-//! until then nothing is sent there, and its events are deferred. A 429 without it asks for [`limits::TOO_FAST_PAUSE`]. With any other
-//! failure, which one event may have caused, it speaks for that event alone.
+//! `Retry-After` is obeyed, in seconds and as a date, for at most [`limits::RETRY_AFTER_MAX`]. With 429 and 503 it speaks for the events of the
+//! request, for what is left of the send to the same path, and to the engine for the pace of the path: that sends nothing else there for five
+//! seconds at most, and for longer with each further key that draws it while nothing is taken there. One event whose tenant has used up its quota
+//! does not stop the others so. A 429 without `Retry-After` asks for [`limits::TOO_FAST_PAUSE`]. With any other failure, which one event may have
+//! caused, it speaks for that event alone.
 //!
 //! # How long a send takes
 //!

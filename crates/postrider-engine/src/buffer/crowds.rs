@@ -269,6 +269,7 @@ mod tests {
             destination: None,
             along: false,
             failed: false,
+            only_waited: false,
             apart: Apart::Not,
             slot,
         }

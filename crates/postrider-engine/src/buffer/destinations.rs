@@ -209,20 +209,29 @@ impl Buffer {
         self.line_up_again(&mut items);
     }
 
-    /// Leaves in a batch what may go together, and says with whom that is. What failed before goes alone where one event can fail the others.
+    /// Leaves in a batch what may go together, and says with whom that is. What failed before goes alone where one event can fail the others, and
+    /// what was told to wait goes with fewer of its kind than the last time: one of them may be the reason.
     pub(super) fn keep_apart(&mut self, slot: usize, items: &mut VecDeque<Item>) -> Apart {
         let Some(receiver) = self.receiver(slot).filter(|receiver| receiver.is_batching()) else {
             return Apart::Not;
         };
         let fails_whole = receiver.fails_whole();
+        let together = |item: &Item| receiver.together(item.destination, item.key_number);
         let apart = |item: &Item| match item.apart {
-            Apart::Not if fails_whole && item.has_failed() => Apart::Alone,
+            Apart::Not if fails_whole && item.may_fail_others() => Apart::Alone,
             apart => apart,
         };
-        let Some(first) = items.front().map(apart) else { return Apart::Not };
+        let Some(first) = items.front() else { return Apart::Not };
+        let (first, limited) = (apart(first), together(first).is_some());
         let most = match first {
-            Apart::Not => items.iter().position(|item| apart(item) != Apart::Not).unwrap_or(items.len()),
             Apart::ByKey | Apart::Alone => 1,
+            Apart::Not => {
+                let goes_along =
+                    |item: &&Item| apart(item) == Apart::Not && together(item).is_some() == limited;
+                let along = items.iter().take_while(goes_along);
+                let least = along.clone().filter_map(together).min().unwrap_or(usize::MAX);
+                along.count().min(least)
+            }
         };
         while items.len() > most {
             let Some(rest) = items.pop_back() else { break };

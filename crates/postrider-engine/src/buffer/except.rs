@@ -70,6 +70,7 @@ impl Plan {
                     .and_then(|event| super::destination_of(event, slot, routes)),
                 along: false,
                 failed: false,
+                only_waited: false,
                 apart: Apart::Not,
                 weight_bytes: event.event.as_ref().map_or(EVENT_FLAT_BYTES, Event::weight_bytes),
                 key_number: number.filter(|_| key.is_some()).unwrap_or_else(|| hash::of_seq(event.seq)),

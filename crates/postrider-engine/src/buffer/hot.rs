@@ -62,6 +62,7 @@ impl Buffer {
             destination: bound.destination,
             along: false,
             failed: false,
+            only_waited: false,
             apart: Apart::Not,
             weight_bytes,
         };

@@ -126,6 +126,8 @@ pub(crate) struct Item {
     pub(crate) along: bool,
     /// It has failed in this process, whatever the table says of it.
     pub(crate) failed: bool,
+    /// All that was ever said of it is that it has to wait.
+    pub(crate) only_waited: bool,
     /// With whom it may be sent.
     apart: Apart,
     /// Its route, plus one; zero if it has none.
@@ -147,6 +149,11 @@ impl Item {
     /// destination.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed || self.attempts > 0 || self.apart != Apart::Not
+    }
+
+    /// Whether it may be what fails a batch: it was sent before, and not only told to wait.
+    fn may_fail_others(&self) -> bool {
+        self.has_failed() && !self.only_waited
     }
 
     /// The key that is busy with it.

@@ -32,8 +32,13 @@ impl Buffer {
         if self.is_held_back(&item) {
             return self.release(item);
         }
+        // What its destination told to wait has waited already; and what becomes of it says whom that was about.
+        let was_limited = self
+            .receiver(item.slot)
+            .is_some_and(|receiver| receiver.together(item.destination, item.key_number).is_some());
         match self.suspects_beside(&item) {
             Some(suspects) => suspects.push_back(item),
+            None if was_limited => self.queue_of(item.source).push_front(item.slot, item),
             None => self.queue_of(item.source).push(item.slot, item),
         }
     }

@@ -166,7 +166,7 @@ impl Buffer {
     ) -> bool {
         let Some(receiver) = self.receiver_mut(hand.slot) else { return false };
         let was_up = receiver.is_up();
-        receiver.note_delivered(events, now);
+        receiver.note_delivered(events, hand.taken_at(), now);
         let is_back = !was_up && receiver.is_up();
         if let Some(seq) = first.filter(|_| is_back) {
             lock(&self.behind).note_taken(hand.slot, seq);

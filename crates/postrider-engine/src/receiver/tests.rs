@@ -10,16 +10,7 @@ const NEW: Option<Duration> = Some(Duration::ZERO);
 fn attempt(destination: Option<&str>, key: u64, since: u64) -> Attempt {
     let destination = destination.map(name);
     let sent_at = Instant::now();
-    Attempt {
-        destination,
-        key,
-        since,
-        sent_at,
-        events: 1,
-        others_delivered: false,
-        healthy: false,
-        put_off_alone: false,
-    }
+    Attempt { destination, key, since, sent_at, events: 1, others_delivered: false, healthy: false }
 }
 
 fn rule_at(receiver: &mut Receiver, outcome: &Outcome, destination: &str, key: u64) -> Ruling {
@@ -36,7 +27,8 @@ fn gate(receiver: &mut Receiver, destination: &str) -> Gate {
 }
 
 fn delivered(receiver: &mut Receiver, destination: Option<&str>, key: u64) {
-    receiver.note_delivered(std::iter::once((destination.map(name), key)), Instant::now());
+    let now = Instant::now();
+    receiver.note_delivered(std::iter::once((destination.map(name), key)), now, now);
 }
 
 #[tokio::test(start_paused = true)]
@@ -296,4 +288,23 @@ async fn a_receiver_that_puts_off_every_event_is_down() {
     let since = sink.sending(None, Instant::now());
     let rulings: Vec<_> = (0..FAILING_KEYS as u64).map(|key| rule(&mut sink, &later, key, since)).collect();
     assert!(matches!(rulings.last(), Some(Ruling::Down { news: true, .. })), "{rulings:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relapse_of_a_receiver_that_took_one_event_in_between_is_an_outage() {
+    for failure in [Outcome::retry("500"), Outcome::unknown("no answer"), Outcome::unavailable("503")] {
+        for keys in [FAILING_KEYS as u64, 12] {
+            let mut sink = Receiver::new(SinkTraits::SINK);
+            (0..keys).for_each(|key| _ = rule(&mut sink, &failure, key, 0));
+            delivered(&mut sink, None, 99);
+            let since = sink.delivered;
+            let first: Vec<Ruling> = (0..keys).map(|key| rule(&mut sink, &failure, key, since)).collect();
+            assert!(first.iter().all(|ruling| matches!(ruling, Ruling::Excused(_))), "{first:?}");
+            assert!(sink.is_up(), "{failure:?}: they failed by themselves before");
+            (0..keys).for_each(|key| _ = rule(&mut sink, &failure, key, since));
+            let third = rule(&mut sink, &failure, 0, since);
+            assert!(matches!(third, Ruling::Down { .. }) && !sink.is_up(), "{failure:?}: {third:?}");
+            assert!(sink.seen_at(None, 99).1, "it is out for others");
+        }
+    }
 }

@@ -7,7 +7,7 @@
 //! * `writing`: into the caller's transaction, or one that the outbox owns
 //! * `hints`: where events without a key lie
 //! * `poller`, `peeking`, `queues`: from the table into memory, and what waits there
-//! * `routing`, `interceptors`, `outcomes`, `outages`, `health`, `ordering`, `batches`, `fairness`, `neighbours`: delivery
+//! * `routing`, `interceptors`, `outcomes`, `outages`, `health`, `limits`, `ordering`, `batches`, `fairness`, `neighbours`: delivery
 //! * `settling`: what stands in the way of a settle
 //! * `leases`, `suspects`, `draining`, `shutdown`: the right to deliver, who waits for those who have it, and its end
 //! * `metrics`, `databases`: what is measured; several outboxes in one program
@@ -32,6 +32,7 @@ mod health;
 mod hints;
 mod interceptors;
 mod leases;
+mod limits;
 mod metrics;
 mod neighbours;
 mod ordering;

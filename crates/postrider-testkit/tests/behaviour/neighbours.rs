@@ -3,15 +3,18 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
 
-use postrider::{Backoff, Delivery, Outcome, named, store::EventStatus};
+use postrider::{
+    Backoff, Delivery, Outcome, named,
+    store::{EventStatus, Subject},
+};
 use tokio::time::Instant;
 
-use crate::parts::{Doors, Gate, Receiver, Recorder, Site, at, eventually, keyed, ms, pass, secs};
+use crate::parts::{Doors, Gate, Receiver, Recorder, Site, Tally, at, eventually, keyed, ms, pass, secs};
 
 fn is_bad(delivery: &Delivery) -> bool {
     delivery.key().is_some_and(|key| key.starts_with("bad"))
@@ -191,6 +194,44 @@ async fn an_outage_that_lasts_longer_than_unavailable_for_kills_nothing_even_if_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_relapse_right_after_an_outage_kills_nothing_and_is_seen_as_one() {
+    for (outcome, keys) in [
+        (Outcome::retry("500"), 12),
+        (Outcome::unknown("no answer"), 6),
+        (Outcome::unavailable("503"), 12),
+        (Outcome::rejected("400"), 40),
+    ] {
+        let site = Site::memory(4);
+        let left = Arc::new(AtomicUsize::new(0));
+        let (takes, failure) = (Arc::clone(&left), outcome.clone());
+        let receiver = Receiver::answering(move |_| {
+            let is_taken = takes.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+            if is_taken { Outcome::Delivered } else { failure.clone() }
+        });
+        let receiver = receiver.shared();
+        let tally = Tally::default();
+        let outbox = site.outbox().metrics(tally.metrics()).sink("Tested", named("shop", receiver.clone()));
+        let outbox = outbox.unavailable_for(secs(3600)).start().await.unwrap();
+        site.write_all(&outbox, (0..keys * 5).map(|n| keyed(&format!("k{}", n % keys), n))).await;
+        pass(secs(60)).await;
+        // One event gets through, and then it is as before.
+        left.store(1, Relaxed);
+        eventually("one was taken", async || receiver.took() == 1).await;
+        let opened = tally.now().breaker_opened;
+        pass(secs(4 * 3600)).await;
+        let dead = site.store.stats().await.unwrap().dead;
+        let is_rejected = matches!(outcome, Outcome::Rejected { .. });
+        assert!(dead <= if is_rejected { 20 } else { 0 }, "{outcome:?}: {dead} are dead");
+        assert!(tally.now().breaker_opened > opened, "{outcome:?}: nobody is told");
+        if is_rejected {
+            let told = Subject::Rejected("shop".to_owned());
+            assert!(site.store.pauses().await.unwrap().iter().any(|pause| pause.subject == told));
+        }
+        outbox.shutdown().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_receiver_asks_to_come_later_comes_later_and_not_for_ever() {
     let site = Site::memory(4);
     let receiver = Receiver::answering(|_| Outcome::later("500", secs(600))).shared();
@@ -272,5 +313,28 @@ async fn destinations_that_hang_when_an_outage_ends_do_not_keep_the_others_waiti
     // Half a minute until the next probe, and ten seconds for each one that hangs.
     let took = took_within(&receiver, 120, secs(90)).await;
     assert_eq!(took, 120, "all that does not hang has come");
+    outbox.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn sends_that_hang_when_an_outage_ends_do_not_keep_the_others_of_a_sink_without_destinations_waiting() {
+    let site = Site::memory(4);
+    let mut receiver = Receiver::answering(|_| Outcome::unavailable("503")).batch(10);
+    receiver.traits.concurrent = Some(10);
+    receiver.traits.send_timeout = Some(secs(300));
+    receiver.hangs_for = Some((Box::new(|delivery: &Delivery| is_bad(delivery)), secs(299)));
+    let receiver = receiver.shared();
+    let outbox = site.outbox().sink("Tested", receiver.clone()).start().await.unwrap();
+    // One is taken, so that two sends may go at a time; and two hang.
+    site.write_all(&outbox, [keyed("first", 0)]).await;
+    pass(secs(1)).await;
+    receiver.mend();
+    eventually("one was taken", async || receiver.took() == 1).await;
+    for n in 0..2 {
+        site.write(&outbox, keyed(&format!("bad{n}"), n)).await;
+        pass(ms(500)).await;
+    }
+    site.write_all(&outbox, (0..100).map(|n| keyed(&format!("good{n}"), n))).await;
+    assert_eq!(took_within(&receiver, 101, secs(30)).await, 101, "all that does not hang has come");
     outbox.shutdown().await;
 }
