@@ -181,8 +181,8 @@ mod tests {
             let mut looks = Looks::default();
             let positions: Vec<_> = lanes.iter().map(|lane| (lane.lease.lane, lane.from)).collect();
             looks.ended(&positions, 100, (5, 5), false);
-            let begun = looks.begin(lanes.iter(), Instant::now());
-            let begun = Begun { from: From::Front, under_way: is_under_way, ..begun };
+            let mut begun = looks.begin(lanes.iter(), Instant::now());
+            (begun.from, begun.under_way) = (From::Front, is_under_way);
             let reach = Reach::of(&Claim::new(lanes, 500), &begun, 2).unwrap();
             assert_eq!(reach.sought, is_under_way);
         }
