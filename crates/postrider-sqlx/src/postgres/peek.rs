@@ -21,8 +21,8 @@ use super::{
 const LAST: &str = "SELECT last_value - CASE WHEN is_called THEN 0 ELSE 1 END FROM {p}event_seq_seq";
 
 /// The same, but the server itself looks again and again ($2 seconds between), until the number is no longer $1 or it has looked $3 times. The reads name
-/// the round that they belong to, or they would be made once. A look costs 14 µs of the server's time; asking anew for each costs 110 µs, client and
-/// server together.
+/// the round that they belong to, or they would be made once. A look takes 14 µs of the server's time; to ask anew takes 45 µs of
+/// it, and the client's.
 const WAIT: &str = "
     WITH RECURSIVE watch (round, last) AS (
         SELECT 0, $1::bigint

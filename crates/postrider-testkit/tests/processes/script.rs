@@ -28,7 +28,7 @@ const HANGS: Duration = Duration::from_millis(200);
 const STALLS_MAX: usize = 50;
 
 /// How often a reply is lost, at most, until it is that of a commit.
-const LOST_REPLIES_MAX: usize = 100;
+const LOST_REPLIES_MAX: usize = 400;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fault {

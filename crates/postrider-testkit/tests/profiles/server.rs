@@ -236,7 +236,7 @@ pub(crate) async fn deliver(
     let came = Arc::clone(came);
     let outbox = Outbox::builder()
         .store(store.clone())
-        .lease(Duration::from_secs(2))
+        .lease(Duration::from_secs(4))
         .poll(Duration::from_millis(10), Duration::from_millis(100))
         .retry_with(|_, _| Duration::from_millis(20))
         .max_attempts(attempts)
@@ -265,7 +265,7 @@ pub(crate) async fn deliver(
 pub(crate) async fn hang(url: &str, profile: Profile) -> Result<Outbox, Failure> {
     let outbox = Outbox::builder()
         .store(ProfileStore::connect(url, profile).await?)
-        .lease(Duration::from_secs(2))
+        .lease(Duration::from_secs(4))
         .poll(Duration::from_millis(10), Duration::from_millis(100))
         .otherwise(|_: Delivery| std::future::pending::<()>())
         .start()
