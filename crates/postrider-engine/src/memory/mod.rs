@@ -218,11 +218,13 @@ impl Store for MemoryStore {
 
     fn peek_from(&self, wait: PeekWait) -> BoxFuture<'_, Result<Option<Peek>>> {
         Box::pin(async move {
-            let ends = tokio::time::Instant::now() + wait.longest;
+            let mut now = tokio::time::Instant::now();
+            let ends = now + wait.longest;
             loop {
-                tokio::time::sleep(wait.every).await;
+                now += wait.every;
+                tokio::time::sleep_until(now).await;
                 let last = self.shared.lock().last_seq();
-                if last != wait.known || tokio::time::Instant::now() >= ends {
+                if last != wait.known || now >= ends {
                     return Ok(Some(Peek { last, every: PEEK_EVERY, waited: true }));
                 }
             }
