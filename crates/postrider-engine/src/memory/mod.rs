@@ -23,6 +23,7 @@ mod lease;
 mod list;
 mod operate;
 mod pause;
+mod peek;
 mod row;
 mod rows;
 mod seqs;
@@ -218,16 +219,8 @@ impl Store for MemoryStore {
 
     fn peek_from(&self, wait: PeekWait) -> BoxFuture<'_, Result<Option<Peek>>> {
         Box::pin(async move {
-            let mut now = tokio::time::Instant::now();
-            let ends = now + wait.longest;
-            loop {
-                now += wait.every;
-                tokio::time::sleep_until(now).await;
-                let last = self.shared.lock().last_seq();
-                if last != wait.known || now >= ends {
-                    return Ok(Some(Peek { last, every: PEEK_EVERY, waited: true }));
-                }
-            }
+            let last = peek::moved(wait, || self.shared.lock().last_seq()).await;
+            Ok(Some(Peek { last, every: PEEK_EVERY, waited: true }))
         })
     }
 
