@@ -29,7 +29,8 @@ WITH clock AS MATERIALIZED (
            pg_current_snapshot()::text AS snapshot, pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
            pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax, pg_snapshot_xmax(pg_current_snapshot()) AS ended_before
 ), scan AS MATERIALIZED (
-    SELECT e.seq AS first, least(e.seq, 9223372036854775807 - $20::bigint) + $20 AS ceiling FROM {p}event AS e
+    SELECT e.seq AS first, CASE WHEN e.seq > 9223372036854775807 - $20::bigint THEN 9223372036854775807 ELSE e.seq + $20 END AS ceiling
+    FROM {p}event AS e
     WHERE $20 IS NOT NULL AND e.seq > $18::bigint ORDER BY e.seq LIMIT 1
 ), lane AS MATERIALIZED (
     SELECT u.lane, u.ends, u.front,
@@ -50,7 +51,9 @@ WITH clock AS MATERIALIZED (
           AND e.seq > lane.begins AND e.seq <= lane.ends AND {not_in_flight}
         ORDER BY e.seq LIMIT 1) AS e ON true
 ), ceiling AS MATERIALIZED (
-    SELECT least(min(first.seq), 9223372036854775807 - $11::bigint) + $11 AS seq FROM first
+    -- No sum may be larger than a number can be. Not by least(), which leaves out what is null: no row, no ceiling.
+    SELECT CASE WHEN min(first.seq) > 9223372036854775807 - $11::bigint THEN 9223372036854775807 ELSE min(first.seq) + $11 END AS seq
+    FROM first
 ), met AS (
     SELECT 2 AS kind, e.*, false AS unscanned FROM {p}event AS e JOIN lane ON lane.lane = e.lane
     WHERE e.seq = ANY ($9::bigint[]) AND e.status IN (0, 2) AND NOT e.parked
