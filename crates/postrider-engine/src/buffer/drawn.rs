@@ -43,21 +43,22 @@ impl Drawn {
     /// the next one begins anew.
     pub(super) fn peeked(&mut self, last: Seq) -> Peeked {
         self.answered = true;
-        let (before, beyond) = match self.last {
+        let beyond = last.max(self.ahead_to);
+        let (before, came) = match self.last {
             Some(before) if last < before && self.ahead == 0 => {
                 // The database went back in time, or its numbers were set back: they say nothing any more.
                 *self = Self { last: Some(last), missing: 1, answered: true, ..Self::default() };
                 return Peeked::News;
             }
-            Some(before) => (before, last.max(self.ahead_to)),
-            // What lay there before is for the claims that run anyway.
-            None => (last.max(self.ahead_to).saturating_sub(1), last.max(self.ahead_to)),
+            Some(before) => (before, self.ahead),
+            // What lay there before is for the claims that run anyway; the last number is news unless it came itself.
+            None => (beyond.saturating_sub(1), u64::from(self.ahead_to == beyond)),
         };
         if beyond <= before {
             return Peeked::Still;
         }
         self.last = Some(beyond);
-        let came = std::mem::take(&mut self.ahead);
+        self.ahead = 0;
         self.missing = (beyond - before).saturating_sub(came);
         if self.missing > 0 { Peeked::News } else { Peeked::Known }
     }
@@ -139,6 +140,15 @@ mod tests {
         let mut claimed = Drawn::default();
         (990..=1000).for_each(|seq| claimed.came(seq));
         assert_eq!(claimed.peeked(1000), Known);
+    }
+
+    #[test]
+    fn the_first_peek_tells_of_an_event_that_was_written_since_others_came() {
+        let mut drawn = Drawn::default();
+        (1..=3).for_each(|seq| drawn.came(seq));
+        assert_eq!((drawn.peeked(4), drawn.misses()), (News, true));
+        drawn.came(4);
+        assert_eq!((drawn.peeked(4), drawn.misses()), (Still, false));
     }
 
     #[test]
