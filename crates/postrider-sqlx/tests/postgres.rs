@@ -416,7 +416,7 @@ async fn transactions_that_commit_in_any_order_are_all_met_once() {
 }
 
 #[tokio::test]
-async fn an_open_transaction_keeps_the_near_mark_and_its_end_lets_it_go() {
+async fn an_event_of_a_transaction_that_stays_open_comes_once_and_first_when_it_commits() {
     let database = Database::new().await;
     let store = database.migrated().await;
     let mut conn: PgConnection = database.raw().await;
@@ -424,17 +424,16 @@ async fn an_open_transaction_keeps_the_near_mark_and_its_end_lets_it_go() {
     (&mut tx).insert(store.target(), &[event("k")], OnDuplicate::Fail).await.unwrap();
     let late: i64 =
         sqlx::query("SELECT max(seq) FROM postrider_event").fetch_one(&mut *tx).await.unwrap().get(0);
-    write(&store, &[event("k")]).await;
     let mut owner = Owner::lease(&store).await;
     for _ in 0..5 {
-        owner.claim(&store).await;
-        assert!(owner.nearest() < late as u64);
+        write(&store, &[event("k")]).await;
+        assert_eq!(owner.deliver(&store).await, 1);
     }
+    write(&store, &[event("k")]).await;
     tx.commit().await.unwrap();
-    assert_eq!(
-        owner.claim(&store).await.events.iter().map(|event| event.seq as i64).collect::<Vec<_>>(),
-        [late]
-    );
+    let seqs: Vec<i64> = owner.claim(&store).await.events.iter().map(|event| event.seq as i64).collect();
+    assert_eq!(seqs, [late, late + 6]);
+    assert!(owner.claim(&store).await.events.is_empty());
 }
 
 #[tokio::test]

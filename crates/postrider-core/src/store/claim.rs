@@ -6,10 +6,11 @@ use super::{Lane, Lease, Seq};
 use crate::{Event, EventId, Timestamp};
 
 /// How far the claims of one lane have come. Opaque to the engine, which keeps it between claims and goes back to
-/// [`Position::START`] for a look from the bottom.
+/// [`Position::START`] for a scan from the bottom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Position {
-    /// Every event that has or will ever have at most this `seq` was met by a claim.
+    /// The lane's own claims have met every event up to this `seq` that a claim which reads up to a place ([`LaneClaim::to`]) returns.
+    /// A store that cannot leave out of such a claim what commits late keeps it below everything that may still appear.
     pub seq: Seq,
     /// Every event that could be seen and had at most this `seq` was met; not less than the first, and more where a
     /// transaction is still open; [`Seq::MAX`] if all that could be seen was met. What was parked beyond it stays there:
@@ -17,74 +18,53 @@ pub struct Position {
     pub met: Seq,
     /// Waiting events were read up to this time...
     pub due_at: Timestamp,
-    /// ...and this `seq` within it. Both go back to the start when the end was reached, unless rows were passed over.
+    /// ...and this `seq` within it. Both go back to the start when the end was reached, unless rows were skipped.
     pub due_seq: Seq,
     /// What a store in which transactions can commit late keeps beside; others leave it alone.
-    pub trail: Trail,
+    pub late: LateCommits,
 }
 
 impl Position {
     /// Before everything.
     pub const START: Self =
-        Self { seq: 0, met: 0, due_at: Timestamp::EPOCH, due_seq: 0, trail: Trail::START };
+        Self { seq: 0, met: 0, due_at: Timestamp::EPOCH, due_seq: 0, late: LateCommits::START };
 
-    /// Behind this event, and behind what waits for this time. Nothing comes back from parking there: it was not met on the way.
-    pub const fn at(seq: Seq, due_at: Timestamp, due_seq: Seq) -> Self {
-        let trail = Trail { front: seq, near: seq, near_next: seq, far_next: seq, ..Trail::START };
-        Self { seq, met: 0, due_at, due_seq, trail }
+    /// Behind this event, and behind what waits for this time, in a lane whose own claims stand at `lane`. Nothing comes back from
+    /// parking there: it was not met on the way.
+    pub const fn at(seq: Seq, due_at: Timestamp, due_seq: Seq, lane: &Self) -> Self {
+        Self { seq, met: 0, due_at, due_seq, late: LateCommits { front: seq, ..lane.late } }
     }
 
     /// How far fresh events were read.
     pub fn front(&self) -> Seq {
         let met = if self.met == Seq::MAX { 0 } else { self.met };
-        self.seq.max(met).max(self.trail.front)
+        self.seq.max(met).max(self.late.front)
     }
 
     /// Whether a claim that began at `was` and ended here got on, so that the next one meets something else.
     pub fn got_on_from(&self, was: &Self) -> bool {
-        was.front() < self.front() || was.trail.rescan != self.trail.rescan
+        was.front() < self.front() || was.late.rescan != self.late.rescan
     }
 }
 
-/// How a store that cannot know what may still commit goes forward without reading again and again what it has met.
+/// How a store goes forward where transactions commit late, without reading again what it has met.
 ///
-/// The forward read goes on from the `front`. What commits behind it is found by a scan from one of two marks: a `near` one,
-/// which is behind only by what was open a moment ago, and [`Position::seq`] itself, far behind, which is certain.
+/// A transaction takes the numbers of its events when it inserts them and shows them when it commits, so events may appear behind the place
+/// that a forward read has reached. They are told from those that were met by what a claim could see: a store numbers the moments
+/// (snapshots, commits) that its claims have read at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Trail {
+pub struct LateCommits {
     /// The last event that the forward read has met.
     pub front: Seq,
-    /// Up to here all is met, unless a transaction was slow between taking its number and saying that it is there.
-    pub near: Seq,
-    /// Where the near mark goes once nothing is open any more that was open when a certain claim ended...
-    pub near_next: Seq,
-    /// ...which has this number among the store's claims.
-    pub near_claim: u64,
-    /// The same for [`Position::seq`].
-    pub far_next: Seq,
-    /// The same for [`Position::seq`].
-    pub far_claim: u64,
-    /// The store's own number for the last scan from the near mark: what that could see was met.
-    pub near_sight: u64,
-    /// The same for the last scan from [`Position::seq`].
-    pub far_sight: u64,
-    /// The scan that is under way.
+    /// The number of a moment: what could be seen then and lies behind the forward read was met.
+    pub seen: u64,
+    /// The scan for late commits that is under way.
     pub rescan: Rescan,
 }
 
-impl Trail {
+impl LateCommits {
     /// Before everything.
-    pub const START: Self = Self {
-        front: 0,
-        near: 0,
-        near_next: 0,
-        near_claim: 0,
-        far_next: 0,
-        far_claim: 0,
-        near_sight: 0,
-        far_sight: 0,
-        rescan: Rescan::NONE,
-    };
+    pub const START: Self = Self { front: 0, seen: 0, rescan: Rescan::NONE };
 }
 
 /// A scan behind the front that takes several claims. It goes on where the last of them ended, whatever that skipped on the way, so that it
@@ -93,16 +73,14 @@ impl Trail {
 pub struct Rescan {
     /// How far it has come.
     pub reached: Seq,
-    /// The store's own number for the claim that it began with; none is under way if it is 0. When it has come to the front, everything is met
-    /// that this claim could see. What commits behind it meanwhile is left to the next scan.
+    /// The number of the moment that it began at; none is under way if it is 0. When it has come to the front, everything is met
+    /// that could be seen then. What commits behind it meanwhile is left to the next scan.
     pub began: u64,
-    /// Whether it began at [`Position::seq`], and not at the near mark.
-    pub is_far: bool,
 }
 
 impl Rescan {
     /// No scan is under way.
-    pub const NONE: Self = Self { reached: 0, began: 0, is_far: false };
+    pub const NONE: Self = Self { reached: 0, began: 0 };
 
     /// Whether one is.
     pub fn is_under_way(&self) -> bool {
@@ -117,7 +95,8 @@ pub struct LaneClaim {
     pub lease: Lease,
     /// Where the last claim ended.
     pub from: Position,
-    /// Fresh events beyond this one are not looked at; [`Seq::MAX`] where there is no such end.
+    /// Fresh events beyond this one are not looked at; [`Seq::MAX`] where there is no such end. A position that a claim with an end has
+    /// reached is for claims with an end: another may begin at the bottom there.
     pub to: Seq,
     /// Events to look at once more, sorted, each once: they were met before, and given back. Some may be gone.
     pub again: Vec<Seq>,

@@ -19,7 +19,7 @@ mod peek;
 mod settle;
 
 pub use claim::{
-    Admission, Claim, Claimed, ClaimedEvent, Glance, LaneClaim, Position, Rescan, Trail, Undecodable,
+    Admission, Claim, Claimed, ClaimedEvent, Glance, LaneClaim, LateCommits, Position, Rescan, Undecodable,
 };
 pub use features::{Defaults, Features, Keeps, Recovery};
 pub use lane::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Marked, Renewed, Taken, Token};

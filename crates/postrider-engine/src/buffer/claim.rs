@@ -364,7 +364,7 @@ mod tests {
         let mut buffer = Buffer::new(&routes, &settings);
         let lease = Lease { lane: 0, token: Token { epoch: 1, nonce: 1 } };
         buffer.own(Taken { lease, suspect_to: 0 }, now + Duration::from_secs(60));
-        let stands = Position::at(100, Timestamp::EPOCH, 0);
+        let stands = Position::at(100, Timestamp::EPOCH, 0, &Position::START);
         buffer.lanes.get_mut(&0).unwrap().position = stands;
         buffer.look_again(0, 50);
         let mut claims = Vec::new();
@@ -384,7 +384,7 @@ mod tests {
         let mut buffer = Buffer::new(&routes, &settings);
         let lease = Lease { lane: 0, token: Token { epoch: 1, nonce: 1 } };
         buffer.own(Taken { lease, suspect_to: 0 }, now + Duration::from_secs(60));
-        buffer.lanes.get_mut(&0).unwrap().position = Position::at(100, Timestamp::EPOCH, 0);
+        buffer.lanes.get_mut(&0).unwrap().position = Position::at(100, Timestamp::EPOCH, 0, &Position::START);
         lock(&buffer.behind).note_probe(1, lease.lane, 50, None);
         let mut claims = Vec::new();
         for let_go in [7, 107, 8] {

@@ -81,7 +81,7 @@ impl Place {
         let (due_at, due_seq) = self.due.unwrap_or((END_OF_TIME, 0));
         // Where transactions may still be open, everything is looked at: what commits late may stand before what was passed over.
         let seq = self.seq.map_or(lane.front(), |seq| seq.min(lane.seq));
-        Position::at(seq, due_at, due_seq)
+        Position::at(seq, due_at, due_seq, &lane)
     }
 
     /// Whether a reading from there leaves out something from here on.

@@ -10,7 +10,7 @@ use std::{
 
 use postrider_core::{
     Timestamp,
-    store::{Lane, LaneClaim, Position, Rescan, Seq, Trail},
+    store::{Lane, LaneClaim, LateCommits, Position, Rescan, Seq},
 };
 
 use super::{
@@ -133,22 +133,22 @@ impl Fresh {
             return Position { due_at, due_seq, ..was };
         }
         let met = self.met.min(tables.last_seq()).min(FreshLane::of(claim).to);
-        let scan = was.trail.rescan;
+        let scan = rescan_of(claim);
         if met < front {
             let began = if scan.is_under_way() { scan.began } else { self.commits };
             let rescan = match broken::is(Variant::ScanStartsOver) {
                 true => Rescan::NONE,
-                false => Rescan { reached: met, began, is_far: false },
+                false => Rescan { reached: met, began },
             };
-            return Position { due_at, due_seq, trail: Trail { rescan, ..was.trail }, ..was };
+            return Position { due_at, due_seq, late: LateCommits { rescan, ..was.late }, ..was };
         }
         // A scan that took several claims says nothing of what became visible behind it meanwhile.
-        let (near_sight, seq) = match scan.is_under_way() {
+        let (seen, seq) = match scan.is_under_way() {
             true => (scan.began, was.seq),
             false => (self.commits, met.min(tables.ceiling()).max(was.seq)),
         };
-        let trail = Trail { front: met, near_sight, rescan: Rescan::NONE, ..was.trail };
-        Position { seq, met: met.max(was.met), due_at, due_seq, trail }
+        let late = LateCommits { front: met, seen, rescan: Rescan::NONE };
+        Position { seq, met: met.max(was.met), due_at, due_seq, late }
     }
 
     /// What was to be looked at once more, and was not.
@@ -160,25 +160,23 @@ impl Fresh {
 
 /// How far a lane's own scan has come.
 fn front(position: &Position) -> Seq {
-    position.trail.front.max(position.seq)
+    position.late.front.max(position.seq)
+}
+
+/// The scan behind the front that goes on. A claim that reads up to a place takes no part in it.
+fn rescan_of(claim: &LaneClaim) -> Rescan {
+    if claim.to < Seq::MAX { Rescan::NONE } else { claim.from.late.rescan }
 }
 
 impl FreshLane {
     fn of(claim: &LaneClaim) -> Self {
-        let (Position { seq, trail, .. }, front) = (claim.from, front(&claim.from));
+        let (Position { seq, late, .. }, front) = (claim.from, front(&claim.from));
         // What lies beyond the front may have to come after what is behind it.
-        let scan = trail.rescan;
+        let scan = rescan_of(claim);
         let to = if scan.is_under_way() { claim.to.min(front) } else { claim.to };
         let sees_all = !scan.is_under_way() || broken::is(Variant::ScanSeesMore);
         let sees_to = if sees_all { u64::MAX } else { scan.began };
-        Self {
-            lane: claim.lease.lane,
-            from: seq.max(scan.reached),
-            front,
-            met_at: trail.near_sight,
-            sees_to,
-            to,
-        }
+        Self { lane: claim.lease.lane, from: seq.max(scan.reached), front, met_at: late.seen, sees_to, to }
     }
 
     /// The first chunk that can have something for this lane, from a chunk on.

@@ -96,7 +96,7 @@ struct Inner {
     target: Target,
     lanes_wanted: Option<u32>,
     lanes: AtomicU32,
-    looks: Mutex<claim::trail::Looks>,
+    watermarks: Mutex<claim::watermarks::Watermarks>,
     /// Whether the server says where its log ends, once it was asked.
     reads_log: OnceLock<bool>,
     bell: Arc<Bell>,
@@ -244,7 +244,7 @@ impl PgStoreBuilder {
             target: postrider_drivers::postgres::target(&shape.prefix, !pooled),
             lanes_wanted: self.lanes,
             lanes: AtomicU32::new(self.lanes.unwrap_or(schema::LANES_DEFAULT)),
-            looks: Mutex::default(),
+            watermarks: Mutex::default(),
             bell: Arc::new(Bell::new(&shape.prefix, (!pooled).then(|| opening.session()))),
             reads_log: OnceLock::new(),
             lease: lease::Statements::new(&shape),

@@ -38,7 +38,7 @@ pub(super) mod column {
     pub(in super::super) const HEADERS: usize = 22;
     pub(in super::super) const PAYLOAD: usize = 23;
     pub(in super::super) const PAYLOAD_BYTES: usize = 24;
-    pub(in super::super) const UNSCANNED: usize = 25;
+    pub(in super::super) const WRITTEN_IN: usize = 25;
 }
 
 /// Headers are strings in JSON, where a character takes at most six bytes.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use postrider_core::{
-    BoxFuture, Error, EventId, Result, Store, StoreError, StoreErrorKind, Target,
+    BoxFuture, EventId, Result, Store, StoreError, StoreErrorKind, Target,
     event::limits::clean_error,
     store::{
         Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Instances, Keeps, Lane, Lease,
@@ -207,7 +207,7 @@ impl Store for PgStore {
         retention: Duration,
     ) -> BoxFuture<'a, Result<Settled>> {
         let Inner { settle: sql, lease, locked_lanes, .. } = &*self.0;
-        let sql = sql.of(self.looks().is_flood());
+        let sql = sql.of(self.watermarks().is_flood());
         let settle = move |mut session: Session| async move {
             match settle::settle(sql, lease, &mut session, leases, settlements, retention).await {
                 Ok(settled) => {
@@ -388,40 +388,28 @@ impl PgStore {
     async fn claim_all(&self, claim: &Claim) -> Result<Claimed> {
         self.check_identity().await?;
         let Inner { claim: sql, lanes, .. } = &*self.0;
-        let sql = sql.of(self.looks().is_flood());
+        let sql = sql.of(self.watermarks().is_flood());
         let scale = claim::Scale { lanes: lanes.load(Relaxed), reads_log: self.reads_log().await? };
-        let look_from = |begun| {
-            self.run_in(Way::Plain(Task::Claim), "claim events", move |mut session| async move {
-                let look = claim::look(sql, &mut session, claim, begun, scale).await;
-                if look.as_ref().is_err_and(error::is_out_of_time) {
-                    self.looks().cut_off(begun);
-                }
-                let look = look?;
-                session.commit().await?;
-                Ok(look)
-            })
-        };
-        let mut begun = claim::begin(&self.looks(), claim);
-        let mut look = look_from(&begun).await?;
-        let behind = claim::begin_behind(&self.looks(), claim, &begun, &look);
-        if let Some(behind) = behind {
-            match look_from(&behind).await {
-                Ok(seen) => (look, begun) = (seen, behind),
-                // What the last scan could see can come all the same.
-                Err(Error::Store(error)) if error.kind() == StoreErrorKind::Busy => {
-                    tracing::debug!(%error, "a scan behind the front was cut off");
-                    begun = begun.without_its_scan();
-                }
-                Err(error) => return Err(error),
+        let begun = self.watermarks().begin(&claim.lanes);
+        let begun = &begun;
+        let look = self.run_in(Way::Plain(Task::Claim), "claim events", move |mut session| async move {
+            let look = claim::look(sql, &mut session, claim, begun, scale).await;
+            if look.as_ref().is_err_and(error::is_out_of_time) {
+                self.watermarks().ran_out_of_time(begun);
             }
-        }
-        if let Some(went_back) = claim::notice(&mut self.looks(), &begun, &look) {
+            let look = look?;
+            session.commit().await?;
+            Ok(look)
+        });
+        let look = look.await?;
+        if let Some(went_back) = claim::notice(&mut self.watermarks(), begun, &look) {
             self.0.peek.forget();
             let what = format!("cannot claim events in {}", self.0.place);
             return Err(StoreError::new(StoreErrorKind::WentBack, what, went_back).into());
         }
         let claim::Chosen { mut claimed, unread, findings } =
-            claim::choose(&mut self.looks(), claim, &begun, look, self.0.peek.identity().known());
+            claim::choose(&mut self.watermarks(), claim, begun, look, self.0.peek.identity().known());
+        self.note_scan(sql, begun, &claimed).await;
 
         if !unread.is_empty() {
             let unread = &unread;
@@ -436,12 +424,10 @@ impl PgStore {
 
         if !findings.is_empty() {
             let written = self.write_back(sql, &findings).await?;
-            written.xid.into_iter().for_each(|xid| self.looks().wrote(xid));
             claimed.more |= !written.missed.is_empty();
             claimed.again.extend(written.missed.into_iter().chain(written.locked));
             claimed.lost.extend(written.lost);
         }
-        self.draw_horizon(&claimed).await;
         let lost = &claimed.lost;
         claimed.events.retain(|event| !lost.contains(&event.lane));
         claimed.positions.retain(|(lane, _)| !lost.contains(lane));
@@ -459,7 +445,7 @@ impl PgStore {
             tracing::debug!(%error, "could not ask whether the sequence of the events was set back");
         }
         let Some(set_back) = identity.take_set_back() else { return Ok(()) };
-        self.looks().forget();
+        self.watermarks().forget();
         let what = format!("cannot claim events in {}", self.0.place);
         Err(StoreError::new(StoreErrorKind::WentBack, what, set_back).into())
     }
@@ -492,19 +478,26 @@ impl PgStore {
         Ok(written)
     }
 
-    /// Draws a transaction id now and then, by which later claims know that what is open now is over. A claim is none the worse without.
-    async fn draw_horizon(&self, claimed: &Claimed) {
-        let after = self.looks().wants_horizon(&claimed.positions);
-        let Some(after) = after else { return };
-        let sql = self.0.claim.of(false);
-        let draw = self.run("draw a transaction id", move |mut session| async move {
-            let xid = claim::draw(sql, &mut session).await?;
+    /// Where a claim could not finish its scan for late commits: asks which transactions the next ones have to go on with.
+    async fn note_scan(
+        &self,
+        sql: &claim::Statements,
+        begun: &claim::watermarks::Begun<'_>,
+        claimed: &Claimed,
+    ) {
+        let scan = self.watermarks().begun_scan(begun, &claimed.positions);
+        let Some(scan) = &scan else { return };
+        let late = self.run("name late transactions", move |mut session| async move {
+            let late = claim::late_transactions(sql, &mut session, scan).await?;
             session.commit().await?;
-            Ok(xid)
+            Ok(late)
         });
-        match draw.await {
-            Ok(xid) => self.looks().drew_horizon(xid, after),
-            Err(error) => tracing::debug!(%error, "no transaction id was drawn"),
+        match late.await {
+            Ok(late) => self.watermarks().note_scan(scan, &late),
+            Err(error) => {
+                tracing::debug!(%error, "could not ask which transactions have committed late: reading from the bottom");
+                self.watermarks().drop_scan();
+            }
         }
     }
 
@@ -526,8 +519,8 @@ impl PgStore {
         Ok(*self.0.reads_log.get_or_init(|| reads))
     }
 
-    fn looks(&self) -> std::sync::MutexGuard<'_, claim::trail::Looks> {
+    fn watermarks(&self) -> std::sync::MutexGuard<'_, claim::watermarks::Watermarks> {
         // A panic of somebody who held the lock was not in the middle of a change that others could not read.
-        self.0.looks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.watermarks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -184,16 +184,6 @@ async fn a_rehearsal_names_the_right_that_is_missing() {
     database.run(&format!("DROP OWNED BY {relay}; DROP ROLE {relay}")).await;
 }
 
-/// Defaults are evaluated in the order of columns, in every kind of insert: so a transaction has its number before its first `seq`.
-#[tokio::test]
-async fn the_transactions_number_is_the_first_column() {
-    let database = Database::new().await;
-    database.migrated().await;
-    let first = "SELECT count(*) FROM pg_attribute
-                 WHERE attrelid = 'postrider_event'::regclass AND attnum = 1 AND attname = 'written_in'";
-    assert_eq!(database.number(first).await, 1);
-}
-
 #[tokio::test]
 async fn every_kind_of_insert_falls_into_the_lane_of_its_key() {
     let database = Database::new().await;

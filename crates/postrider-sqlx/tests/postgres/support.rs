@@ -171,15 +171,6 @@ impl Owner {
         self.again.extend(events.iter().map(|event| (event.lane, event.seq)));
     }
 
-    /// The highest of the marks that looks begin from.
-    pub(crate) fn nearest(&self) -> Seq {
-        self.positions
-            .values()
-            .map(|position| position.trail.near.max(position.seq))
-            .max()
-            .unwrap_or_default()
-    }
-
     /// Forgets how far it has come.
     pub(crate) fn look_from_the_start(&mut self) {
         self.positions.clear();
@@ -187,7 +178,7 @@ impl Owner {
 
     /// Up to where a scan behind the forward reads has come that is not over.
     pub(crate) fn scanned_to(&self) -> Option<Seq> {
-        let rescans = self.positions.values().map(|position| position.trail.rescan);
+        let rescans = self.positions.values().map(|position| position.late.rescan);
         rescans.filter(|rescan| rescan.is_under_way()).map(|rescan| rescan.reached).max()
     }
 

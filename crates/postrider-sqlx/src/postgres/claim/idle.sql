@@ -1,26 +1,20 @@
--- The claim of an idle outbox: nothing was left by the last claim, and the forward reads of all lanes stand at the same place. {p} stands for
--- the prefix, {key} for the key of an event e.
+-- The claim of an idle outbox: nothing was left by the claim before. {p} stands for the prefix, {key} for the key of an event e.
 --
--- $1 lanes, $2 epochs, $3 nonces, $4 where the scan behind the forward reads begins, $5 where the forward reads stand, $6 up to where events are
--- read, $7 what is in flight, $8 the most bytes of an event that is read at once, $9 the snapshot of the last scan, or null, $10 the
--- transactions in which claims have written since, $11 the most events.
+-- $1 lanes, $2 epochs, $3 nonces, $4 what is in flight, $5 the most bytes of an event that is read at once, $6 the snapshot since which
+-- everything that committed is unmet, $7 the most events.
 --
 -- The first row, of kind 0, has the clock, the snapshot, where the database stands, how many of the lanes are held, when the first waiting event
--- is due, and whether this is more than an idle outbox: a key comes back, or events lie beyond $6. The others are fresh events, in the columns of
--- the careful look.
+-- is due, and whether a key comes back. The others are fresh events, in the columns of the careful claim.
 --
--- The events of all lanes lie next to each other, so one short walk over the primary key finds them, where 64 lanes are 64 searches. A statement
--- this small costs what it takes to start it: each branch that is named here is paid for by every claim, whether it runs or not.
--- Adding zero to the status keeps the walk on the primary key.
+-- What committed since then is all that there can be, whatever its seq and whichever lane it is in. A statement this small costs what it takes to
+-- start it: each branch that is named here is paid for by every claim, whether it runs or not.
 WITH clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS now,
-           pg_current_snapshot()::text AS snapshot, pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
-           pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax, pg_snapshot_xmax(pg_current_snapshot()) AS ended_before
+    SELECT clock_timestamp() AS now, pg_current_snapshot()::text AS snapshot,
+           pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax
 )
-SELECT 0 AS kind, NULL::integer AS lane, clock.xmin AS seq, NULL::smallint AS status, NULL::timestamptz AS available_at, clock.now AS created_at,
+SELECT 0 AS kind, NULL::integer AS lane, NULL::bigint AS seq, NULL::smallint AS status, NULL::timestamptz AS available_at, clock.now AS created_at,
        clock.xmax AS head,
-       coalesce((SELECT true FROM {p}event AS e WHERE e.seq > $6::bigint ORDER BY e.seq LIMIT 1),
-                (SELECT true FROM {p}hold AS h WHERE h.reason = 'returning' ORDER BY h.lane, h.seq LIMIT 1), false) AS unusual,
+       coalesce((SELECT true FROM {p}hold AS h WHERE h.reason = 'returning' ORDER BY h.lane, h.seq LIMIT 1), false) AS unusual,
        (SELECT count(*)
         FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) AS u (lane, epoch, nonce)
         JOIN {p}lane AS l ON l.lane = u.lane AND l.epoch = u.epoch AND l.nonce = u.nonce) AS weight,
@@ -41,8 +35,17 @@ SELECT NULL, e.lane, e.seq, NULL, e.available_at, e.created_at,
        e.ordering_key, e.tenant_id, e.content_type, e.occurred_at, NULL, NULL,
        CASE WHEN e.small THEN e.headers END, CASE WHEN e.small THEN e.payload END, CASE WHEN e.small THEN e.payload_bytes END
 FROM (
-    SELECT e.*, {small} AS small FROM {p}event AS e
-    WHERE e.seq > $4::bigint AND e.seq <= $6 AND e.status + 0 = 0 AND NOT e.parked
-      AND e.lane = ANY ($1) AND e.seq <> ALL ($7::bigint[]) AND (e.seq > $5::bigint OR {late})
-    ORDER BY e.seq LIMIT $11::bigint
+    SELECT e.*
+    FROM pg_snapshot_xip($6::text::pg_snapshot) AS x (id) CROSS JOIN LATERAL (
+        SELECT e.*, {small} AS small FROM {p}event AS e
+        WHERE e.written_in = x.id AND e.status = 0 AND NOT e.parked AND e.lane = ANY ($1) AND e.seq <> ALL ($4::bigint[])
+        ORDER BY e.written_in, e.seq LIMIT $7::bigint) AS e
+    WHERE pg_visible_in_snapshot(x.id, (SELECT pg_current_snapshot()))
+    UNION ALL
+    (SELECT e.*, {small} FROM {p}event AS e
+     WHERE e.written_in >= (SELECT pg_snapshot_xmax($6::text::pg_snapshot))
+       AND e.written_in < (SELECT pg_snapshot_xmax(pg_current_snapshot()))
+       AND e.status = 0 AND NOT e.parked AND e.lane = ANY ($1) AND e.seq <> ALL ($4)
+     ORDER BY e.written_in, e.seq LIMIT $7)
+    LIMIT $7
 ) AS e

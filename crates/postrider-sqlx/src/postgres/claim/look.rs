@@ -15,8 +15,8 @@ use super::{
         statement::{Shape, integer, natural, optional_time, time},
     },
     history::Placed,
-    sight::Sight,
-    trail::Behind,
+    moment::Moment,
+    watermarks::{Begun, Behind},
 };
 
 /// Most keys that come back in one claim, and most events of each.
@@ -29,68 +29,8 @@ const WAITING_OF_A_LANE_MIN: usize = 16;
 /// A number that lies further beyond the last one of the sequence was not drawn from it, however long ago that was asked for.
 const STRAY: Seq = 1_000_000;
 
-/// How many numbers a claim scans behind the forward reads. What is not late there is read all the same, lane by lane: so many rows of 1 KiB stay in 32 MB
-/// of buffers meanwhile.
-const SCAN_WIDTH: Seq = 20_000;
-
-/// Whether a row behind the forward read is one that the last scan, of this snapshot, could not see: by the transaction that wrote the row as it is
-/// now, or by that which inserted it. They differ behind a savepoint, and a snapshot knows only outermost ones: to it any other is over. Transactions are
-/// numbered with 32 bits in a row's own column and with 64 in a snapshot; none in a row is later than the end of the present one. A visible row that says
-/// otherwise was restored from another server, whose numbers mean nothing here, and its own column says what there is to say.
-///
-/// Most rows are as one transaction has inserted them before the scan: that is asked first and takes a twentieth of the rest.
-pub(super) fn late(snapshot: &str, wrote: &str) -> String {
-    let once = once(snapshot);
-    format!(
-        "CASE WHEN {once} IS NULL THEN true WHEN {} THEN false
-              ELSE (SELECT (NOT pg_visible_in_snapshot(x.id::text::xid8, {once})
-                            OR e.written_in < x.ended_before AND NOT pg_visible_in_snapshot(e.written_in, {once}))
-                       AND x.id <> ALL ({wrote}::bigint[])
-                    FROM {NUMBERED}) END",
-        written_before(&once)
-    )
-}
-
-/// Whether both could be seen in this snapshot, if there is one.
-fn seen_in(snapshot: &str) -> String {
-    let once = once(snapshot);
-    format!(
-        "CASE WHEN {once} IS NULL OR {} THEN true
-              ELSE (SELECT pg_visible_in_snapshot(x.id::text::xid8, {once})
-                       AND (e.written_in >= x.ended_before OR pg_visible_in_snapshot(e.written_in, {once}))
-                    FROM {NUMBERED}) END",
-        written_before(&once)
-    )
-}
-
-/// A snapshot that is a parameter, taken apart once and not for each row.
-fn once(snapshot: &str) -> String {
-    format!("(SELECT {snapshot}::pg_snapshot)")
-}
-
-/// Whether a row is as a transaction has inserted it that was over when the first of those began which were open in this snapshot.
-fn written_before(snapshot: &str) -> String {
-    format!("e.written_in < (SELECT pg_snapshot_xmin({snapshot})) AND e.written_in::xid = e.xmin")
-}
-
-/// True where a row was inserted by a transaction that this snapshot, if there is one, could not see. In a backlog each row is asked, and most of them were
-/// inserted before anything that was open then, so that is asked first.
-pub(super) fn unscanned(snapshot: &str) -> String {
-    let snapshot = once(snapshot);
-    format!(
-        "CASE WHEN {snapshot} IS NULL OR e.written_in < (SELECT pg_snapshot_xmin({snapshot})) THEN NULL
-              WHEN e.written_in < (SELECT clock.ended_before FROM clock) THEN NOT pg_visible_in_snapshot(e.written_in, {snapshot})
-              ELSE (SELECT NOT pg_visible_in_snapshot(x.id::text::xid8, {snapshot}) FROM {NUMBERED}) END"
-    )
-}
-
-/// The transaction of a row's own column, with 64 bits.
-const NUMBERED: &str = "(SELECT clock.xmax - ((clock.xmax - e.xmin::text::bigint) & 4294967295) AS id, clock.ended_before FROM clock) AS x";
-
 pub(in super::super) fn statement(shape: &Shape) -> Placed {
     let sql = row::spell(include_str!("claim.sql"))
-        .replace("{late}", &format!("{} AND {}", late("$15", "$16"), seen_in("$19")))
-        .replace("{unscanned}", &unscanned("$19"))
         .replace("{not_in_flight}", "e.seq NOT IN (SELECT unnest($8::bigint[]))")
         .replace("{keys}", &RETURNING_KEYS_MAX.to_string())
         .replace("{of_a_key}", &RETURNING_OF_A_KEY_MAX.to_string());
@@ -104,8 +44,6 @@ pub(super) struct Seen {
     pub(super) seq: Seq,
     pub(super) state: State,
     pub(super) available_at: Timestamp,
-    /// Whether it was inserted by a transaction that the last scan behind the forward read could not see.
-    pub(super) unscanned: bool,
     /// Whether it waits, so that its time is a place too.
     pub(super) waits: bool,
     pub(super) weight: usize,
@@ -139,7 +77,7 @@ pub(super) enum State {
     Follower { returning: bool },
     /// It is not due and was never tried: it waits for its time, without holding its key.
     Delayed,
-    /// It waits already, or the engine has it.
+    /// It waits already, or the engine has it, or another claim is to meet it.
     Elsewhere,
 }
 
@@ -166,10 +104,6 @@ impl Freed {
 /// What a lane says for itself.
 #[derive(Debug, Default)]
 pub(super) struct LaneSeen {
-    /// Where its forward read stood.
-    pub(super) front: Seq,
-    /// Whether it has a fresh row beyond that.
-    pub(super) any: bool,
     /// Whether it has fresh rows over the ceiling.
     pub(super) beyond: bool,
     pub(super) next_due: Option<Timestamp>,
@@ -178,12 +112,12 @@ pub(super) struct LaneSeen {
 /// What a look saw.
 #[derive(Debug, Default)]
 pub(in super::super) struct Look {
-    pub(super) sight: Sight,
+    pub(super) moment: Moment,
     pub(super) lanes: BTreeMap<Lane, LaneSeen>,
     /// Up to where all lanes were read.
     pub(super) ceiling: Option<Seq>,
-    /// Up to where they were scanned behind their forward reads, if that is not all.
-    pub(super) scan_ceiling: Option<Seq>,
+    /// How many rows were read because they are late, and the last of them.
+    pub(super) late: (usize, Seq),
     pub(super) again: Vec<Seen>,
     pub(super) fresh: Vec<Seen>,
     pub(super) waiting: Vec<Seen>,
@@ -191,6 +125,27 @@ pub(in super::super) struct Look {
     /// Fresh rows that were read whole.
     pub(super) read: HashMap<Seq, ClaimedEvent>,
     pub(super) limits: Limits,
+}
+
+/// Where the fresh rows of a look were cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// All that there were are there.
+    Nowhere,
+    /// Behind the last late row, which is this one: there may be more of them. Not all of these are for this claim.
+    BehindTheLate(Seq),
+    /// Behind the last one that is left.
+    BehindTheLast,
+}
+
+/// What became of rows with a number that the sequence is far from giving.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Strays {
+    /// There is none.
+    None,
+    Come,
+    /// At least one has to wait.
+    Wait,
 }
 
 /// What a look has to know of the database.
@@ -207,8 +162,6 @@ pub(in super::super) struct Scale {
 pub(super) struct Limits {
     pub(super) fresh: usize,
     pub(super) fresh_of_a_lane: usize,
-    /// Of these, rows behind the forward read. Few are enough: no lane has to fill a claim alone, and a scan goes on.
-    pub(super) late_of_a_lane: usize,
     pub(super) waiting_of_a_lane: usize,
     /// How far over the first row to look.
     pub(super) width: u64,
@@ -227,24 +180,18 @@ impl Limits {
         let width = fresh.saturating_mul(lanes_in_all as usize) / lanes;
         let width = u64::try_from(width).unwrap_or(u64::MAX).clamp(1, 1 << 40) - 1;
         let waiting_of_a_lane = waiting.min(fresh.saturating_add(1));
-        let late_of_a_lane = waiting.min(fresh);
-        Self { fresh, fresh_of_a_lane: fresh, late_of_a_lane, waiting_of_a_lane, width }
+        Self { fresh, fresh_of_a_lane: fresh, waiting_of_a_lane, width }
     }
 
     /// Without a ceiling: no lane has to fill a claim alone.
     pub(super) fn few_of_a_lane(self) -> Self {
-        Self { fresh_of_a_lane: self.late_of_a_lane, width: u64::MAX, ..self }
-    }
-
-    /// Where one limit holds for what lies before the forward read and behind it.
-    pub(super) fn together(self) -> Self {
-        Self { late_of_a_lane: self.fresh_of_a_lane, ..self }
+        Self { fresh_of_a_lane: self.waiting_of_a_lane.min(self.fresh), width: u64::MAX, ..self }
     }
 
     /// For a look that returns fewer rows than these, of whichever lanes: none of them is full.
     pub(super) fn for_all_lanes(self, rows: usize) -> Self {
         let width = u64::try_from(rows).unwrap_or(u64::MAX).max(1) - 1;
-        Self { fresh_of_a_lane: rows, late_of_a_lane: rows, width, ..self }
+        Self { fresh_of_a_lane: rows, width, ..self }
     }
 
     /// Where only a part of the numbers stands for rows that can be seen.
@@ -261,69 +208,53 @@ impl Limits {
     }
 }
 
-/// Where a lane is read from: its forward read from the front, and what lies behind that from there.
-pub(super) struct Cursor<'a> {
-    pub(super) lane: &'a LaneClaim,
-    pub(super) scans_from: Seq,
-    pub(super) front: Seq,
-}
-
-/// The first place that is scanned behind a forward read; 0 if there is none.
-pub(super) fn first_behind(cursors: &[Cursor<'_>]) -> Seq {
-    let behind = cursors.iter().filter(|cursor| cursor.scans_from < cursor.front);
-    behind.map(|cursor| cursor.scans_from).min().unwrap_or_default()
-}
-
 /// Looks at all lanes of a claim.
 pub(super) async fn look(
     sql: &Placed,
     conn: &mut PgConnection,
     claim: &Claim,
-    cursors: &[Cursor<'_>],
-    (behind, bound): (Option<&Behind>, Option<&str>),
+    begun: &Begun<'_>,
     scale: Scale,
 ) -> sqlx::Result<Look> {
     let limits = Limits::of(claim, scale.lanes);
-    let scanned = cursors.iter().filter(|cursor| cursor.scans_from < cursor.front).count();
-    let lanes = || cursors.iter().map(|cursor| cursor.lane);
+    let lanes = || claim.lanes.iter();
     let at_start = |lane: &LaneClaim| (lane.from.due_at, lane.from.due_seq) == (Timestamp::EPOCH, 0);
     let due_at = lanes().map(|lane| (!at_start(lane)).then(|| lane.from.due_at.as_micros()));
-    let in_flight: Vec<i64> = claim.in_flight.iter().map(|seq| integer(*seq)).collect();
+    let fronts = begun.cursors.iter().map(|cursor| cursor.forward.then(|| integer(cursor.front)));
+    let numbers = |seqs: &[Seq]| seqs.iter().map(|seq| integer(*seq)).collect::<Vec<i64>>();
     let again: Vec<i64> = lanes().flat_map(|lane| &lane.again).map(|seq| integer(*seq)).collect();
+    let (since, rest, reached) = match &begun.behind {
+        Behind::Nothing => (None, Vec::new(), 0),
+        Behind::Since(known) => (Some(known.snapshot.text()), Vec::new(), 0),
+        Behind::Rest { transactions, reached } => (None, transactions.to_vec(), *reached),
+    };
+    let late = if matches!(begun.behind, Behind::Nothing) { 0 } else { limits.fresh };
     let rows = with_tokens(sql.of(scale.reads_log), lanes().map(|lane| lane.lease))
-        .bind(cursors.iter().map(|cursor| integer(cursor.scans_from)).collect::<Vec<_>>())
+        .bind(fronts.collect::<Vec<Option<i64>>>())
         .bind(lanes().map(|lane| integer(lane.to)).collect::<Vec<_>>())
         .bind(due_at.collect::<Vec<_>>())
         .bind(lanes().map(|lane| integer(lane.from.due_seq)).collect::<Vec<_>>())
-        .bind(in_flight)
+        .bind(numbers(&claim.in_flight))
         .bind(again)
-        .bind(integer(limits.fresh))
+        .bind(integer(limits.fresh_of_a_lane))
         .bind(integer(limits.width))
         .bind(integer(limits.waiting_of_a_lane))
-        .bind(limits.read_at_once(claim, limits.late_of_a_lane.saturating_mul(scanned)))
-        .bind(cursors.iter().map(|cursor| integer(cursor.front)).collect::<Vec<_>>())
-        .bind(behind.map(|behind| behind.snapshot.as_str()))
-        .bind(behind.map(|behind| behind.wrote.as_slice()))
-        .bind(integer(limits.late_of_a_lane))
-        .bind(integer(first_behind(cursors)))
-        .bind(bound)
-        .bind((scanned > 0).then(|| integer(SCAN_WIDTH - 1)))
+        .bind(limits.read_at_once(claim, late))
+        .bind(since)
+        .bind(rest)
+        .bind(integer(reached))
+        .bind(integer(begun.front()))
+        .bind(integer(limits.fresh))
         .fetch_all(conn)
         .await?;
     let mut look = Look { limits, ..Look::default() };
-    // What is due is judged by the clock, which comes in a row of its own.
+    // What is due is decided by the clock, which comes in a row of its own.
     for row in rows.iter().filter(|row| kind(row) == 0) {
-        look.sight = Sight::of(row)?;
+        look.moment = Moment::of(row)?;
         look.ceiling = row.try_get::<Option<i64>, _>(column::WEIGHT)?.map(natural);
-        look.scan_ceiling = scan_ceiling(row, cursors)?;
     }
     for row in &rows {
-        look.take(row, claim)?;
-    }
-    for cursor in cursors {
-        if let Some(lane) = look.lanes.get_mut(&cursor.lane.lease.lane) {
-            lane.front = cursor.front;
-        }
+        look.take(row, claim, begun)?;
     }
     look.again.sort_unstable_by_key(|seen| seen.seq);
     look.fresh.sort_unstable_by_key(|seen| seen.seq);
@@ -332,103 +263,68 @@ pub(super) async fn look(
     Ok(look)
 }
 
-/// Up to where a look has scanned, if that is not all.
-fn scan_ceiling(row: &PgRow, cursors: &[Cursor<'_>]) -> sqlx::Result<Option<Seq>> {
-    let ceiling: Option<&str> = row.try_get(column::AGGREGATE_ID)?;
-    let ceiling: Option<Seq> = ceiling.and_then(|ceiling| ceiling.parse().ok());
-    let is_beyond = |ceiling: &Seq| {
-        cursors.iter().any(|cursor| cursor.scans_from < cursor.front && cursor.front > *ceiling)
-    };
-    Ok(ceiling.filter(is_beyond))
-}
-
-/// The last place where the first row behind the forward reads may not lie, or there is more than a claim scans; none if there cannot be.
-pub(super) fn too_far_back(cursors: &[Cursor<'_>]) -> Option<Seq> {
-    let behind = cursors.iter().filter(|cursor| cursor.scans_from < cursor.front);
-    let last = behind.map(|cursor| cursor.front).max()?.checked_sub(SCAN_WIDTH)?;
-    (first_behind(cursors) < last).then_some(last)
-}
-
 /// The kind of rows that are looked at once more.
 const AGAIN: i32 = 2;
+/// The kind of rows that have committed behind the forward reads.
+const LATE: i32 = 6;
 
 fn kind(row: &PgRow) -> i32 {
     row.try_get(column::KIND).unwrap_or_default()
 }
 
 impl Look {
-    /// Leaves as many fresh rows as a look may see, and none that lies over one of a lane that had more. Says whether there
-    /// were as many.
-    pub(super) fn cut_fresh(&mut self) -> bool {
-        /// How many rows a lane has, and the last of them.
-        #[derive(Default)]
-        struct Count {
-            all: (usize, Seq),
-            late: (usize, Seq),
+    /// Leaves as many fresh rows as a look may see: none beyond the last late one if there may be more of these, and none that lies over one of a
+    /// lane that had more.
+    pub(super) fn cut_fresh(&mut self, begun: &Begun<'_>) -> Cut {
+        let late_end = self.late_end();
+        if let Some(end) = late_end {
+            self.fresh.retain(|seen| seen.seq <= end);
         }
-        let lanes = self.lanes.iter().map(|(lane, seen)| (*lane, (seen.front, Count::default())));
-        let mut counts: BTreeMap<Lane, (Seq, Count)> = lanes.collect();
+        // What is late has a limit of its own.
+        let mut forward: BTreeMap<Lane, (Seq, usize, Seq)> =
+            begun.cursors.iter().map(|cursor| (cursor.lane.lease.lane, (cursor.front, 0, 0))).collect();
         for seen in &self.fresh {
-            let Some((front, count)) = counts.get_mut(&seen.lane) else { continue };
-            count.all = (count.all.0 + 1, seen.seq);
-            if seen.seq <= *front {
-                count.late = count.all;
+            if let Some((_, count, last)) =
+                forward.get_mut(&seen.lane).filter(|(front, ..)| seen.seq > *front)
+            {
+                (*count, *last) = (*count + 1, seen.seq);
             }
         }
-        let Limits { fresh_of_a_lane, late_of_a_lane, .. } = self.limits;
-        let full = counts.values().flat_map(|(_, count)| {
-            let all = (count.all.0 >= fresh_of_a_lane).then_some(count.all.1);
-            all.into_iter().chain((count.late.0 >= late_of_a_lane).then_some(count.late.1))
-        });
-        let full = full.min();
+        let full = forward.values().filter(|(_, count, _)| *count >= self.limits.fresh_of_a_lane);
+        let full = full.map(|(.., last)| *last).min();
         if let Some(last) = full {
             self.fresh.retain(|seen| seen.seq <= last);
         }
-        let over = self.fresh.len() > self.limits.fresh;
+        let is_over = self.fresh.len() > self.limits.fresh;
         self.fresh.truncate(self.limits.fresh);
-        over || full.is_some()
+        match (full.is_some() || is_over, late_end) {
+            (true, _) => Cut::BehindTheLast,
+            (false, Some(end)) => Cut::BehindTheLate(end),
+            (false, None) => Cut::Nowhere,
+        }
+    }
+
+    /// The last row that is known to be late, if there may be more of them.
+    pub(super) fn late_end(&self) -> Option<Seq> {
+        let (count, last) = self.late;
+        (count >= self.limits.fresh).then_some(last)
     }
 
     /// Sets aside what bears a number that the sequence is far from giving: somebody has written it by hand. Such a row comes like one that is looked
     /// at once more, because a forward read that had gone on to it would take all that is written from then on for late. It comes when nothing else
-    /// of its lane does, which may be of its key and before it. Says whether one has to wait.
-    pub(super) fn set_strays_aside(&mut self, drawn: Seq, is_cut: bool) -> bool {
+    /// of its lane does, which may be of its key and before it.
+    pub(super) fn set_strays_aside(&mut self, drawn: Seq, is_cut: bool) -> Strays {
         let first = self.fresh.partition_point(|seen| seen.seq <= drawn.saturating_add(STRAY));
         let strays = self.fresh.split_off(first);
         if strays.is_empty() {
-            return false;
+            return Strays::None;
         }
         let busy: BTreeSet<Lane> = self.fresh.iter().map(|seen| seen.lane).collect();
         let found = strays.len();
         let free = strays.into_iter().filter(|seen| !is_cut && !busy.contains(&seen.lane));
         let before = self.again.len();
         self.again.extend(free);
-        self.again.len() - before < found
-    }
-
-    /// Whether a forward read has met what the last scan behind it could not see.
-    pub(super) fn is_unscanned(&self) -> bool {
-        self.fresh.iter().any(|seen| seen.unscanned && self.is_forward(seen))
-    }
-
-    fn is_forward(&self, seen: &Seen) -> bool {
-        self.lanes.get(&seen.lane).is_none_or(|lane| seen.seq > lane.front)
-    }
-
-    /// Leaves out what the forward reads have met beyond the end of a scan that is not over: an event that comes first may lie behind it. Says
-    /// which is the first of them.
-    pub(super) fn wait_for_scan(&mut self) -> Option<Seq> {
-        let ceiling = self.scan_ceiling?;
-        let first = self.fresh.partition_point(|seen| seen.seq <= ceiling);
-        self.fresh.drain(first..).next().map(|seen| seen.seq)
-    }
-
-    /// Leaves out what the forward reads have met from the first such row on. Says which one that is.
-    pub(super) fn hold_back(&mut self) -> Option<Seq> {
-        let first = self.fresh.iter().find(|seen| seen.unscanned && self.is_forward(seen))?.seq;
-        let fresh = std::mem::take(&mut self.fresh);
-        self.fresh = fresh.into_iter().filter(|seen| seen.seq < first || !self.is_forward(seen)).collect();
-        Some(first)
+        if self.again.len() - before < found { Strays::Wait } else { Strays::Come }
     }
 
     /// For a claim that reads up to a place: what was unparked of a key that comes back is due, unless something is parked before it that the
@@ -446,13 +342,11 @@ impl Look {
         }
     }
 
-    pub(super) fn take(&mut self, row: &PgRow, claim: &Claim) -> sqlx::Result<()> {
+    pub(super) fn take(&mut self, row: &PgRow, claim: &Claim, begun: &Begun<'_>) -> sqlx::Result<()> {
         match kind(row) {
             0 => {}
             1 => {
                 let seen = LaneSeen {
-                    front: 0,
-                    any: row.try_get::<Option<i64>, _>(column::SEQ)?.is_some(),
                     beyond: row.try_get::<Option<i64>, _>(column::HEAD)?.is_some(),
                     next_due: optional_time(row, column::AVAILABLE_AT)?,
                 };
@@ -460,10 +354,13 @@ impl Look {
             }
             5 => self.take_returning(row, claim)?,
             kind => {
-                let seen = self.see(row, claim)?;
+                let mut seen = self.see(row, claim)?;
+                if matches!(kind, 3 | LATE) && !self.is_for_this_claim(&mut seen, row, begun)? {
+                    return Ok(());
+                }
                 match kind {
                     AGAIN => self.again.push(seen),
-                    3 => {
+                    3 | LATE => {
                         if row.try_get(column::READ)? {
                             self.read.insert(seen.seq, row::claimed(row, seen.held)?);
                         }
@@ -476,9 +373,44 @@ impl Look {
         Ok(())
     }
 
+    /// Whether a fresh row is for this claim; see [`is_for_claim`](Self::is_for_claim).
+    fn is_for_this_claim(&mut self, seen: &mut Seen, row: &PgRow, begun: &Begun<'_>) -> sqlx::Result<bool> {
+        let transaction: i64 = row.try_get_unchecked(column::WRITTEN_IN)?;
+        Ok(self.is_for_claim(seen, transaction, kind(row) == LATE, begun))
+    }
+
+    /// Whether a fresh row is not left to another claim: one that is late may have been met by an earlier claim of its lane, or lie where its
+    /// forward read meets it. A claim that reads up to a place skips what it leaves to the lane's own.
+    pub(super) fn is_for_claim(
+        &mut self,
+        seen: &mut Seen,
+        transaction: i64,
+        is_late: bool,
+        begun: &Begun<'_>,
+    ) -> bool {
+        // A visible row was inserted by a transaction that is over. A larger number was restored from another server.
+        let transaction = if transaction < self.moment.snapshot.xmax() { transaction } else { 0 };
+        let cursor = begun.cursor(seen.lane);
+        if is_late {
+            self.late = (self.late.0 + 1, self.late.1.max(seen.seq));
+            return cursor.is_some_and(|cursor| cursor.takes_late(seen.seq, transaction));
+        }
+        if cursor.is_some_and(|cursor| cursor.leaves_out(seen.seq, transaction)) {
+            seen.state = State::Elsewhere;
+        }
+        true
+    }
+
     /// A fresh row as the usual claim sends it: without what is the same for all of them, or follows from the rest.
-    pub(super) fn take_fresh(&mut self, row: &PgRow, claim: &Claim) -> sqlx::Result<()> {
+    pub(super) fn take_fresh(&mut self, row: &PgRow, claim: &Claim, begun: &Begun<'_>) -> sqlx::Result<()> {
         let (seq, lane) = (natural(row.try_get_unchecked(column::SEQ)?), lane(row)?);
+        if kind(row) == LATE {
+            self.late = (self.late.0 + 1, self.late.1.max(seq));
+            // One that lies beyond its lane's front is met by the forward read.
+            if begun.cursor(lane).is_none_or(|cursor| seq > cursor.front) {
+                return Ok(());
+            }
+        }
         let (available_at, created_at) = (time(row, column::AVAILABLE_AT)?, time(row, column::CREATED_AT)?);
         let head = row.try_get_unchecked::<Option<i64>, _>(column::HEAD)?.map(natural::<Seq>);
         let state = self.state(claim, seq, (available_at, Some(created_at)), (head, false));
@@ -489,9 +421,8 @@ impl Look {
                 row::weight(row)?
             }
         };
-        let (held, unscanned) = (head.is_some(), flag(row, column::COMING_BACK)?);
-        let seen =
-            Seen { lane, seq, state, available_at, unscanned, waits: false, weight, held, words: None };
+        let held = head.is_some();
+        let seen = Seen { lane, seq, state, available_at, waits: false, weight, held, words: None };
         self.fresh.push(seen);
         Ok(())
     }
@@ -518,7 +449,7 @@ impl Look {
         // One that was written to be delivered at once is never early, also if the clock was set back since: taken for a
         // delayed one, it would let later events of its key pass.
         let early =
-            available_at > self.sight.now && created_at.is_none_or(|created_at| available_at > created_at);
+            available_at > self.moment.now && created_at.is_none_or(|created_at| available_at > created_at);
         if claim.in_flight.binary_search(&seq).is_ok() {
             State::Elsewhere
         } else if early {
@@ -570,10 +501,5 @@ fn seen(
     };
     let weight = natural(row.try_get(column::WEIGHT)?);
     let waits = row.try_get::<Option<i16>, _>(column::STATUS)? == Some(2);
-    let (lane, unscanned) = (lane(row)?, flag(row, column::UNSCANNED)?);
-    Ok(Seen { lane, seq, state, available_at, unscanned, waits, weight, held, words })
-}
-
-fn flag(row: &PgRow, place: usize) -> sqlx::Result<bool> {
-    Ok(row.try_get_unchecked::<Option<bool>, _>(place)?.unwrap_or(false))
+    Ok(Seen { lane: lane(row)?, seq, state, available_at, waits, weight, held, words })
 }

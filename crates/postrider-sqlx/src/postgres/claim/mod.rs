@@ -6,33 +6,31 @@
 //! tokens, and asks again whether its reasons still hold.
 
 mod history;
-mod horizons;
 mod idle;
 mod look;
+#[cfg(test)]
+mod model;
+mod moment;
 mod quick;
-mod sight;
+mod snapshot;
 mod stream;
-pub(super) mod trail;
+pub(super) mod watermarks;
 mod write;
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    time::Instant,
-};
+use std::collections::{BTreeMap, HashSet};
 
 use postrider_core::{
     Timestamp,
-    store::{Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Position, Seq, Trail},
+    store::{Claim, Claimed, ClaimedEvent, Lane, LaneClaim, LateCommits, Position, Seq},
 };
 use sqlx::{PgConnection, Row};
 
 use self::{
     history::Placed,
-    idle::Idle,
-    look::{Cursor, Freed, Look, RETURNING_KEYS_MAX, RETURNING_OF_A_KEY_MAX, Seen, State},
+    look::{Cut, Freed, Look, RETURNING_KEYS_MAX, RETURNING_OF_A_KEY_MAX, Seen, State, Strays},
     quick::Reach,
     stream::Stream,
-    trail::{Begun, Looks, Met},
+    watermarks::{Begun, Reached, TRANSACTIONS_MAX, Unfinished, Watermarks},
 };
 pub(super) use self::{
     history::WentBack,
@@ -48,6 +46,15 @@ use crate::{
     connections::renewal::Locked,
 };
 
+/// At most $4 transactions that lie between the ends of two snapshots and have inserted something up to $3 into the lanes $5.
+const LATE: &str = "
+    SELECT e.written_in::text::bigint FROM (
+        SELECT DISTINCT e.written_in FROM {p}event AS e
+        WHERE e.written_in >= (SELECT pg_snapshot_xmax($1::text::pg_snapshot))
+          AND e.written_in < (SELECT pg_snapshot_xmax($2::text::pg_snapshot))
+          AND e.seq <= $3 AND e.status = 0 AND NOT e.parked AND e.lane = ANY ($5::integer[])
+        ORDER BY e.written_in LIMIT $4) AS e";
+
 /// The statements of this folder.
 #[derive(Debug)]
 pub(super) struct Statements {
@@ -56,8 +63,8 @@ pub(super) struct Statements {
     pub(super) look: Placed,
     pub(super) read: Statement,
     pub(super) write: write::Statements,
-    /// Draws a transaction id.
-    pub(super) horizon: Statement,
+    /// Names the transactions that a scan of several claims is about.
+    pub(super) late: Statement,
     /// Fails where the position of the log may not be asked for.
     pub(super) probe: Statement,
 }
@@ -75,7 +82,7 @@ impl Statements {
             look: look::statement(shape),
             read: Statement::new(&row::spell(read), shape),
             write: write::Statements::new(shape),
-            horizon: Statement::new(write::WHOAMI, shape),
+            late: Statement::new(LATE, shape),
             probe: Statement::new(history::PROBE, shape),
         }
     }
@@ -89,74 +96,56 @@ pub(super) struct Chosen {
     pub(super) findings: Vec<Findings>,
 }
 
-/// Decides where a claim reads from.
-pub(super) fn begin(looks: &Looks, claim: &Claim) -> Begun {
-    looks.begin(claim.lanes.iter(), Instant::now())
-}
-
-/// Where it begins instead, if what was seen demands a scan behind the front that was not made.
-pub(super) fn begin_behind(looks: &Looks, claim: &Claim, begun: &Begun, look: &Look) -> Option<Begun> {
-    if look.is_unscanned() { looks.begin_behind(claim.lanes.iter(), begun) } else { None }
-}
-
-/// Whether the database has gone back in time. If it has, nothing that was seen counts, and all that was remembered is forgotten.
-pub(super) fn notice(looks: &mut Looks, begun: &Begun, look: &Look) -> Option<WentBack> {
-    looks.notice(begun, &look.sight)
-}
-
 /// Looks at all lanes at once: in the cheapest way that is enough for what is there.
 pub(super) async fn look(
     sql: &Statements,
     conn: &mut PgConnection,
     claim: &Claim,
-    begun: &Begun,
+    begun: &Begun<'_>,
     scale: Scale,
 ) -> sqlx::Result<Look> {
-    let lanes = claim.lanes.iter();
-    let cursors = lanes.map(|lane| {
-        let (scans_from, front) = (begun.scans_from(&lane.from), trail::front(&lane.from));
-        Cursor { lane, scans_from, front }
-    });
-    let cursors: Vec<Cursor<'_>> = cursors.collect();
-    if let Some(idle) = Idle::of(claim, begun, &cursors, scale.lanes)
-        && let Some(look) =
-            idle::look(&sql.idle, conn, claim, &cursors, begun.behind.as_ref(), (idle, scale)).await?
+    if idle::is_likely(claim, begun, scale)
+        && let Some(look) = idle::look(&sql.idle, conn, claim, begun, scale).await?
     {
         return Ok(look);
     }
-    let behind = (begun.behind.as_ref(), begun.bound.as_deref());
     if let Some(reach) = Reach::of(claim, begun, scale.lanes)
-        && let Some(look) = quick::look(&sql.quick, conn, claim, &cursors, behind, (reach, scale)).await?
+        && let Some(look) = quick::look(&sql.quick, conn, claim, begun, (reach, scale)).await?
     {
         return Ok(look);
     }
-    look::look(&sql.look, conn, claim, &cursors, behind, scale).await
+    look::look(&sql.look, conn, claim, begun, scale).await
+}
+
+/// Whether the database has gone back in time. If it has, nothing that was seen counts, and all that was remembered is forgotten.
+pub(super) fn notice(watermarks: &mut Watermarks, begun: &Begun<'_>, look: &Look) -> Option<WentBack> {
+    watermarks.notice(begun, &look.moment)
 }
 
 /// Chooses from what was seen, fairly, and says where each lane stands now. `drawn` is the last number that the sequence is known to have given.
 pub(super) fn choose(
-    looks: &mut Looks,
+    watermarks: &mut Watermarks,
     claim: &Claim,
-    begun: &Begun,
+    begun: &Begun<'_>,
     mut look: Look,
     drawn: Option<Seq>,
 ) -> Chosen {
-    let mut claimed = Claimed { now: look.sight.now, ..Claimed::default() };
+    let mut claimed = Claimed { now: look.moment.now, ..Claimed::default() };
     let is_lost = |lane: &Lane| !look.lanes.contains_key(lane);
     claimed.lost = claim.lanes.iter().map(|lane| lane.lease.lane).filter(is_lost).collect();
 
     if claim.lanes.iter().any(|lane| lane.to < Seq::MAX) {
         look.let_out();
     }
+    let fresh_seen = look.fresh.len();
+    let is_late = |seen: &&Seen| begun.cursor(seen.lane).is_some_and(|cursor| seen.seq <= cursor.front);
+    let last_late = look.fresh.iter().rev().find(is_late).map(|seen| seen.seq);
+    let cut = look.cut_fresh(begun);
+    // Only now: they were among the rows that a lane was read for.
     let already: HashSet<Seq> = look.again.iter().map(|seen| seen.seq).collect();
     look.fresh.retain(|seen| !already.contains(&seen.seq));
-    let fresh_seen = look.fresh.len();
-    let waits = look.wait_for_scan();
-    let held_back = if begun.under_way { look.hold_back() } else { None };
-    let held_back = held_back.or(waits);
-    let fresh_full = look.cut_fresh();
-    let strays_wait =
-        drawn.is_some_and(|drawn| look.set_strays_aside(drawn, fresh_full || held_back.is_some()));
+    let fresh_full = cut != Cut::Nowhere;
+    let strays = drawn.map_or(Strays::None, |drawn| look.set_strays_aside(drawn, fresh_full));
     let waiting_full = full_lanes(&look);
     look.waiting.retain(|seen| !already.contains(&seen.seq));
     let (returning, empty, mut more) = returning(claim, &mut look);
@@ -197,24 +186,35 @@ pub(super) fn choose(
     // What is parked behind a key that is free already is due as soon as it is parked.
     more |= parks_behind_freed || streams.iter().any(|stream| !stream.is_done()) || !returning.is_done();
     let beyond = look.lanes.values().any(|lane| lane.beyond);
-    more |= strays_wait || fresh_full || held_back.is_some() || beyond || !waiting_full.is_empty();
+    more |= strays == Strays::Wait || fresh_full || beyond || !waiting_full.is_empty();
     claimed.more = more;
 
     let until = streams.iter().flat_map(|stream| stream.met()).filter(|seen| seen.state == State::Delayed);
     let until =
         until.map(|seen| seen.available_at).chain(look.lanes.values().filter_map(|lane| lane.next_due));
-    claimed.next_due = until.min().map(|due| due.since(look.sight.now));
+    claimed.next_due = until.min().map(|due| due.since(look.moment.now));
 
-    let number = looks.saw(&look.sight, begun, more);
-    let ends = Ends { fresh: &fresh, waiting: &waiting, fresh_full, held_back, waiting_full };
-    claimed.positions = ends.positions(claim, &look, |was, met| looks.next(was, met, begun, number));
-    let reached = if beyond { ends.reached(&look) } else { ends.reached_of_seen() };
-    let left = fresh_full || held_back.is_some() || !fresh.is_done();
-    looks.ended(&claimed.positions, reached, (fresh_seen, look.limits.fresh), left);
-    let held = claim.lanes.iter().filter(|lane| look.lanes.contains_key(&lane.lease.lane));
-    looks.learn(held.map(|lane| &lane.from).zip(claimed.positions.iter().map(|(_, position)| position)));
-    looks.take_turns(begun, &claimed.positions, fresh.met().next().is_some());
-    claimed.more |= claimed.positions.iter().any(|(_, position)| position.trail.rescan.is_under_way());
+    let ends = Ends { fresh: &fresh, waiting: &waiting, cut, waiting_full };
+    let met_to = ends.met_to();
+    let met_all_late = look.late_end().is_none() && last_late.is_none_or(|last| last <= met_to);
+    let reached = Reached {
+        late: if met_all_late { Seq::MAX } else { met_to },
+        forward: match begun.reads_forward() {
+            false => 0,
+            true if beyond => met_to.min(look.ceiling.unwrap_or(Seq::MAX)),
+            true => met_to,
+        },
+        last: fresh.met().last().map_or(0, |seen| seen.seq),
+    };
+    let moved = watermarks.ended(begun, &look.moment, reached, |lane| look.lanes.contains_key(&lane));
+    claimed.positions = ends.positions(claim, reached, moved);
+    claimed.more |= !begun.reads_forward();
+    claimed.more |= claimed.positions.iter().any(|(_, position)| position.late.rescan.is_under_way());
+    if !begun.is_bounded() {
+        // Where a stray was met, or a scan goes on, the next claim has to seek each lane.
+        let to = (strays == Strays::None && begun.reads_forward()).then_some(reached.forward);
+        watermarks.note_end(&claimed.positions, to, (fresh_seen, look.limits.fresh), claimed.more);
+    }
 
     let mut unread = BTreeMap::new();
     for seen in streams.iter().flat_map(|stream| stream.taken()).chain(returning.taken()) {
@@ -275,79 +275,48 @@ fn returning(claim: &Claim, look: &mut Look) -> (Vec<Seen>, Vec<Freed>, bool) {
 struct Ends<'a> {
     fresh: &'a Stream,
     waiting: &'a Stream,
-    /// Whether there were as many fresh rows as a look may see.
-    fresh_full: bool,
-    /// The first row of the forward reads that has to wait.
-    held_back: Option<Seq>,
+    cut: Cut,
     /// The lanes that had as many waiting rows as a look may see.
     waiting_full: HashSet<Lane>,
 }
 
 impl Ends<'_> {
-    /// Up to where the fresh rows that were seen were met; [`Seq::MAX`] if all were.
+    /// Up to where the fresh rows were met; [`Seq::MAX`] if all were.
     fn met_to(&self) -> Seq {
-        match self.fresh.met().last() {
-            _ if !self.fresh_full && self.fresh.is_done() => Seq::MAX,
-            Some(last) => last.seq,
-            None => 0,
+        match self.cut {
+            Cut::Nowhere if self.fresh.is_done() => Seq::MAX,
+            Cut::BehindTheLate(end) if self.fresh.is_done() => end,
+            _ => self.fresh.met().last().map_or(0, |last| last.seq),
         }
     }
 
-    /// Up to where those were met that were not held back.
-    fn reached_of_seen(&self) -> Seq {
-        self.held_back.map_or(Seq::MAX, |first| first - 1).min(self.met_to())
-    }
-
-    /// Up to where the fresh rows of all lanes were met.
-    fn reached(&self, look: &Look) -> Seq {
-        self.reached_of_seen().min(look.ceiling.unwrap_or(Seq::MAX))
-    }
-
-    /// Up to where all that was scanned behind the forward reads was met.
-    fn scanned_to(&self, look: &Look) -> Seq {
-        self.met_to().min(look.scan_ceiling.unwrap_or(Seq::MAX))
-    }
-
-    /// Where each lane stands now, with the marks as `next` moves them.
+    /// Where each lane stands now, with the watermarks as they have moved.
     fn positions(
         &self,
         claim: &Claim,
-        look: &Look,
-        next: impl Fn(&Position, Met) -> (Seq, Trail),
+        reached: Reached,
+        moved: Vec<(Lane, Seq, LateCommits)>,
     ) -> Vec<(Lane, Position)> {
-        let (cut, scanned_to) = (self.reached_of_seen() < Seq::MAX, self.scanned_to(look));
         let last_of =
             |rows: &Stream| rows.met().map(|seen| (seen.lane, (seen.available_at, seen.seq))).collect();
-        let last_fresh: BTreeMap<Lane, (Timestamp, Seq)> = last_of(self.fresh);
         let last_waiting: BTreeMap<Lane, (Timestamp, Seq)> = last_of(self.waiting);
         // Back to the start only when all lanes are through: a lane that went back alone would return its rows, which the
         // engine has, over and over in front of the longer ones.
         let round = self.waiting.is_done() && self.waiting_full.is_empty() && claim.admission.is_none();
-        let fronts = claim.lanes.iter().map(|lane| trail::front(&lane.from));
-        let furthest = fronts.chain(last_fresh.values().map(|(_, seq)| *seq)).max().unwrap_or_default();
-        let position = |lane: &LaneClaim| {
-            let number = lane.lease.lane;
-            let of_lane = look.lanes.get(&number)?;
-            let was = &lane.from;
-            let scanned = scanned_to >= trail::front(was);
-            let ended = scanned && (!of_lane.any || (!cut && !of_lane.beyond));
-            // A lane that was read to its end goes along with the others. So what was delivered of it is passed once, and the next claim can
-            // read all lanes from one place.
-            let front = match last_fresh.get(&number) {
-                _ if ended && lane.to == Seq::MAX => furthest,
-                Some((_, seq)) => *seq,
-                None => 0,
-            };
-            let (seq, trail) = next(was, Met { front, scanned_to });
-            let met = if ended { lane.to } else { trail.front };
+        let was: BTreeMap<Lane, &LaneClaim> =
+            claim.lanes.iter().map(|lane| (lane.lease.lane, lane)).collect();
+        let position = |(number, seq, late): (Lane, Seq, LateCommits)| {
+            let lane = was.get(&number)?;
+            let ended = reached.forward == Seq::MAX && !late.rescan.is_under_way();
+            let met = if ended { lane.to } else { seq };
             let (due_at, due_seq) = match last_waiting.get(&number) {
                 _ if round => (Position::START.due_at, Position::START.due_seq),
                 Some(last) => *last,
-                None => (was.due_at, was.due_seq),
+                None => (lane.from.due_at, lane.from.due_seq),
             };
-            Some((number, Position { seq, met: met.max(was.met), due_at, due_seq, trail }))
+            Some((number, Position { seq, met: met.max(lane.from.met), due_at, due_seq, late }))
         };
-        claim.lanes.iter().filter_map(position).collect()
+        moved.into_iter().filter_map(position).collect()
     }
 }
 
@@ -366,9 +335,17 @@ pub(super) async fn read(
     Ok(events)
 }
 
-/// Draws a transaction id: larger than that of every transaction that has one by now.
-pub(super) async fn draw(sql: &Statements, conn: &mut PgConnection) -> sqlx::Result<i64> {
-    sql.horizon.query().fetch_one(conn).await?.try_get(0)
+/// The transactions beyond the end of a snapshot that a scan of several claims is about.
+pub(super) async fn late_transactions(
+    sql: &Statements,
+    conn: &mut PgConnection,
+    scan: &Unfinished,
+) -> sqlx::Result<Vec<i64>> {
+    let query = sql.late.query().bind(scan.since.snapshot.text().to_owned());
+    let query = query.bind(scan.to.snapshot.text().to_owned()).bind(integer(scan.front));
+    let query = query.bind(integer(TRANSACTIONS_MAX + 1)).bind(scan.lanes.clone());
+    let rows = query.fetch_all(conn).await?;
+    rows.iter().map(|row| row.try_get(0)).collect()
 }
 
 /// Asks for the position of the log.

@@ -19,9 +19,6 @@ use super::{
 };
 use crate::connections::renewal::Locked;
 
-/// The number of the transaction, which gets one by it.
-pub(super) const WHOAMI: &str = "SELECT pg_current_xact_id()::text::bigint";
-
 /// The statements of this file. None of them waits for a row that another session has locked: what is locked is left as it is.
 #[derive(Debug)]
 pub(in super::super) struct Statements {
@@ -30,7 +27,6 @@ pub(in super::super) struct Statements {
     pub(in super::super) turn: Statement,
     pub(in super::super) unpark: Statement,
     pub(in super::super) free: Statement,
-    whoami: Statement,
 }
 
 /// Followers among the rows `$1` of the lanes `$2`.
@@ -86,7 +82,6 @@ impl Statements {
                  )
                  DELETE FROM {p}hold AS h USING empty WHERE h.lane = empty.lane AND h.effective_key = empty.effective_key",
             ),
-            whoami: statement(WHOAMI),
         }
     }
 }
@@ -159,8 +154,6 @@ pub(in super::super) struct Written {
     pub(in super::super) missed: Vec<(Lane, Seq)>,
     /// Followers and delayed events that another session has locked. They are as they were, and have to be met again.
     pub(in super::super) locked: Vec<(Lane, Seq)>,
-    /// The number of the transaction, if there was one.
-    pub(in super::super) xid: Option<i64>,
 }
 
 impl Written {
@@ -226,7 +219,6 @@ pub(super) async fn write(
         let free = sql.free.query().bind(empty().map(|(lane, _)| lane).collect::<Vec<i32>>());
         free.bind(empty().map(|(_, key)| key).collect::<Vec<_>>()).execute(&mut *conn).await?;
     }
-    written.xid = Some(sql.whoami.query().fetch_one(conn).await?.try_get(0)?);
     Ok(written)
 }
 

@@ -9,8 +9,8 @@ CREATE TABLE {p}meta (
 -- What can never be delivered is refused here, so that its writer is told: lengths by the types, the rest by the trigger. A CHECK constraint
 -- or a generated column is compiled anew by every statement; a trigger's function once for each session.
 CREATE TABLE {p}event (
-    -- The outermost transaction that wrote it. The row's own xmin is another one if there was a savepoint, and a snapshot does not know it.
-    -- It is the first column because defaults are evaluated in the order of columns: a transaction has its number before its first seq.
+    -- The outermost transaction that inserted it, set by the trigger. The row's own xmin is another one if there was a savepoint, and a
+    -- snapshot does not know it.
     written_in     xid8        NOT NULL DEFAULT pg_current_xact_id(),
     -- Without a cache: a session that kept numbers back would write small ones long after large ones were read.
     seq            bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,
@@ -51,6 +51,8 @@ CREATE UNIQUE INDEX {p}event_id ON {p}event (event_id);
 CREATE INDEX {p}event_dead ON {p}event (seq) WHERE status = 3;
 -- What claims read: fresh events in order, and those that wait by their time. Neither holds what is dead or parked.
 CREATE INDEX {p}event_fresh ON {p}event (lane, seq) WHERE status = 0 AND NOT parked;
+-- Where claims find what has committed since the last one, whatever its seq.
+CREATE INDEX {p}event_written ON {p}event (written_in, seq) WHERE status = 0 AND NOT parked;
 CREATE INDEX {p}event_waiting ON {p}event (lane, available_at, seq) WHERE status = 2 AND NOT parked;
 CREATE INDEX {p}event_parked
     ON {p}event (lane, (coalesce(ordering_key, aggregate_type || ':' || aggregate_id)), seq) WHERE parked;

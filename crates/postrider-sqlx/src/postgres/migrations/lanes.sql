@@ -21,6 +21,7 @@ BEGIN
     END IF;
     NEW.lane := (coalesce(hashtext(coalesce(NEW.ordering_key, NEW.aggregate_type || ':' || NEW.aggregate_id)), NEW.lane_hint,
                           hashtext(NEW.event_id)) & 2147483647) % {n};
+    NEW.written_in := pg_current_xact_id(); -- a restored row names a transaction of another server
     RETURN NEW;
 END $$;
 

@@ -1,0 +1,28 @@
+//! The moment that a claim reads at.
+
+use postrider_core::Timestamp;
+use sqlx::{Row, postgres::PgRow};
+
+use super::{
+    super::{row::column, statement::time},
+    history::Place,
+    snapshot::Snapshot,
+};
+
+/// Its clock, its snapshot, and where the database stood.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Moment {
+    /// The database's clock.
+    pub(super) now: Timestamp,
+    pub(super) snapshot: Snapshot,
+    pub(super) place: Place,
+}
+
+impl Moment {
+    pub(super) fn of(row: &PgRow) -> sqlx::Result<Self> {
+        let text: &str = row.try_get(column::KEY)?;
+        let snapshot = Snapshot::parse(text)
+            .ok_or_else(|| sqlx::Error::Decode(format!("`{text}` is no snapshot").into()))?;
+        Ok(Self { now: time(row, column::CREATED_AT)?, snapshot, place: Place::of(row)? })
+    }
+}
