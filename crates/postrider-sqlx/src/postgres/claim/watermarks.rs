@@ -397,3 +397,6 @@ pub(in super::super) struct Unfinished {
     pub(super) front: Seq,
     pub(super) lanes: Vec<i32>,
 }
+
+#[cfg(test)]
+mod tests;
