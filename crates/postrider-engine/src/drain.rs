@@ -50,8 +50,13 @@ impl Engine {
         if let Some(hindered) = self.drain_to(end, Self::hindered).await? {
             return Ok(hindered);
         }
-        let empty = lock(&self.shared.buffer).is_empty();
-        Ok(if empty { Drained::Everything } else { Drained::AllButUnavailable })
+        // What came in since has not been waited for.
+        let buffer = lock(&self.shared.buffer);
+        Ok(if !buffer.is_empty() && buffer.is_unavailable(Instant::now()) {
+            Drained::AllButUnavailable
+        } else {
+            Drained::Everything
+        })
     }
 
     /// Waits until memory has come to this `end` and there is nothing more to claim. Ends before that if something hinders it for good, and
@@ -74,15 +79,16 @@ impl Engine {
                 return Ok(None);
             }
             // A claim that ran beside a settle says nothing of what that made due: memory must have been at its end before it too, once it is
-            // our turn. The poller may have had its own before, and left something that is being settled.
-            let (idle, brought) = {
+            // our turn. The poller may have had its own before, and left something that is being settled. Nor does it say anything of a lane that
+            // is taken while it runs.
+            let (idle, has_all, brought) = {
                 let mut pace = self.shared.claim_turn.lock().await;
-                (self.is_idle(&end), claim::once(&self.shared, &mut pace).await?)
+                (self.is_idle(&end), self.has_all_lanes(), claim::once(&self.shared, &mut pace).await?)
             };
             if idle && !brought.more && !brought.backlog && self.is_idle(&end) {
                 // A lane whose owner left without giving it back is ours after its lease; those who live deliver what is theirs meanwhile.
                 let until = *others_until.get_or_insert_with(|| Instant::now() + limit);
-                if self.has_all_lanes() || self.left_to_others().await? {
+                if has_all || self.left_to_others().await? {
                     // A key whose head was deleted is due as soon as it is freed.
                     if orphans::free_all(&self.shared).await? {
                         continue;

@@ -179,6 +179,34 @@ async fn a_drain_that_can_have_no_lane_because_all_are_locked_ends_and_says_so()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_drain_reads_a_lane_that_came_while_it_claimed_from_the_others() {
+    let (site, seen) = (Site::memory(2), Recorder::default());
+    let doors = Doors::before(site.store.clone());
+    site.memory_store().lock_lane(1, true);
+    let builder = site.outbox().shared_store(doors.clone()).otherwise(seen.delivers());
+    let outbox = Arc::new(builder.poll(secs(60), secs(60)).start().await.unwrap());
+    eventually("it has the other lane", async || site.memory_store().leases().len() == 1).await;
+    site.write_all(&outbox, (0..16).map(|n| keyed(&format!("k{n}"), n))).await;
+    // The poller rests from here on.
+    eventually("what is in its lane is delivered", async || {
+        let stats = outbox.stats().await.unwrap();
+        stats.pending > 0 && stats.pending < 16 && seen.count() as u64 == 16 - stats.pending
+    })
+    .await;
+
+    doors.claim.after.close();
+    let draining = tokio::spawn({
+        let outbox = outbox.clone();
+        async move { (drained(&outbox).await, outbox.stats().await.unwrap().pending) }
+    });
+    doors.claim.after.until_arrivals(doors.claim.after.arrivals() + 1).await;
+    site.memory_store().lock_lane(1, false);
+    eventually("it has both", async || site.memory_store().leases().len() == 2).await;
+    doors.claim.after.let_through();
+    assert_eq!(draining.await.unwrap(), (Drained::Everything, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_drain_by_a_stand_by_waits_for_a_live_instance_however_long_that_takes() {
     let (site, seen) = (Site::memory(1), Recorder::default());
     let (holder, doors, standby) = holder_and_standby(&site, &seen).await;
