@@ -282,6 +282,11 @@ pub enum SchemaError {
         /// The table.
         table: String,
     },
+    /// One of the tables is missing beside the others, so somebody has dropped it, or has not restored it.
+    Dropped {
+        /// The table.
+        table: String,
+    },
     /// A table that a profile delivers from is not there.
     ForeignTable {
         /// The table.
@@ -358,6 +363,11 @@ impl fmt::Display for SchemaError {
             Self::Missing { table } => write!(
                 f,
                 "the table {table} does not exist: call migrate(), or apply the printed schema by hand"
+            ),
+            Self::Dropped { table } => write!(
+                f,
+                "the table {table} does not exist, and others of the same outbox do: restore it, or drop those too and make all anew; \
+                 nothing was changed"
             ),
             Self::ForeignTable { table } => write!(
                 f,

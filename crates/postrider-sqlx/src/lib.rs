@@ -35,6 +35,8 @@
 mod choose;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod connections;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod dropped;
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 mod high_water;
 #[cfg(feature = "mysql")]

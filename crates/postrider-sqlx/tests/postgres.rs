@@ -92,6 +92,23 @@ async fn a_table_of_our_name_that_is_not_ours_is_left_alone() {
 }
 
 #[tokio::test]
+async fn a_table_that_was_dropped_beside_the_others_is_named_and_nothing_is_changed() {
+    let database = Database::new().await;
+    let store = database.connect().await;
+    store.migrate().await.unwrap();
+    database.run("DROP TABLE postrider_event").await;
+    for error in [store.migrate().await.unwrap_err(), store.rehearse(true).await.unwrap_err()] {
+        let is_dropped = |table: &str| table == "postrider_event";
+        assert!(
+            matches!(&error, Error::Schema(SchemaError::Dropped { table }) if is_dropped(table)),
+            "{error}"
+        );
+    }
+    let tables = "SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relname LIKE 'postrider%'";
+    assert_eq!(database.number(tables).await, 6);
+}
+
+#[tokio::test]
 async fn newer_tables_are_left_to_newer_programs() {
     let database = Database::new().await;
     let store = database.migrated().await;

@@ -103,6 +103,21 @@ async fn tables_of_a_newer_version_are_refused_and_not_changed() {
 }
 
 #[tokio::test]
+async fn a_table_that_was_dropped_beside_the_others_is_named_and_nothing_is_changed() {
+    let store = support::in_memory().await;
+    execute(&store, "DROP TABLE postrider_event").await;
+    let tables = number(&store, "SELECT count(*) FROM sqlite_master").await;
+    for error in [store.migrate().await.unwrap_err(), store.rehearse(true).await.unwrap_err()] {
+        let is_dropped = |table: &str| table == "postrider_event";
+        assert!(
+            matches!(&error, Error::Schema(SchemaError::Dropped { table }) if is_dropped(table)),
+            "{error}"
+        );
+    }
+    assert_eq!(number(&store, "SELECT count(*) FROM sqlite_master").await, tables);
+}
+
+#[tokio::test]
 async fn a_verb_without_tables_says_which_is_missing() {
     let store = SqliteStore::connect("sqlite::memory:").await.unwrap();
     let error = store.stats().await.unwrap_err();

@@ -9,6 +9,7 @@ use super::{
     error::is_no_match,
     statement::{natural, splice, text},
 };
+use crate::dropped;
 
 /// All migrations in order; the first makes version 1. Each ends by writing its version into `meta`, so that tables
 /// made by hand from the printed schema are the same. `{p}` stands for
@@ -154,7 +155,12 @@ pub(super) async fn version(
             needed: CHARSET_NEEDED,
         }));
     }
-    Ok(version.map_or(foreign, |version| Ok(Some(version))))
+    Ok(version.map_or(foreign, |version| match version {
+        ours if (1..=newest()).contains(&ours) => {
+            dropped::refuse(&TABLES, prefix, &found).map(|()| Some(ours))
+        }
+        other => Ok(Some(other)),
+    }))
 }
 
 /// Whether `meta` is as the first step of a migration makes it, and has no row.

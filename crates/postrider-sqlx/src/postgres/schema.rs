@@ -4,6 +4,7 @@ use postrider_core::{SchemaError, event::limits::PAYLOAD_BYTES_MAX, tx::Prefix};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::{error::is_no_match, home, statement::splice};
+use crate::dropped;
 
 /// All migrations in order; the first makes version 1. Each ends by writing its version into `meta`, so that tables
 /// made by hand from the printed schema are the same. `{p}` stands for
@@ -129,7 +130,11 @@ async fn version(conn: &mut PgConnection, prefix: &Prefix) -> sqlx::Result<Resul
         ours.bind(meta_table.clone()).persistent(false).fetch_one(&mut *conn).await?.try_get(0)?;
     let version = if ours { meta(conn, prefix, "schema_version").await? } else { None };
     // A version is at least 1, so anything else was not written by us.
-    Ok(version.filter(|version| *version > 0).ok_or(SchemaError::Foreign { table: meta_table }))
+    let version = version.filter(|version| *version > 0).ok_or(SchemaError::Foreign { table: meta_table });
+    Ok(version.and_then(|version| match version {
+        ours if ours <= newest() => dropped::refuse(&TABLES, prefix, &found).map(|()| ours),
+        newer => Ok(newer),
+    }))
 }
 
 /// A number that `meta` holds.

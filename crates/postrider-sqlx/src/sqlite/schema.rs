@@ -7,6 +7,7 @@ use super::{
     error::is_no_match,
     statement::{json, splice},
 };
+use crate::dropped;
 
 /// All migrations in order; the first makes version 1. Each ends by writing its version into `meta`, so that tables
 /// made by hand from the printed schema are the same. `{p}` stands for
@@ -105,7 +106,10 @@ async fn version(conn: &mut SqliteConnection, prefix: &Prefix) -> sqlx::Result<R
     };
     // A version is at least 1, so anything else was not written by us.
     let version = value.and_then(|value| value.parse().ok()).filter(|&version| version > 0);
-    Ok(version.ok_or(SchemaError::Foreign { table: meta }))
+    Ok(version.ok_or(SchemaError::Foreign { table: meta }).and_then(|version| match version {
+        ours if ours <= newest() => dropped::refuse(&TABLES, prefix, &found).map(|()| ours),
+        newer => Ok(newer),
+    }))
 }
 
 /// Those of our names that something has already, be it a table or a view.

@@ -205,6 +205,20 @@ async fn tables_of_a_newer_version_are_refused() {
 }
 
 #[tokio::test]
+async fn a_table_that_was_dropped_beside_the_others_is_named_and_nothing_is_changed() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    execute(&store, "DROP TABLE postrider_event").await;
+    let error = store.migrate().await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Schema(SchemaError::Dropped { table }) if table == "postrider_event"),
+        "{error}"
+    );
+    let tables = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()";
+    assert_eq!(number(&store, tables).await, 6);
+}
+
+#[tokio::test]
 async fn the_number_of_lanes_changes_only_while_the_outbox_is_empty_and_nobody_delivers() {
     let database = Database::new().await;
     let store = database.migrated().await;
