@@ -30,11 +30,16 @@ const ROWS: &str = "
            NULL, 'Z', NULL, NULL, '', NULL FROM generate_series(1, 100000) AS i;
     ANALYZE";
 
-fn server() -> String {
-    std::env::var("POSTRIDER_TEST_POSTGRES_URL").expect(
-        "POSTRIDER_TEST_POSTGRES_URL is not set: start the servers with `cargo xtask services up` and name them to this \
-         shell with `eval $(cargo xtask services env)`",
-    )
+const NEWEST: &str = "POSTRIDER_TEST_POSTGRES_URL";
+const OLDEST: &str = "POSTRIDER_TEST_POSTGRES15_URL";
+
+fn server(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| {
+        panic!(
+            "{variable} is not set: start the servers with `cargo xtask services up` and name them to this shell with \
+             `eval $(cargo xtask services env)`"
+        )
+    })
 }
 
 async fn run(conn: &mut PgConnection, sql: impl Into<String>) {
@@ -63,26 +68,30 @@ async fn check(conn: &mut PgConnection, statement: &Statement, values: &str, ste
 
 /// A store with tables of its own, which go away when it is closed.
 struct Own {
+    server: String,
     name: String,
     store: PgStore,
 }
 
 impl Own {
     async fn new(name: &str, connections: u32) -> Self {
-        let name = format!("{name}_{}", std::process::id());
-        let mut admin = PgConnection::connect(&server()).await.unwrap();
+        Self::on(NEWEST, name, connections).await
+    }
+
+    async fn on(variable: &str, name: &str, connections: u32) -> Self {
+        let (server, name) = (server(variable), format!("{name}_{}", std::process::id()));
+        let mut admin = PgConnection::connect(&server).await.unwrap();
         run(&mut admin, format!("CREATE DATABASE {name}")).await;
-        let server = server();
         let (base, _) = server.rsplit_once('/').unwrap();
         let store =
             PgStore::builder().connections(connections).connect(&format!("{base}/{name}")).await.unwrap();
         store.migrate().await.unwrap();
-        Self { name, store }
+        Self { server, name, store }
     }
 
     async fn close(self) {
         self.store.close().await;
-        let mut admin = PgConnection::connect(&server()).await.unwrap();
+        let mut admin = PgConnection::connect(&self.server).await.unwrap();
         run(&mut admin, format!("DROP DATABASE {} WITH (FORCE)", self.name)).await;
     }
 }
@@ -126,6 +135,61 @@ async fn claims_follow_an_index_where_the_statistics_are_those_of_an_empty_table
             }
         }
     }
+    drop(conn);
+    own.close().await;
+}
+
+/// What is late is sought by the transaction that inserted it, in both branches, and by nothing else: in the order of their numbers, the rows
+/// that were passed over would be walked once for each transaction that has ended.
+async fn check_late(conn: &mut PgConnection, own: &Own, case: &str) {
+    let claim = &own.store.0.claim.of(true);
+    // The front lies behind what was passed over.
+    let (look, quick) =
+        (LOOK.replace("0, 9, 500)", "0, 99990, 500)"), QUICK.replace("9, 500, 500)", "99990, 500, 500)"));
+    for mode in ["force_generic_plan", "force_custom_plan"] {
+        run(conn, format!("SET plan_cache_mode = {mode}")).await;
+        let claims = [
+            (claim.look.of(true), look.as_str()),
+            (claim.quick.of(true), quick.as_str()),
+            (claim.idle.of(true), IDLE),
+        ];
+        for (statement, values) in claims {
+            let plan = plan(conn, statement, values).await;
+            let steps = plan.matches("using postrider_event_written").count();
+            assert_eq!(steps, 2, "{case}, {mode}:\n{plan}");
+            let filters = plan.lines().filter(|line| line.trim_start().starts_with("Filter: "));
+            for filter in filters {
+                assert!(!filter.contains("written_in"), "{case}, {mode}:\n{plan}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_late_is_sought_by_its_transaction_whatever_the_statistics_say() {
+    for variable in [NEWEST, OLDEST] {
+        late_plans(Own::on(variable, "plans_of_the_late", 4).await).await;
+    }
+}
+
+async fn late_plans(own: Own) {
+    let mut conn = own.store.0.verbs.pool().acquire().await.unwrap();
+    run(&mut conn, "SET statement_timeout = 0").await;
+    run(&mut conn, "ALTER TABLE postrider_event SET (autovacuum_enabled = false)").await;
+    check_late(&mut conn, &own, "a new table").await;
+    run(&mut conn, "VACUUM ANALYZE postrider_event").await;
+    check_late(&mut conn, &own, "an empty table").await;
+    let insert = "INSERT INTO postrider_event (event_type, ordering_key, payload)
+                  SELECT 'X', 'key' || i % 1000, 'x' FROM generate_series(1, 100000) AS i";
+    run(&mut conn, insert).await;
+    check_late(&mut conn, &own, "a backlog that the statistics do not know").await;
+    run(&mut conn, "VACUUM ANALYZE postrider_event").await;
+    check_late(&mut conn, &own, "a backlog of one transaction").await;
+    for _ in 0..300 {
+        run(&mut conn, "INSERT INTO postrider_event (event_type, payload) VALUES ('X', ''), ('X', '')").await;
+    }
+    run(&mut conn, "VACUUM ANALYZE postrider_event").await;
+    check_late(&mut conn, &own, "events of many transactions").await;
     drop(conn);
     own.close().await;
 }

@@ -5,6 +5,7 @@
 //! that it starts, so it has no test harness; names of tests can be given to it as to one.
 #![allow(clippy::print_stdout, reason = "what a test found")]
 
+mod crash;
 mod database;
 mod history;
 mod instance;
@@ -41,8 +42,9 @@ const DRAIN: Duration = Duration::from_secs(300);
 
 type Test = (&'static str, fn() -> Result<(), Failure>);
 
-const TESTS: [Test; 4] = [
+const TESTS: [Test; 5] = [
     ("the_judge_sees_every_kind_of_wrong", || Ok(judge::sees_every_kind_of_wrong()?)),
+    ("events_of_transactions_whose_ids_a_crash_gives_again_come_in_order", crash::prove),
     ("a_promoted_standby_loses_no_event_that_it_has", standby::prove),
     ("on_postgresql_nothing_is_lost_reordered_or_invented_whatever_goes_wrong", || prove(Kind::Postgres)),
     ("on_mysql_nothing_is_lost_reordered_or_invented_whatever_goes_wrong", || prove(Kind::Mysql)),

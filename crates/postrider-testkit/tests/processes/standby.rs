@@ -14,7 +14,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use postrider::{Delivery, Event, Outbox, postgres::PgStore};
+use postrider::{
+    Delivery, Event, Outbox,
+    postgres::PgStore,
+    sink::error_chain,
+    store::{Claim, LaneClaim, Lease, Position, Token},
+};
 use postrider_testkit::conformance::Failure;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::sync::watch;
@@ -67,6 +72,7 @@ async fn run() -> Result<(), Failure> {
     let kept = write(&url, "kept", "k").await?;
     until("they are under way", STEP, async || Ok(count() == 2 * KEYS)).await?;
     standby.catch_up(&primary.url).await?;
+    refuses_claims(&at(&standby.url, None, "failover")?).await?;
     standby.stop_following().await?;
     let lost = write(&url, "lost", "x").await?;
     until("those that will be lost are under way", STEP, async || Ok(count() == 3 * KEYS)).await?;
@@ -96,6 +102,19 @@ async fn run() -> Result<(), Failure> {
     outbox.shutdown().await;
     standby.end();
     Ok(())
+}
+
+/// A claim on a standby, where a pooler may send whatever only reads: its snapshots do not say which transactions are open.
+async fn refuses_claims(standby: &str) -> Result<(), Failure> {
+    let store = PgStore::connect(standby).await?;
+    let lease = Lease { lane: 0, token: Token { epoch: 1, nonce: 1 } };
+    let claim = Claim::new(vec![LaneClaim::after(lease, Position::START)], 1);
+    let refused = postrider::Store::claim(&store, &claim).await.map(|_| ());
+    store.close().await;
+    match refused {
+        Err(error) if error_chain(&error).contains("claims are for the primary") => Ok(()),
+        other => Err(format!("a claim on a standby came to {other:?}").into()),
+    }
 }
 
 /// Ids are `round-key-number`; those of one key are first sent in the order of their rounds.

@@ -1,15 +1,16 @@
-//! Whether the database has gone back in time: a failover that lost its last transactions, or a restored backup.
+//! Whether the database has gone back in time: a failover or a crash that lost its last transactions, or a restored backup.
 //!
 //! Every claim reads where the database stands. It stands behind an earlier claim only if it has lost what that one has seen. Numbers that
 //! were given to lost events are then given again, and nothing that was remembered of the old ones is true.
 
 use std::{error::Error, fmt};
 
+use postrider_core::Timestamp;
 use sqlx::{Row, postgres::PgRow};
 
 use super::super::{
     row::column,
-    statement::{Shape, Statement},
+    statement::{Shape, Statement, optional_time},
 };
 
 /// A statement that also tells where the database stands, spelled twice: a standby cannot say where its log ends, and some servers refuse to. The server
@@ -26,7 +27,8 @@ impl Placed {
         let spell = |file: &str, place: &str| {
             let table = "(SELECT l.tableoid::text FROM {p}lane AS l ORDER BY l.lane LIMIT 1)";
             let sql = template.replace("{wal_file}", file).replace("{wal_place}", place);
-            Statement::new(&sql.replace("{table}", table), shape)
+            let sql = sql.replace("{table}", table).replace("{standby}", STANDBY).replace("{life}", LIFE);
+            Statement::new(&sql, shape)
         };
         Self {
             with_log: spell(
@@ -43,6 +45,12 @@ impl Placed {
     }
 }
 
+/// Whether the server is a standby, as a number.
+const STANDBY: &str = "pg_is_in_recovery()::integer::smallint";
+
+/// When the server's statistics were set back: a crash does that, and nothing else but somebody's wish.
+const LIFE: &str = "(SELECT b.stats_reset FROM pg_stat_bgwriter AS b)";
+
 /// Fails where the position of the log may not be asked for.
 pub(super) const PROBE: &str =
     "SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_walfile_name(pg_current_wal_insert_lsn()) END";
@@ -56,6 +64,8 @@ pub(super) struct Place {
     xmax: i64,
     /// The table of the lanes: one that was dropped and restored is another.
     table: Option<u32>,
+    /// Since when the server has not crashed.
+    life: Option<Timestamp>,
 }
 
 impl Place {
@@ -65,7 +75,8 @@ impl Place {
         let table: Option<&str> = row.try_get(column::EVENT_ID)?;
         let xmax = row.try_get(column::HEAD)?;
         let log = file.and_then(timeline).zip(end.and_then(log_position));
-        Ok(Self { log, xmax, table: table.and_then(|table| table.parse().ok()) })
+        let life = optional_time(row, column::AVAILABLE_AT)?;
+        Ok(Self { log, xmax, table: table.and_then(|table| table.parse().ok()), life })
     }
 
     #[cfg(test)]
@@ -83,8 +94,10 @@ impl Place {
         if self.xmax < known.xmax {
             return Some(WentBack::Transactions { was: known.xmax, is: self.xmax });
         }
-        let tables = known.table.zip(self.table);
-        tables.filter(|(was, is)| was != is).map(|_| WentBack::Tables)
+        if known.table.zip(self.table).is_some_and(|(was, is)| was != is) {
+            return Some(WentBack::Tables);
+        }
+        known.life.zip(self.life).filter(|(was, is)| was != is).map(|_| WentBack::Crash)
     }
 
     /// The later of both, part by part: of two claims that run at the same time the first may answer last.
@@ -93,6 +106,7 @@ impl Place {
             log: self.log.max(other.log),
             xmax: self.xmax.max(other.xmax),
             table: self.table.or(other.table),
+            life: self.life.or(other.life),
         }
     }
 }
@@ -119,6 +133,9 @@ pub(in super::super) enum WentBack {
     Transactions { was: i64, is: i64 },
     /// The tables are others.
     Tables,
+    /// The server has crashed. Transactions that it had not written to the disk are gone, and their ids are given again; with
+    /// `synchronous_commit` off, so are the numbers of events.
+    Crash,
 }
 
 impl fmt::Display for WentBack {
@@ -134,6 +151,7 @@ impl fmt::Display for WentBack {
                 write!(f, "its next transaction was number {was} and is number {is}")
             }
             Self::Tables => f.write_str("its tables were dropped and made again"),
+            Self::Crash => f.write_str("it crashed, and what it had not written to the disk is lost"),
         }
     }
 }
@@ -145,7 +163,7 @@ mod tests {
     use super::*;
 
     fn at(timeline: u32, log: u64, xmax: i64) -> Place {
-        Place { log: Some((timeline, log)), xmax, table: Some(7) }
+        Place { log: Some((timeline, log)), xmax, table: Some(7), life: Some(Timestamp::EPOCH) }
     }
 
     #[test]
@@ -172,6 +190,8 @@ mod tests {
         assert_eq!(at(1, 500, 9).went_back_from(&known), Some(WentBack::Transactions { was: 10, is: 9 }));
         let others = Place { table: Some(8), ..at(1, 500, 50) };
         assert_eq!(others.went_back_from(&known), Some(WentBack::Tables));
+        let crashed = Place { life: Some(Timestamp::from_micros(1)), ..at(1, 500, 50) };
+        assert_eq!(crashed.went_back_from(&known), Some(WentBack::Crash));
     }
 
     #[test]

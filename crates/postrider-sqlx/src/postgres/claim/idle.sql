@@ -12,7 +12,7 @@ WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now, pg_current_snapshot()::text AS snapshot,
            pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax
 )
-SELECT 0 AS kind, NULL::integer AS lane, NULL::bigint AS seq, NULL::smallint AS status, NULL::timestamptz AS available_at, clock.now AS created_at,
+SELECT 0 AS kind, NULL::integer AS lane, NULL::bigint AS seq, {standby} AS status, {life} AS available_at, clock.now AS created_at,
        clock.xmax AS head,
        coalesce((SELECT true FROM {p}hold AS h WHERE h.reason = 'returning' ORDER BY h.lane, h.seq LIMIT 1), false) AS unusual,
        (SELECT count(*)
@@ -38,7 +38,8 @@ FROM (
     SELECT e.*
     FROM pg_snapshot_xip($6::text::pg_snapshot) AS x (id) CROSS JOIN LATERAL (
         SELECT e.*, {small} AS small FROM {p}event AS e
-        WHERE e.written_in = x.id AND e.status = 0 AND NOT e.parked AND e.lane = ANY ($1) AND e.seq <> ALL ($4::bigint[])
+        WHERE e.written_in = ANY (ARRAY[x.id])
+          AND e.status = 0 AND NOT e.parked AND e.lane = ANY ($1) AND e.seq <> ALL ($4::bigint[])
         ORDER BY e.written_in, e.seq LIMIT $7::bigint) AS e
     WHERE pg_visible_in_snapshot(x.id, (SELECT pg_current_snapshot()))
     UNION ALL

@@ -20,6 +20,11 @@ pub(super) struct Moment {
 
 impl Moment {
     pub(super) fn of(row: &PgRow) -> sqlx::Result<Self> {
+        // Its snapshots do not say which transactions are open.
+        if row.try_get::<i16, _>(column::STATUS)? > 0 {
+            let standby = "the server is a standby: claims are for the primary";
+            return Err(sqlx::Error::Io(std::io::Error::other(standby)));
+        }
         let text: &str = row.try_get(column::KEY)?;
         let snapshot = Snapshot::parse(text)
             .ok_or_else(|| sqlx::Error::Decode(format!("`{text}` is no snapshot").into()))?;

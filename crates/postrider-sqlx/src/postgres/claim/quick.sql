@@ -34,7 +34,8 @@ WITH clock AS MATERIALIZED (
     FROM (SELECT e.seq
           FROM pg_snapshot_xip($9::text::pg_snapshot) AS x (id) CROSS JOIN LATERAL (
               SELECT e.seq FROM {p}event AS e
-              WHERE e.written_in = x.id AND e.seq <= $10::bigint AND e.status = 0 AND NOT e.parked AND e.lane = ANY ($1)
+              WHERE e.written_in = ANY (ARRAY[x.id]) AND (e.written_in, e.seq) <= (x.id, $10::bigint)
+                AND e.status = 0 AND NOT e.parked AND e.lane = ANY ($1)
               ORDER BY e.written_in, e.seq LIMIT $11::bigint) AS e
           WHERE pg_visible_in_snapshot(x.id, (SELECT pg_current_snapshot()))
           UNION ALL
@@ -61,7 +62,7 @@ WITH clock AS MATERIALIZED (
                        WHERE h.lane = lane.lane AND h.reason = 'returning' ORDER BY h.seq LIMIT 1) AS h
                    WHERE lane.held) AS unusual
 )
-SELECT 0 AS kind, NULL::integer AS lane, NULL::bigint AS seq, NULL::smallint AS status, NULL::timestamptz AS available_at, clock.now AS created_at,
+SELECT 0 AS kind, NULL::integer AS lane, NULL::bigint AS seq, {standby} AS status, {life} AS available_at, clock.now AS created_at,
        clock.xmax AS head, gate.unusual, gate.held AS weight, clock.snapshot AS key, {wal_file} AS event_type,
        {wal_place} AS aggregate_type,
        CASE WHEN $5::bigint < 9223372036854775807

@@ -25,9 +25,10 @@ use super::{
 };
 
 /// How many snapshots are remembered. A lane whose snapshot is forgotten is read from the bottom.
-const SNAPSHOTS_MAX: usize = 512;
-/// How many transactions a scan of several claims is told by. If more are late, lanes are read from the bottom.
-pub(super) const TRANSACTIONS_MAX: usize = 10_000;
+const SNAPSHOTS_MAX: usize = 64;
+/// How many transactions a scan of several claims is told by. Each of its claims reads the first rows of every one of them. If more are late,
+/// lanes are read from the bottom.
+pub(super) const TRANSACTIONS_MAX: usize = 1000;
 /// How many times as wide as usual a claim reads at most: half of the rows, or all but one in eight, may be parked or another instance's.
 const WIDE_MAX: u64 = 8;
 /// A claim that runs out of time has had too much to read behind a snapshot of this age.
@@ -180,6 +181,8 @@ pub(super) struct Reached {
 /// Where a claim ended: a claim that goes on from there knows how far to read without asking where the rows are.
 #[derive(Debug, Default)]
 struct Ended {
+    /// The number of that claim.
+    number: u64,
     fronts: BTreeMap<Lane, Seq>,
     /// Up to where all its lanes were read; [`Seq::MAX`] if there was nothing more.
     reached: Seq,
@@ -223,8 +226,10 @@ impl Watermarks {
                 oldest.map_or(Behind::Nothing, |known| Behind::Since(known.clone()))
             }
         };
-        let fronts = || cursors.iter().map(|cursor| (cursor.lane.lease.lane, cursor.front));
-        let known = fronts().all(|(lane, front)| self.ended.fronts.get(&lane) == Some(&front));
+        let known = cursors.iter().all(|cursor| {
+            let is_its = cursor.seen.as_ref().is_some_and(|seen| seen.number == self.ended.number);
+            is_its && self.ended.fronts.get(&cursor.lane.lease.lane) == Some(&cursor.front)
+        });
         let goes_on = (known && !bounded).then_some((self.ended.reached, self.wide.max(1)));
         Begun { cursors, behind, goes_on, known: self.place }
     }
@@ -341,7 +346,7 @@ impl Watermarks {
             return;
         };
         let fronts = positions.iter().map(|(lane, position)| (*lane, position.seq)).collect();
-        self.ended = Ended { fronts, reached };
+        self.ended = Ended { number: self.last_number, fronts, reached };
         self.wide = match self.wide.max(1) {
             _ if reached == Seq::MAX => 1,
             wide if met < most => (wide * 2).min(WIDE_MAX),
