@@ -197,7 +197,12 @@ async fn a_role_that_may_not_ask_where_the_log_ends_goes_on_claiming() {
         .run(&format!("CREATE ROLE {role} LOGIN PASSWORD 'x'; GRANT USAGE ON SCHEMA public TO {role}"))
         .await;
     database.run(&PgStore::grants_sql(&Prefix::default(), &role, &role, &role)).await;
-    for function in ["pg_current_wal_insert_lsn()", "pg_walfile_name(pg_lsn)", "pg_is_in_recovery()"] {
+    for function in [
+        "pg_current_wal_insert_lsn()",
+        "pg_walfile_name(pg_lsn)",
+        "pg_is_in_recovery()",
+        "pg_stat_get_bgwriter_stat_reset_time()",
+    ] {
         database.run(&format!("REVOKE EXECUTE ON FUNCTION {function} FROM PUBLIC")).await;
     }
     let store = PgStore::connect(&database.url_of(&role, "x")).await.unwrap();

@@ -13,7 +13,8 @@ use super::super::{
     statement::{Shape, Statement, optional_time},
 };
 
-/// A statement that also tells where the database stands, spelled twice: a standby cannot say where its log ends, and some servers refuse to. The server
+/// A statement that also tells where the database stands, spelled twice: a standby cannot say where its log ends, and some servers refuse to say that
+/// or when they crashed. The server
 /// asks for the right to call a function wherever one is named in a plan that it keeps, whether it is called or not.
 #[derive(Debug)]
 pub(in super::super) struct Placed {
@@ -24,18 +25,19 @@ pub(in super::super) struct Placed {
 impl Placed {
     pub(super) fn new(template: &str, shape: &Shape) -> Self {
         let of_log = |value| format!("CASE WHEN NOT pg_is_in_recovery() THEN {value} END");
-        let spell = |file: &str, place: &str| {
+        let spell = |file: &str, place: &str, life: &str| {
             let table = "(SELECT l.tableoid::text FROM {p}lane AS l ORDER BY l.lane LIMIT 1)";
             let sql = template.replace("{wal_file}", file).replace("{wal_place}", place);
-            let sql = sql.replace("{table}", table).replace("{standby}", STANDBY).replace("{life}", LIFE);
+            let sql = sql.replace("{table}", table).replace("{standby}", STANDBY).replace("{life}", life);
             Statement::new(&sql, shape)
         };
         Self {
             with_log: spell(
                 &of_log("pg_walfile_name(pg_current_wal_insert_lsn())"),
                 &of_log("pg_current_wal_insert_lsn()::text"),
+                LIFE,
             ),
-            without_log: spell("NULL", "NULL"),
+            without_log: spell("NULL", "NULL", "NULL::timestamptz"),
         }
     }
 
@@ -46,14 +48,13 @@ impl Placed {
 }
 
 /// Whether the server is a standby, as a number.
-const STANDBY: &str = "pg_is_in_recovery()::integer::smallint";
+const STANDBY: &str = "(current_setting('in_hot_standby') = 'on')::integer::smallint";
 
 /// When the server's statistics were set back: a crash does that, and nothing else but somebody's wish.
 const LIFE: &str = "(SELECT b.stats_reset FROM pg_stat_bgwriter AS b)";
 
 /// Fails where the position of the log may not be asked for.
-pub(super) const PROBE: &str =
-    "SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_walfile_name(pg_current_wal_insert_lsn()) END";
+pub(super) const PROBE: &str = "SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_walfile_name(pg_current_wal_insert_lsn()) END, stats_reset FROM pg_stat_bgwriter";
 
 /// Where a database stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
