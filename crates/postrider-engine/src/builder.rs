@@ -286,7 +286,7 @@ impl OutboxBuilder {
         self
     }
 
-    /// How long a shutdown waits for what is under way. Default 5 s.
+    /// How long a shutdown may take. For half of it what is in memory is still sent, then what is under way is waited for. Default 5 s.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.settings.drain_timeout = timeout;
         self

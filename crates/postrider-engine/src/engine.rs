@@ -317,8 +317,8 @@ impl Engine {
         self.shared.settings.key_order == crate::KeyOrder::Kept
     }
 
-    /// Stops claiming, delivers what is in memory for at most the drain timeout, gives the rest back and frees the
-    /// lanes. A second call returns what the first one said.
+    /// Stops claiming, delivers what is in memory for half of the drain timeout, waits for what is under way for the other half, gives the rest back
+    /// and frees the lanes. A second call returns what the first one said.
     ///
     /// It runs to its end also if nobody waits for it: an engine that neither delivers nor gives up its lanes would be
     /// the worst of both.
@@ -346,7 +346,8 @@ impl Engine {
             );
         }
         let handed_over = AtomicUsize::new(0);
-        let _ = tokio::time::timeout_at(deadline, self.drained(&handed_over)).await;
+        let begins_until = Instant::now() + shared.settings.drain_timeout / 2;
+        let _ = tokio::time::timeout_at(deadline, self.drained(begins_until, &handed_over)).await;
 
         tasks.workers.shutdown().await;
         let interrupted = lock(&shared.buffer).sending();
@@ -376,19 +377,25 @@ impl Engine {
     }
 
     /// Waits until nothing is left to send or to settle, and frees each lane as soon as it has nothing to do: a slow send keeps its own and no other.
-    /// Where others are alive, what is not being sent after a moment is left to them, and counted.
-    async fn drained(&self, handed_over: &AtomicUsize) {
+    /// Where others are alive, what is not being sent after a moment is left to them, and counted. Otherwise nothing is sent any more from a
+    /// moment on that leaves as much time for it to end as had passed: what is cut off comes again, as a suspect.
+    async fn drained(&self, begins_until: Instant, handed_over: &AtomicUsize) {
         let others = self.shared.members.load(Relaxed) > 1;
         let hand_over_at = Instant::now() + HAND_OVER_AFTER;
         loop {
             let progress = self.shared.progress.notified();
-            let hands_over = others && Instant::now() >= hand_over_at;
+            let now = Instant::now();
+            let (hands_over, begins) = (others && now >= hand_over_at, now < begins_until);
             let (drained, lanes) = {
                 let mut buffer = lock(&self.shared.buffer);
-                let lanes = if hands_over { buffer.idle_lanes().0 } else { buffer.finished_lanes() };
+                let lanes =
+                    if hands_over || !begins { buffer.idle_lanes().0 } else { buffer.finished_lanes() };
                 // While the lanes are released, a worker must not begin to send their events: nobody could write the outcomes.
-                let now = Instant::now();
-                handed_over.fetch_add(buffer.leave_queued(&lanes, now), Relaxed);
+                let mut left = buffer.leave_queued(&lanes, now);
+                if !begins {
+                    left += buffer.leave_all_queued(now);
+                }
+                handed_over.fetch_add(left, Relaxed);
                 (buffer.is_drained(now), lanes)
             };
             if drained {
@@ -403,6 +410,7 @@ impl Engine {
                 biased;
                 () = progress => {}
                 () = tokio::time::sleep_until(hand_over_at), if others && !hands_over => {}
+                () = tokio::time::sleep_until(begins_until), if begins => {}
             }
         }
     }

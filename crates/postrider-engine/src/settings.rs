@@ -69,7 +69,7 @@ pub struct Settings {
     pub handler_timeout: Duration,
     /// Most events of one key that wait in memory behind its first one. Default 32.
     pub key_queue: usize,
-    /// How long a shutdown waits for what is under way. Default 5 s.
+    /// How long a shutdown may take. For half of it what is in memory is still sent, then what is under way is waited for. Default 5 s.
     pub drain_timeout: Duration,
     /// How long delivered events are kept; zero deletes them at once. Default 1 h.
     pub retention: Duration,

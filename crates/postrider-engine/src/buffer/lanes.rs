@@ -196,6 +196,12 @@ impl Buffer {
         queued
     }
 
+    /// The same of all lanes.
+    pub(crate) fn leave_all_queued(&mut self, now: Instant) -> usize {
+        let all: Vec<_> = self.lanes.values().map(|lane| (lane.lease, lane.suspect_to)).collect();
+        self.leave_queued(&all, now)
+    }
+
     /// How many events of these lanes are in memory and not being sent.
     fn queued_in(&self, lanes: &[(Lease, Seq)]) -> usize {
         let lanes: HashSet<Lane> = lanes.iter().map(|(lease, _)| lease.lane).collect();

@@ -296,6 +296,28 @@ async fn nothing_of_an_engine_is_left_when_it_has_ended_however_it_ended() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_shutdown_begins_no_send_that_it_may_have_to_cut_off() {
+    for (takes, sent) in [(secs(2), 8), (ms(2400), 8), (secs(1), 12), (ms(600), 20)] {
+        let (site, seen) = (Site::memory(4), Recorder::default());
+        let slow = {
+            let seen = seen.clone();
+            move |delivery: postrider::Delivery| {
+                seen.note(&delivery);
+                tokio::time::sleep(takes)
+            }
+        };
+        let outbox = site.outbox().on("Slow", slow).workers(4).drain_timeout(secs(5)).start().await.unwrap();
+        site.write_all(&outbox, (0..40).map(|n| plain("Slow").key(format!("k{n}")))).await;
+        eventually("the first are under way", async || seen.count() == 4).await;
+        eventually("the rest is in memory", async || outbox.poll_once().await.unwrap() == 0).await;
+        let report = outbox.shutdown().await;
+        assert_eq!((report.interrupted, report.released), (0, true), "{takes:?}");
+        assert_eq!((seen.count(), report.given_back), (sent, 40 - sent), "{takes:?}");
+        assert_eq!(site.store.stats().await.unwrap().done, sent as u64, "{takes:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn lanes_are_freed_one_by_one_while_a_slow_send_keeps_its_own() {
     let site = Site::memory(16);
     let (first, second, gate) = (Recorder::default(), Recorder::default(), Arc::new(Gate::shut()));
