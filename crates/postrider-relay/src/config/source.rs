@@ -56,7 +56,8 @@ pub(crate) struct Source {
     /// Most of what is in memory.
     #[serde(default)]
     pub(crate) queue: Queue,
-    /// How long a shutdown waits for what is under way. Default 5s. The process is gone 5s later at the latest.
+    /// How long a shutdown may take: for half of it what is in memory is still sent, then what is under way is waited for. Default 5s. The process
+    /// is gone 5s later at the latest.
     #[serde(default)]
     pub(crate) drain_timeout: Option<Span>,
     /// Whether the events of a key are delivered in order. Default `kept`.
