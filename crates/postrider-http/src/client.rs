@@ -1,6 +1,10 @@
 //! One request and what came of it.
 
-use std::{fmt, time::Duration};
+use std::{
+    error::Error,
+    fmt, io,
+    time::{Duration, Instant},
+};
 
 use postrider_core::{ConfigError, sink::error_chain};
 use reqwest::{
@@ -47,6 +51,9 @@ pub(crate) struct Request {
 /// The connections to one endpoint, and what every request carries.
 pub(crate) struct Client {
     http: reqwest::Client,
+    /// Keeps no connections.
+    anew: reqwest::Client,
+    request_timeout: Duration,
     pub(crate) base: Base,
     pub(crate) fixed_headers: HeaderMap,
     secrets: Vec<SecretString>,
@@ -64,24 +71,30 @@ impl Client {
         endpoint.check()?;
         let base = Base::parse(&endpoint.url)?;
         let fixed_headers = endpoint.fixed_headers(&base)?;
-        let http = reqwest::Client::builder()
-            .tls_backend_preconfigured(endpoint.tls.client_config()?)
-            .default_headers(fixed_headers.clone())
-            .user_agent(concat!("postrider/", env!("CARGO_PKG_VERSION")))
-            // A redirect is the receiver's mistake or somebody's trick; events and secrets do not follow it.
-            .redirect(Policy::none())
-            .no_proxy()
-            .referer(false)
-            .connect_timeout(endpoint.connect_timeout)
-            .timeout(endpoint.request_timeout)
-            .pool_idle_timeout(limits::IDLE_CONNECTION)
-            .build()
-            .map_err(|error| {
-                let reason = error_chain(&error.without_url());
-                wrong("tls", "set up wrongly", format!("possible: {reason}"))
-            })?;
+        let tls = endpoint.tls.client_config()?;
+        let connections = |kept: usize| {
+            reqwest::Client::builder()
+                .tls_backend_preconfigured(tls.clone())
+                .default_headers(fixed_headers.clone())
+                .user_agent(concat!("postrider/", env!("CARGO_PKG_VERSION")))
+                // A redirect is the receiver's mistake or somebody's trick; events and secrets do not follow it.
+                .redirect(Policy::none())
+                .no_proxy()
+                .referer(false)
+                .connect_timeout(endpoint.connect_timeout)
+                .timeout(endpoint.request_timeout)
+                .pool_idle_timeout(limits::IDLE_CONNECTION)
+                .pool_max_idle_per_host(kept)
+                .build()
+                .map_err(|error| {
+                    let reason = error_chain(&error.without_url());
+                    wrong("tls", "set up wrongly", format!("possible: {reason}"))
+                })
+        };
+        let (http, anew, request_timeout) =
+            (connections(usize::MAX)?, connections(0)?, endpoint.request_timeout);
         let secrets = endpoint.secrets(&base);
-        Ok(Self { http, base, fixed_headers, secrets })
+        Ok(Self { http, anew, request_timeout, base, fixed_headers, secrets })
     }
 
     pub(crate) async fn post(&self, request: Request) -> Answer {
@@ -96,7 +109,7 @@ impl Client {
     }
 
     async fn ask(&self, request: RequestBuilder, answer_bytes: usize) -> Answer {
-        match request.send().await {
+        match self.send(request).await {
             Ok(response) => Answer::Said(read(response, answer_bytes).await),
             Err(error) => {
                 let nothing_sent = error.is_connect() || error.is_builder();
@@ -105,6 +118,26 @@ impl Client {
                 if nothing_sent { Answer::NotSent(error) } else { Answer::Lost(error) }
             }
         }
+    }
+
+    /// Sends a request. If its connection is closed without an answer, it is sent once more, by a new one: most often the receiver has closed a
+    /// connection that was kept, just as the request came, and that says nothing of the request.
+    async fn send(&self, request: RequestBuilder) -> reqwest::Result<Response> {
+        let began = Instant::now();
+        let request = request.build()?;
+        let again = request.try_clone();
+        let error = match self.http.execute(request).await {
+            Err(error) if is_closed(&error) => error,
+            ended => return ended,
+        };
+        let (Some(mut again), left) = (again, self.request_timeout.saturating_sub(began.elapsed())) else {
+            return Err(error);
+        };
+        if left.is_zero() {
+            return Err(error);
+        }
+        *again.timeout_mut() = Some(left);
+        self.anew.execute(again).await
     }
 
     /// What was said, fit for an error: short, one line, and without our own secrets, which some receivers repeat.
@@ -133,6 +166,24 @@ impl Client {
         }
         clean
     }
+}
+
+/// Whether the connection was closed after the request was sent, and before anything was answered.
+fn is_closed(error: &reqwest::Error) -> bool {
+    let closed = |cause: &(dyn Error + 'static)| {
+        let by_http = cause.downcast_ref::<hyper::Error>();
+        let by_tcp = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        by_http.is_some_and(|error| error.is_incomplete_message() || error.is_canceled() || error.is_closed())
+            || matches!(by_tcp, Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe))
+    };
+    let mut cause = error.source();
+    while let Some(found) = cause {
+        if closed(found) {
+            return !error.is_connect() && !error.is_timeout();
+        }
+        cause = found.source();
+    }
+    false
 }
 
 /// Reads what is needed of an answer. The status is known by now, so nothing that goes wrong here is an error.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests may")]
 
 mod conformance;
+mod connections;
 mod destinations;
 mod engine;
 mod health;

@@ -162,7 +162,7 @@ pub(crate) struct Http {
     /// counts only if an event of another key was delivered meanwhile.
     #[serde(default)]
     pub(crate) health_path: Option<String>,
-    /// Default 10s.
+    /// Default 10s, or the `timeout` of the sink if that is shorter.
     #[serde(default)]
     pub(crate) connect_timeout: Option<Span>,
     /// TLS for `https://`.
@@ -196,7 +196,7 @@ pub(crate) struct Webhook {
     /// counts only if an event of another key was delivered meanwhile.
     #[serde(default)]
     pub(crate) health_path: Option<String>,
-    /// Default 10s.
+    /// Default 10s, or the `timeout` of the sink if that is shorter.
     #[serde(default)]
     pub(crate) connect_timeout: Option<Span>,
     /// TLS for `https://`.

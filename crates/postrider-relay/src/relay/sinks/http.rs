@@ -87,9 +87,10 @@ impl Place<'_> {
         if let Some(path) = self.health_path {
             endpoint = endpoint.health_path(path);
         }
-        let connect = self.connect_timeout.map_or(endpoint.connect_timeout, |span| span.0);
         let request =
             sink.timeout.map_or(endpoint.request_timeout, |span| span.0.max(Duration::from_millis(1)));
+        // What is not said is as long as it may be.
+        let connect = self.connect_timeout.map_or(endpoint.connect_timeout.min(request), |span| span.0);
         Ok(endpoint.timeouts(connect, request))
     }
 }
