@@ -16,6 +16,7 @@ use crate::{
     hash::{self, QuickState},
     health::Checks,
     throttle::Throttle,
+    witnesses::{SOON, Witnesses},
 };
 
 /// So many keys in a row that failed, with nothing delivered in between, are an outage.
@@ -78,6 +79,7 @@ pub(crate) struct Destination {
     failing: Vec<u64>,
     failures: u32,
     culprits: Culprits,
+    witnesses: Witnesses,
     brake: Brake,
     used_at: Option<Instant>,
 }
@@ -97,6 +99,7 @@ impl Destination {
             failing: Vec::new(),
             failures: 0,
             culprits: Culprits::default(),
+            witnesses: Witnesses::default(),
             brake: Brake::default(),
             used_at: None,
         }
@@ -121,8 +124,9 @@ impl Destination {
         self.breaker.is_closed() && !self.throttle.is_limited() && self.brake.is_idle()
     }
 
-    /// An event of this key was delivered, as the so-manieth of its receiver.
-    pub(crate) fn delivered(&mut self, key: u64, count: u64) {
+    /// An event of this key that was sent at this moment was delivered, as the so-manieth of its receiver.
+    pub(crate) fn delivered(&mut self, key: u64, count: u64, sent_at: Instant) {
+        self.witnesses.delivered(key, sent_at);
         if key != self.last_key {
             (self.others_at, self.last_key) = (self.last_at, key);
         }
@@ -149,6 +153,21 @@ impl Destination {
     pub(crate) fn is_alive_for(&self, key: u64, since: u64) -> bool {
         let last_of_others = if key == self.last_key { self.others_at } else { self.last_at };
         last_of_others > since || broken::is(Variant::OutageCounts)
+    }
+
+    /// Whether it worked for others when an event of this key was sent, as far as is known. What has failed soon was sent a moment ago.
+    pub(crate) fn worked_for_others(&self, key: u64, sent_at: Instant, now: Instant) -> bool {
+        now.saturating_duration_since(sent_at) < SOON || self.witnesses.worked_for_others(key, sent_at)
+    }
+
+    /// Whether other keys than this one have failed since something was delivered, and nobody knows that it is their own fault.
+    pub(crate) fn fails_for_others(&self, key: u64) -> bool {
+        self.culprits.accusing_beside(key) > 0
+    }
+
+    /// An event of this key has failed, and others were delivered since it was sent.
+    pub(crate) fn failed_beside_others(&mut self, key: u64) {
+        self.culprits.failed(key);
     }
 
     /// An event of this key has failed, and nobody knows whose fault it is. Says how many did in a row, and whether that is an outage.

@@ -25,7 +25,7 @@ use crate::{
     failing::Kind,
     hand::InHand,
     lock,
-    receiver::Ruling,
+    receiver::{Attempt, Ruling},
     routes::ReceiverId,
 };
 
@@ -57,7 +57,7 @@ pub(crate) async fn judge(hand: &mut InHand<'_>, item: Item, end: End) {
             }
             ruling => {
                 let change = change(hand.shared, &item, outcome, ruling);
-                if ruling == Ruling::Counts { spare(hand, &item, change) } else { change }
+                if ruling == Ruling::Counts { spare(hand, &item, change).await } else { change }
             }
         },
         End::Intercepted(outcome) => {
@@ -118,16 +118,42 @@ const NOT_COUNTED_TIMES_MAX: u32 = 32;
 /// How long an event waits that has used up its attempts where all do.
 const SPARED_FOR: Duration = Duration::from_secs(30);
 
-/// An event that has used up its attempts waits instead of dying, where all do: its destination is broken, whatever its health check says.
-fn spare(hand: &InHand<'_>, item: &Item, change: Change) -> Change {
-    match change {
-        Change::Dead { error, .. }
-            if !lock(&hand.shared.buffer).lets_die(hand.hand(), item, Instant::now()) =>
-        {
-            let (attempts, reason) = (item.attempts, HoldReason::Deferred);
-            Change::Wait { after: SPARED_FOR, attempts, error: Some(error), reason }
+/// How long an event that has used up its attempts waits for a sign that its destination still works.
+const SIGN_OF_LIFE_WITHIN: Duration = Duration::from_secs(1);
+
+/// An event that has used up its attempts waits instead of dying, where all do: its destination is broken, whatever its health check says. It also
+/// waits where nothing shows that the destination works after it has failed: this may be how an outage begins.
+async fn spare(hand: &mut InHand<'_>, item: &Item, change: Change) -> Change {
+    let Change::Dead { error, .. } = &change else { return change };
+    let still_works = still_works(hand, item).await;
+    if still_works && lock(&hand.shared.buffer).lets_die(hand.hand(), item, Instant::now()) {
+        return change;
+    }
+    let (attempts, reason) = (item.attempts, HoldReason::Deferred);
+    let after = if still_works { SPARED_FOR } else { SIGN_OF_LIFE_WITHIN };
+    Change::Wait { after, attempts, error: Some(error.clone()), reason }
+}
+
+/// Whether the destination works after the event has failed: others are delivered, or its health check passes.
+async fn still_works(hand: &mut InHand<'_>, item: &Item) -> bool {
+    let shared = hand.shared;
+    let Some(since) = lock(&shared.buffer).taken_outside(hand.hand()) else { return true };
+    if is_well(hand, item).await {
+        return true;
+    }
+    let attempt = Attempt { since, ..hand.attempt(item) };
+    let until = Instant::now() + SIGN_OF_LIFE_WITHIN;
+    loop {
+        let progress = shared.progress.notified();
+        if lock(&shared.buffer).is_alive_for(hand.hand(), &attempt) {
+            return true;
         }
-        change => change,
+        let now = Instant::now();
+        if now >= until {
+            return false;
+        }
+        // What another worker delivers is no progress that anybody tells of.
+        let _ = tokio::time::timeout_at(until.min(now + shared.settings.poll_min), progress).await;
     }
 }
 

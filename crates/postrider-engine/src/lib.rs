@@ -60,6 +60,7 @@ pub mod trace;
 pub mod tx;
 mod vitals;
 mod went_back;
+mod witnesses;
 pub mod write;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};

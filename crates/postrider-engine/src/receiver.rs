@@ -2,7 +2,7 @@
 //! [destinations](crate::destination).
 //!
 //! A handler in this process is always there, unless it says that it is not. An outside system may be down in many ways, and an attempt that failed
-//! counts only if it is about that event: the destination was shown to work since the attempt began, by an event of another key that was delivered
+//! counts only if it is about that event: the destination was shown to work when it was made and since, by events of other keys that were delivered
 //! there or by its health check. Everything else may be an outage, which costs no event an attempt.
 
 use std::time::Duration;
@@ -379,10 +379,10 @@ impl Receiver {
         for (name, key) in events {
             self.delivered += 1;
             if self.in_process {
-                self.destinations.only_mut().delivered(key, self.delivered);
+                self.destinations.only_mut().delivered(key, self.delivered, sent_at);
                 continue;
             }
-            self.destinations.of_mut(name, now).delivered(key, self.delivered);
+            self.destinations.of_mut(name, now).delivered(key, self.delivered, sent_at);
             let throttle = self.destinations.throttle_mut(name, now);
             let again = throttle.delivered(key);
             if throttle.counts_events() || !counted.contains(&name) {
@@ -400,6 +400,11 @@ impl Receiver {
             self.fails_whole = self.fails_whole.saturating_sub(1);
             self.ramp = self.ramp.map(|sends| sends + 1).filter(|sends| *sends < RAMP);
         }
+    }
+
+    /// How many events it has taken.
+    pub(crate) fn taken(&self) -> u64 {
+        self.delivered
     }
 
     /// The health checks of a destination.
@@ -438,7 +443,13 @@ impl Receiver {
                 | Outcome::Unavailable { .. }
                 | Outcome::Later { .. }
         );
-        failed && !self.in_process && !self.is_alive_for(attempt)
+        failed && !self.in_process && !(self.is_alive_for(attempt) && self.worked_for_others(attempt))
+    }
+
+    /// Whether the destination of an attempt worked for others when it was made.
+    fn worked_for_others(&self, attempt: &Attempt) -> bool {
+        let known = self.destinations.of(attempt.destination);
+        known.worked_for_others(attempt.key, attempt.sent_at, Instant::now())
     }
 
     pub(crate) fn is_alive_for(&self, attempt: &Attempt) -> bool {
@@ -448,6 +459,16 @@ impl Receiver {
     /// Whether its key is known to fail where others are delivered: it says nothing about the destination.
     fn is_culprit(&self, attempt: &Attempt) -> bool {
         !self.in_process && self.destinations.of(attempt.destination).is_culprit(attempt.key)
+    }
+
+    /// Rules on a failure where others were delivered since the event was sent. It is about the event if its destination worked for others when it was
+    /// sent, and works for them still: an outage may have ended meanwhile, or begun.
+    fn rule_beside_others(&mut self, attempt: &Attempt, now: Instant) -> Ruling {
+        let Attempt { destination, key, sent_at, healthy, .. } = *attempt;
+        let known = self.destinations.of_mut(destination, now);
+        let works = !known.fails_for_others(key) && (known.worked_for_others(key, sent_at, now) || healthy);
+        known.failed_beside_others(key);
+        if works || broken::is(Variant::OutageCounts) { Ruling::Counts } else { Ruling::Excused(1) }
     }
 
     /// Rules on an outcome that is not `Delivered`.
@@ -480,7 +501,7 @@ impl Receiver {
                 self.answered(destination, now);
                 Ruling::Excused(1)
             }
-            Outcome::Retry { .. } | Outcome::Unknown { .. } if alive => Ruling::Counts,
+            Outcome::Retry { .. } | Outcome::Unknown { .. } if alive => self.rule_beside_others(attempt, now),
             Outcome::Retry { .. } | Outcome::Unknown { .. }
                 if healthy && !broken::is(Variant::HealthCheckIgnored) =>
             {

@@ -249,6 +249,11 @@ impl Buffer {
     }
 
     /// Whether the destination has taken an event of another key since this attempt began.
+    /// How many events an outside system has taken; none if it is a handler in this process.
+    pub(crate) fn taken_outside(&self, hand: &Hand) -> Option<u64> {
+        self.receiver(hand.slot).filter(|receiver| !receiver.is_in_process()).map(Receiver::taken)
+    }
+
     pub(crate) fn is_alive_for(&self, hand: &Hand, attempt: &Attempt) -> bool {
         self.receiver(hand.slot).is_some_and(|receiver| receiver.is_alive_for(attempt))
     }

@@ -363,3 +363,63 @@ async fn a_due_event_that_a_claim_brought_while_it_was_in_memory_is_met_again_wh
     let ids = seen.ids();
     eventually("both come again", async || ids.iter().all(|id| comes(id) >= 3)).await;
 }
+
+/// A receiver that works, and is out for a while at this moment: it hangs, or answers 500.
+struct Flapping {
+    way: Way,
+    out: (Instant, Instant),
+    takes: std::time::Duration,
+    lost: AtomicUsize,
+}
+
+impl Sink for Flapping {
+    fn traits(&self) -> SinkTraits {
+        let (send_timeout, concurrent) = (Some(secs(10)), Some(20));
+        SinkTraits { batch_max: 1, send_timeout, concurrent, ..SinkTraits::SINK }
+    }
+
+    fn send<'a>(&'a self, _: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
+        Box::pin(async move {
+            let is_out = || (self.out.0..self.out.1).contains(&Instant::now());
+            if is_out() && matches!(self.way, Way::Hangs) {
+                self.lost.fetch_add(1, SeqCst);
+                return std::future::pending().await;
+            }
+            tokio::time::sleep(self.takes).await;
+            match is_out() {
+                true => {
+                    self.lost.fetch_add(1, SeqCst);
+                    vec![Outcome::retry("500")]
+                }
+                false => vec![Outcome::Delivered],
+            }
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_that_begins_or_ends_while_events_are_sent_kills_none_of_them() {
+    for (way, lasts, takes) in [
+        (Way::Hangs, secs(8), ms(20)),
+        (Way::Hangs, secs(3), ms(20)),
+        (Way::Answers500, secs(8), ms(20)),
+        (Way::Answers500, ms(50), ms(20)),
+        (Way::Answers500, secs(8), ms(300)),
+        (Way::Hangs, secs(8), ms(300)),
+    ] {
+        let site = Site::memory(4);
+        let began = Instant::now() + secs(5);
+        let out = (began, began + lasts);
+        let receiver = Arc::new(Flapping { way, out, takes, lost: AtomicUsize::new(0) });
+        let builder = site.outbox().sink("Tested", receiver.clone()).workers(20).max_attempts(1);
+        let outbox = builder.start().await.unwrap();
+        for n in 0..600 {
+            site.write(&outbox, keyed(&format!("k{n}"), n)).await;
+            pass(ms(20)).await;
+        }
+        pass(secs(120)).await;
+        let stats = site.store.stats().await.unwrap();
+        assert_eq!((stats.dead, stats.done), (0, 600), "{way:?} for {lasts:?}, {takes:?}");
+        assert!(receiver.lost.load(SeqCst) > 0, "{way:?} for {lasts:?}: it was out");
+    }
+}

@@ -100,10 +100,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_http_sink_has_time_to_say_what_became_of_its_last_request() {
-        for kind in [
-            "http: { url: \"http://h\" }",
-            "webhook: { url: \"http://h\", unsigned: true }",
-        ] {
+        for kind in ["http: { url: \"http://h\" }", "webhook: { url: \"http://h\", unsigned: true }"] {
             let limit = traits(&format!("timeout: 2s, {kind}")).send_timeout.unwrap();
             assert!(limit >= Duration::from_secs(4), "a send of {kind} is cut after {limit:?}");
         }
