@@ -109,6 +109,24 @@ async fn a_table_that_was_dropped_beside_the_others_is_named_and_nothing_is_chan
 }
 
 #[tokio::test]
+async fn a_column_whose_type_somebody_changes_stops_no_verb() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    let mut owner = Owner::lease(&store).await;
+    for round in 0..4 {
+        // Statements are prepared, on more than one connection.
+        for _ in 0..6 {
+            write(&store, &[event("k")]).await;
+            assert_eq!(owner.deliver(&store).await, 1, "round {round}");
+            owner.look_from_the_start();
+        }
+        let collation = if round % 2 == 0 { "\"C\"" } else { "\"default\"" };
+        let alter = format!("ALTER TABLE postrider_event ALTER headers TYPE text COLLATE {collation}");
+        database.run(&alter).await;
+    }
+}
+
+#[tokio::test]
 async fn newer_tables_are_left_to_newer_programs() {
     let database = Database::new().await;
     let store = database.migrated().await;

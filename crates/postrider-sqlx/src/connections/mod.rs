@@ -94,6 +94,13 @@ impl<DB: Database> Connections<DB> {
         }
     }
 
+    /// What connections know is out of date: from now on there are others.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn renew(&self) {
+        let replaced = self.current().replaced;
+        self.distrust(replaced);
+    }
+
     /// A connection has not answered: the others of the same pool are not asked. `replaced` is what the pool was known by when it was taken.
     fn distrust(&self, replaced: u64) {
         let mut current = self.current();

@@ -2,6 +2,7 @@
 
 use postrider_core::{ConfigError, Error, SchemaError, StoreError, StoreErrorKind};
 use postrider_drivers::postgres::{self, Fault, kind_of_state};
+use sqlx::postgres::PgDatabaseError;
 
 use crate::is_without_tls;
 
@@ -13,7 +14,14 @@ pub(crate) fn is_transient(error: &sqlx::Error) -> bool {
 /// Whether another try may help at once. One that has waited for as long as it may, for a lock or in all, is left to the next round of its caller.
 pub(crate) fn may_pass(error: &sqlx::Error) -> bool {
     let waited = matches!(state(error).as_deref(), Some("55P03" | "57014"));
-    is_transient(error) && !waited && !matches!(error, sqlx::Error::PoolTimedOut)
+    is_transient(error) && !waited && !matches!(error, sqlx::Error::PoolTimedOut) || is_stale_plan(error)
+}
+
+/// Whether a prepared statement returns other types than when it was prepared: somebody has altered a table. Its connection says so for ever.
+pub(super) fn is_stale_plan(error: &sqlx::Error) -> bool {
+    let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+    // The state stands for much else, and the message is in the server's language.
+    error.is_some_and(|error| error.routine() == Some("RevalidateCachedQuery"))
 }
 
 /// Whether the server is there and will not do it.

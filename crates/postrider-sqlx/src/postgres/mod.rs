@@ -428,7 +428,13 @@ impl PgStore {
                     verb(self.session(way, limits, conn).await?).await
                 })
             };
-            let done = retried(way.limit(limits), error::may_pass, attempt).await;
+            let may_pass = |error: &sqlx::Error| {
+                if error::is_stale_plan(error) {
+                    connections.renew();
+                }
+                error::may_pass(error)
+            };
+            let done = retried(way.limit(limits), may_pass, attempt).await;
             done.map_err(|error| error::of_sqlx(error, format!("cannot {what} in {}", self.0.place)))
         })
     }
