@@ -68,6 +68,32 @@ async fn restored_rows_of_a_server_with_more_transactions_are_met_once_and_keep_
     assert_eq!((asked.len(), asked.values().max()), (RESTORED, Some(&1)));
 }
 
+/// Rows of a server that was a little ahead name transactions that this one begins soon. That of a restored row is not another one's.
+#[tokio::test]
+async fn restored_rows_are_not_taken_for_those_of_transactions_that_are_given_their_ids_later() {
+    let database = Database::new().await;
+    let store = database.migrated().await;
+    database
+        .run(
+            "ALTER TABLE postrider_event DISABLE TRIGGER postrider_event_insert;
+             INSERT INTO postrider_event (event_type, ordering_key, payload, lane, written_in)
+             SELECT 'Restored', 'key ' || i % 10, '{}', i % 64,
+                    (pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 5 + i)::text::xid8
+             FROM generate_series(1, 100) AS i;
+             ALTER TABLE postrider_event ENABLE TRIGGER postrider_event_insert",
+        )
+        .await;
+    let mut owner = Owner::lease(&store).await;
+    let admission = Arc::new(ButForRestored::default());
+    owner.admit(admission.clone());
+    for number in 0..200 {
+        write(&store, &[event(&format!("new {number}"))]).await;
+        assert_eq!(owner.deliver(&store).await, 1, "event {number}");
+    }
+    let asked = admission.0.lock().unwrap();
+    assert_eq!((asked.len(), asked.values().max()), (100, Some(&1)));
+}
+
 /// Two transactions on a server where nothing else happens: the one that began last commits last, and has the smaller number. The end of a
 /// snapshot between them says nothing of it.
 #[tokio::test]

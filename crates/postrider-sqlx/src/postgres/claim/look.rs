@@ -1,6 +1,6 @@
 //! One look at the lanes of a claim, as rows that are sorted by what can become of them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use postrider_core::{
     Timestamp,
@@ -124,6 +124,8 @@ pub(in super::super) struct Look {
     pub(super) returning: Vec<Freed>,
     /// Fresh rows that were read whole.
     pub(super) read: HashMap<Seq, ClaimedEvent>,
+    /// Fresh rows that name a transaction which is not over, or has not begun: another server's.
+    pub(super) restored: HashSet<Seq>,
     pub(super) limits: Limits,
 }
 
@@ -388,8 +390,12 @@ impl Look {
         is_late: bool,
         begun: &Begun<'_>,
     ) -> bool {
-        // A visible row was inserted by a transaction that is over. A larger number was restored from another server.
-        let transaction = if transaction < self.moment.snapshot.xmax() { transaction } else { 0 };
+        // A visible row was inserted by a transaction that is over. One that names another was restored from another server.
+        let is_restored = !self.moment.snapshot.sees(transaction);
+        let transaction = if is_restored { 0 } else { transaction };
+        if is_restored {
+            self.restored.insert(seen.seq);
+        }
         let cursor = begun.cursor(seen.lane);
         if is_late {
             self.late = (self.late.0 + 1, self.late.1.max(seen.seq));

@@ -27,6 +27,7 @@ impl Snapshot {
     }
 
     /// One more than the last transaction that was over.
+    #[cfg(test)]
     pub(super) fn xmax(&self) -> i64 {
         self.xmax
     }

@@ -1,5 +1,5 @@
-//! What a claim writes down: followers are parked, delayed events wait, what comes back unwanted lies among the others again, and
-//! keys that nothing is left of are free.
+//! What a claim writes down: followers are parked, delayed events wait, what comes back unwanted lies among the others again,
+//! keys that nothing is left of are free, and restored rows name no transaction of this server.
 //!
 //! The lanes are locked first, so that no settle of them runs meanwhile, and each statement then asks again for what the look saw,
 //! because it may be over by now. Nobody else's lock stops a claim: what is locked is left out, and the claim names it to be met again.
@@ -27,6 +27,7 @@ pub(in super::super) struct Statements {
     pub(in super::super) turn: Statement,
     pub(in super::super) unpark: Statement,
     pub(in super::super) free: Statement,
+    mend: Statement,
 }
 
 /// Followers among the rows `$1` of the lanes `$2`.
@@ -72,6 +73,14 @@ impl Statements {
                      SELECT u.seq FROM unlocked AS u
                      WHERE NOT EXISTS (SELECT 1 FROM locked AS l WHERE l.lane = u.lane AND l.key = u.key AND l.seq < u.seq)))"
             )),
+            // An id that no transaction of this server has.
+            mend: statement(&format!(
+                "UPDATE {{p}}event AS e SET written_in = '2'
+                 WHERE e.seq = ANY (ARRAY (
+                     SELECT e.seq FROM {{p}}event AS e
+                     WHERE e.seq = ANY ($1::bigint[]) AND e.lane = ANY ($2::integer[]) AND e.status IN (0, 2)
+                     {UNLOCKED}))"
+            )),
             free: statement(
                 "WITH empty AS MATERIALIZED (
                      SELECT h.lane, h.effective_key FROM unnest($1::integer[], $2::text[]) AS f (lane, key)
@@ -96,6 +105,8 @@ pub(in super::super) struct Findings {
     pub(super) unwanted: Vec<Seq>,
     /// Keys that nothing is parked behind.
     pub(super) empty: Vec<String>,
+    /// What names a transaction of another server, and stays. When that of this one is over, it would seem to have been inserted by it.
+    pub(super) restored: Vec<Seq>,
 }
 
 impl Findings {
@@ -104,6 +115,7 @@ impl Findings {
             && self.delayed.is_empty()
             && self.unwanted.is_empty()
             && self.empty.is_empty()
+            && self.restored.is_empty()
     }
 }
 
@@ -118,9 +130,14 @@ pub(super) fn find(
     let met: Vec<&Seen> = streams.iter().flat_map(|stream| stream.met()).collect();
     let to_park = |seen: &Seen| matches!(seen.state, State::Follower { .. });
     let to_wait = |seen: &Seen| seen.state == State::Delayed;
+    let taken: HashSet<Seq> = match look.restored.is_empty() {
+        true => HashSet::new(),
+        false => streams.iter().flat_map(|stream| stream.taken()).map(|seen| seen.seq).collect(),
+    };
+    let to_mend = |seen: &Seen| look.restored.contains(&seen.seq) && !taken.contains(&seen.seq);
     if empty.is_empty()
         && returning.refused().next().is_none()
-        && !met.iter().any(|seen| to_park(seen) || to_wait(seen))
+        && !met.iter().any(|seen| to_park(seen) || to_wait(seen) || to_mend(seen))
     {
         return Vec::new();
     }
@@ -137,6 +154,7 @@ pub(super) fn find(
             delayed: seqs(&to_wait),
             unwanted: refused.map(|seen| seen.seq).collect(),
             empty: freed.map(|freed| freed.key.clone()).collect(),
+            restored: seqs(&to_mend),
         }
     };
     let held = claim.lanes.iter().map(|lane| lane.lease).filter(|lease| look.lanes.contains_key(&lease.lane));
@@ -210,6 +228,10 @@ pub(super) async fn write(
     let unwanted = rows_of(|found| &found.unwanted);
     if !unwanted.is_empty() {
         sql.unpark.query().bind(seqs_of(&unwanted)).bind(lanes.clone()).execute(&mut *conn).await?;
+    }
+    let restored = rows_of(|found| &found.restored);
+    if !restored.is_empty() {
+        sql.mend.query().bind(seqs_of(&restored)).bind(lanes.clone()).execute(&mut *conn).await?;
     }
     let empty = || {
         held.iter().flat_map(|found| found.empty.iter().map(|key| (small(found.lease.lane), key.as_str())))
