@@ -9,6 +9,7 @@ mod health;
 pub(crate) mod init;
 mod instances;
 pub(crate) mod pause;
+mod relay_says;
 mod shelves;
 pub(crate) mod status;
 mod story;

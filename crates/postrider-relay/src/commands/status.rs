@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{
     instances::Delivering,
     pause,
+    relay_says::Says,
     target::{Named, Outbox, Target},
 };
 use crate::{
@@ -15,7 +16,7 @@ use crate::{
     terminal::{Terminal, complain, table},
 };
 
-/// Say how much waits, is dead and was delivered, who delivers, and what is paused.
+/// Say how much waits, is dead and was delivered, who delivers, what is paused, and which sinks the relay that runs here takes for down.
 #[derive(ClapArgs)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -34,7 +35,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     let (mut answer, mut lines, mut failures) = (Map::new(), Vec::new(), Vec::new());
     for source in args.target.sources()? {
         let name = source.name.clone();
-        let Found { outbox, stats, delivering, pauses } = match look(source).await {
+        let Found { outbox, stats, delivering, pauses, says } = match look(source).await {
             Ok(found) => found,
             // The others are none the worse for it.
             Err(failure) => {
@@ -44,7 +45,10 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
                 continue;
             }
         };
-        let told = delivering.sentences().into_iter().chain(pauses.iter().map(pause::sentence));
+        let down = says.as_ref().map(|says| says.down(&outbox.name)).unwrap_or_default();
+        let sentences = says.iter().flat_map(|says| down.iter().map(|sink| says.sentence(sink)));
+        let told =
+            delivering.sentences().into_iter().chain(pauses.iter().map(pause::sentence)).chain(sentences);
         lines.extend(told.map(|line| format!("{}: {line}", outbox.name)));
         let oldest = stats
             .oldest
@@ -54,7 +58,8 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         row.extend(numbers.map(|number| number.to_string()));
         row.push(oldest);
         rows.add_row(row);
-        answer.insert(outbox.name, of(&outbox.what, &stats, &delivering, &pauses));
+        let down = says.is_some().then_some(down);
+        answer.insert(outbox.name, of(&outbox.what, &stats, (&delivering, &pauses, down)));
     }
     terminal.say(rows);
     lines.iter().for_each(|line| terminal.say(line));
@@ -70,6 +75,7 @@ struct Found {
     stats: Stats,
     delivering: Delivering,
     pauses: Vec<Pause>,
+    says: Option<Says>,
 }
 
 async fn look(source: Named) -> Result<Found, Failure> {
@@ -78,10 +84,19 @@ async fn look(source: Named) -> Result<Found, Failure> {
     let stats = outbox.store.stats().await.map_err(|error| of(error.into()))?;
     let delivering = Delivering::of(&outbox).await.map_err(of)?;
     let pauses = pause::pauses(&outbox).await.map_err(of)?;
-    Ok(Found { outbox, stats, delivering, pauses })
+    let says = match &outbox.configured {
+        Some(configured) => Says::of(&configured.config).await,
+        None => None,
+    };
+    Ok(Found { outbox, stats, delivering, pauses, says })
 }
 
-fn of(what: &str, stats: &Stats, delivering: &Delivering, pauses: &[Pause]) -> Value {
+/// `down` is none where no relay answers.
+fn of(
+    what: &str,
+    stats: &Stats,
+    (delivering, pauses, down): (&Delivering, &[Pause], Option<&[String]>),
+) -> Value {
     json!({
         "database": what,
         "pending": stats.pending,
@@ -93,6 +108,7 @@ fn of(what: &str, stats: &Stats, delivering: &Delivering, pauses: &[Pause]) -> V
         "oldest_ms": stats.oldest.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
         "instances": delivering.answer(),
         "pauses": pauses.iter().map(pause::of).collect::<Vec<_>>(),
+        "sinks_down": down,
     })
 }
 

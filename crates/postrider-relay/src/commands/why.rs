@@ -1,7 +1,8 @@
 //! `postrider why`: what an event or a key waits for.
 //!
 //! It is another process than the relay, and knows what is in the table: where the event is, who delivers, and what is paused. Where the event goes to
-//! is in the configuration. Whether a relay that runs takes that sink for down is known to that relay alone; so the sink itself is asked.
+//! is in the configuration. Whether a relay that runs takes that sink for down is known to that relay alone; so the relay of the configuration is asked, and
+//! the sink itself.
 
 use clap::Args as ClapArgs;
 use postrider::{
@@ -14,6 +15,7 @@ use super::{
     health::Answer,
     instances::Delivering,
     pause::{self, Waiting},
+    relay_says::Says,
     story::{self, Story},
     target::{Configured, Outbox, Target},
 };
@@ -29,7 +31,8 @@ const PAGE: usize = 20;
 
 /// Say what an event or a key waits for.
 ///
-/// With a configuration, the sink that the event goes to is asked how it is, as `check --connect` does.
+/// With a configuration, the relay that runs with it here is asked whether it takes the sink of the event for down, and the sink how it is, as
+/// `check --connect` does.
 #[derive(ClapArgs)]
 #[group(id = "about", required = true, multiple = false, args = ["id", "key"])]
 pub(crate) struct Args {
@@ -201,6 +204,11 @@ impl<'a> Way<'a> {
                 .map_or(Value::Null, |name| json!({ "name": name }));
         };
         let Configured { config, source } = configured;
+        let says = Says::of(config).await;
+        let is_down = says.as_ref().map(|says| says.down(&outbox.name).iter().any(|down| down == name));
+        if let Some(says) = says.filter(|_| is_down == Some(true)) {
+            terminal.say(format!("  waits: {}", says.sentence(name)));
+        }
         let plan = relay::Instruments::idle()
             .and_then(|instruments| relay::plan(config, &outbox.name, source, &instruments));
         let sink = plan.as_ref().map(|plan| plan.sinks.iter().find(|(known, _)| known == name));
@@ -216,6 +224,6 @@ impl<'a> Way<'a> {
                 format!("  sink `{name}` did not pass its health check just now: {}", plain(error))
             }
         });
-        json!({ "name": name, "well": answer.is_well(), "answer": answer.told() })
+        json!({ "name": name, "well": answer.is_well(), "answer": answer.told(), "relay_takes_it_for_down": is_down })
     }
 }

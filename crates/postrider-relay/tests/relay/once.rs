@@ -186,7 +186,9 @@ async fn a_run_beside_a_session_that_has_locked_rows_delivers_the_others_and_end
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("another session has locked their rows"), "{said}");
     database.run("COMMIT").await;
-    assert_eq!(database.one("SELECT string_agg(payload, ',') FROM postrider_event").await, "1");
+    // The server may still have been waiting with an outcome when the process ended, and writes it now.
+    let left = database.one("SELECT coalesce(string_agg(payload, ','), '') FROM postrider_event").await;
+    assert!(["1", ""].contains(&left.as_str()), "{left}");
     let (status, said) = ended(&file);
     assert_eq!(status, Some(0), "{said}");
     assert_eq!(database.one("SELECT count(*)::text FROM postrider_event").await, "0");

@@ -55,7 +55,12 @@ async fn what_an_operator_pauses_waits_at_a_relay_that_runs_and_after_its_restar
     assert_eq!((&why["paused"][0]["kind"], &why["may_be_paused"]), (&json!("key"), &json!([])), "{why}");
     assert_eq!(
         why["sink"],
-        json!({ "name": "audit", "well": null, "answer": "cannot be asked without sending" }),
+        json!({
+            "name": "audit",
+            "well": null,
+            "answer": "cannot be asked without sending",
+            "relay_takes_it_for_down": null
+        }),
         "{why}"
     );
     let order = said_by("why", &["--key", "Order:1"]);

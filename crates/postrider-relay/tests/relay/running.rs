@@ -109,9 +109,23 @@ async fn an_outage_of_the_endpoint_costs_nothing_and_is_over_when_it_is_back() {
         status == 200 && body["sinks_down"] == sinks && metrics.contains(&gauge)
     };
     eventually("it is named", async || looks(json!({ "shop": ["orders"] }), "1").await).await;
+    // Those who ask from outside are told by the relay.
+    let address = operations.trim_start_matches("http://");
+    let ask = config(&folder, &receiver, "").replace("127.0.0.1:0", address);
+    let ask = folder.write("ask.yaml", &ask);
+    let asked = |args: &[&str]| said(&postrider(&[args, &["--config", ask.to_str().unwrap()]].concat()));
+    let sentence = format!("the relay at {address} takes the sink `orders` for down");
+    let (status, why) = (asked(&["status"]), asked(&["why", "--key", "Order:1"]));
+    assert!(status.contains(&sentence) && why.contains(&format!("waits: {sentence}")), "{status}{why}");
+    assert!(
+        asked(&["status", "--json"]).contains("\"sinks_down\":[\"orders\"]"),
+        "{}",
+        asked(&["status", "--json"])
+    );
     receiver.answers(200);
     eventually("all arrived", async || receiver.payloads().len() >= 20).await;
     eventually("it is named no more", async || looks(json!({}), "0").await).await;
+    assert!(!asked(&["status"]).contains("for down"), "{}", asked(&["status"]));
     let (dead,): (i64,) = sqlx::query_as("SELECT count(*) FROM postrider_event WHERE status = 3")
         .fetch_one(&mut database)
         .await
