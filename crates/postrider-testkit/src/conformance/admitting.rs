@@ -341,7 +341,9 @@ pub async fn what_committed_late_is_found_though_a_walk_met_it<H: StoreHarness>(
     scene.owner.go_back(Default::default());
     scene.owner.look_up_to(1 << 41);
     assert!(scene.claim().await?.events.is_empty());
-    assert_eq!(gate.asked().len(), late.len());
+    // A store that knows what the lanes' own claims have met leaves it out.
+    let asked = gate.asked().len();
+    assert!(asked == 0 || asked == late.len(), "{asked}");
     scene.owner.admit(None);
     scene.owner.go_back(own);
     scene.owner.look_up_to(Seq::MAX);

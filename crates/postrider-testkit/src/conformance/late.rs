@@ -219,6 +219,37 @@ pub async fn two_events_of_a_transaction_that_commits_amid_a_scan_come_in_order<
     Ok(())
 }
 
+/// Two events of a key that one transaction wrote come in their order, also if that transaction commits while a backlog is drained, between what claims have
+/// read of it and what they have not.
+pub async fn two_events_of_a_transaction_that_commits_amid_a_backlog_come_in_order<H: StoreHarness>()
+-> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    if !scans_behind(&scene) {
+        return Ok(());
+    }
+    for round in 1..4 {
+        let [first, second] = keyed("k")?;
+        let mut both = scene.harness.begin().await?;
+        scene.harness.insert(&mut both, std::slice::from_ref(&first), OnDuplicate::Fail).await?;
+        scene.harness.write(&others(OTHERS)?).await?;
+        scene.harness.insert(&mut both, std::slice::from_ref(&second), OnDuplicate::Fail).await?;
+        scene.harness.write(&others(OTHERS)?).await?;
+        let mut delivered = Vec::new();
+        for _ in 0..round {
+            let events = scene.claim_at_most(OTHERS / 4).await?.events;
+            scene.done(&events).await?;
+            delivered.extend(claimed_ids(&events));
+        }
+        scene.harness.commit(both).await?;
+        delivered.extend(deliver(&mut scene, OTHERS * 2 + 2 - delivered.len()).await?);
+        assert_eq!(delivered.len(), OTHERS * 2 + 2, "in round {round}");
+        let ours = [first.id(), second.id()];
+        delivered.retain(|id| ours.contains(&id));
+        assert_eq!(delivered, ids(&[first, second]), "in round {round}");
+    }
+    Ok(())
+}
+
 /// So few that a scan takes many claims.
 async fn deliver_few<H: StoreHarness>(scene: &mut Scene<H>) -> Result<Vec<EventId>, Failure> {
     let events = scene.claim_at_most(8).await?.events;

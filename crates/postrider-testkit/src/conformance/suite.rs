@@ -62,6 +62,7 @@ macro_rules! delivery_conformance {
                 thousands_that_commit_late_all_come_and_so_does_what_is_new
                 what_committed_late_comes_first_though_its_transaction_began_last
                 two_events_of_a_transaction_that_commits_amid_a_scan_come_in_order
+                two_events_of_a_transaction_that_commits_amid_a_backlog_come_in_order
             }
             late_commits {
                 keys_of_lanes_that_were_taken_over_come_in_order

@@ -13,8 +13,9 @@ use postrider_core::store::{Lane, LaneClaim, Seq};
 use sqlx::MySqlConnection;
 
 use super::{
+    look_back::Forward,
     read::Reader,
-    scan::{Judge, Met, Row, Verdict},
+    scan::{Judge, Met, Verdict},
 };
 
 /// Least width of a window.
@@ -66,8 +67,8 @@ impl Stretch {
         Self { lane: claim.lease.lane, from: claim.from.seq.max(claim.from.met), to: claim.to }
     }
 
-    fn holds(&self, row: &Row) -> bool {
-        row.lane == self.lane && row.seq > self.from && row.seq <= self.to
+    fn holds(&self, lane: Lane, seq: Seq) -> bool {
+        lane == self.lane && seq > self.from && seq <= self.to
     }
 }
 
@@ -78,9 +79,17 @@ pub(super) struct Fresh {
     pub(super) met: Vec<Met>,
     /// Up to where everything was met that was to be seen.
     pub(super) reached: Seq,
+    /// How many statements read it. Each saw what was committed by then.
+    statements: usize,
 }
 
 impl Fresh {
+    /// What was read, where this is the largest number that can be seen.
+    pub(super) fn places(&self, tip: Seq) -> Forward {
+        let rows = self.met.iter().map(|met| (met.row.lane, met.row.seq)).collect();
+        Forward { rows, reached: self.reached, tip, is_of_one_moment: self.statements <= 1 }
+    }
+
     /// Leaves what lies beyond a place to the next claim.
     pub(super) fn end_at(&mut self, to: Seq) {
         self.met.retain(|met| met.row.seq <= to);
@@ -113,7 +122,7 @@ pub(super) async fn read(
     wanted: Wanted<'_>,
 ) -> sqlx::Result<Fresh> {
     let start = stretches.iter().map(|stretch| stretch.from).min().unwrap_or(tip);
-    let mut fresh = Fresh { met: Vec::new(), reached: start };
+    let mut fresh = Fresh { reached: start, ..Fresh::default() };
     let rows_max = wanted.rows_max as u64;
     let rows_for = || wanted.typical.rows_for(wanted.candidates_max, wanted.bytes_max);
     let width_of = |rows: u64| {
@@ -147,7 +156,8 @@ pub(super) async fn read(
             width = (width / STEP).max(rows_max.min(WIDTH_MIN));
             continue;
         }
-        let rows = rows.into_iter().filter(|row| stretches.iter().any(|stretch| stretch.holds(row)));
+        let rows =
+            rows.into_iter().filter(|row| stretches.iter().any(|stretch| stretch.holds(row.lane, row.seq)));
         let mut met: Vec<Met> = rows.map(|row| judge.judge(row, &HashSet::new())).collect();
         met.sort_unstable_by_key(|met| met.row.seq);
         wanted.typical.note(&met);
@@ -158,6 +168,7 @@ pub(super) async fn read(
             met.iter().filter(|met| matches!(met.verdict, Verdict::Park { .. } | Verdict::Turn)).count();
         fresh.met.extend(met);
         fresh.reached = to;
+        fresh.statements += 1;
         if found < (to - after) / STEP {
             width = width.saturating_mul(STEP);
         } else if found > 0 {

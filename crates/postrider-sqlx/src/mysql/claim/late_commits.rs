@@ -7,10 +7,11 @@
 //!
 //! # Order
 //!
-//! If `a` committed before `b` of its key was inserted, no claim may return `b` first, though it stands beyond `a`. So each lane is
-//! *covered* up to a `seq`: what a back scan read began after the largest number `tip` could be seen, so it has found every `a` that
-//! committed before any number up to `tip` was drawn. A claim returns fresh rows up to there, and scans back before it returns
-//! others. A backlog is drained without.
+//! Of two events of a key, `a` comes before `b` if one transaction wrote both in that order, or if `a` was committed before `b` was inserted. In
+//! both cases `a` can be seen whenever `b` can. So a row is returned only if everything that could be seen behind it, when it was seen, was met
+//! ([`super::ahead`]). A back scan notes what can be seen ahead of its lanes and then reads what is behind. When it has ended and what it has found
+//! is met, claims return the rows that it has noted, without another scan. Where every number behind a row was met no scan is needed: so a backlog
+//! without gaps is drained without.
 //!
 //! # Bounds
 //!
@@ -19,16 +20,18 @@
 //! succeeded has read: one that is tried again must find the same.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use postrider_core::store::{Lane, Lease, Seq, Token};
+use postrider_core::store::{Lane, LaneClaim, Lease, Seq, Token};
 
 use super::{
-    seqs::Seqs,
-    width::{self, Width},
+    ahead::Ahead,
+    back_scan::BackScan,
+    seqs::{Seqs, Unmet},
+    width,
 };
 
 /// How long a transaction may stay open after it wrote an event, and be found by a back scan.
@@ -58,7 +61,7 @@ struct Inner {
     /// A `seq` that was drawn by then, and when that was.
     mark: Option<(Seq, Instant)>,
     low: Seq,
-    covered: HashMap<Lane, Covered>,
+    scanned: HashMap<Lane, Scanned>,
     /// Those that have not ended, of disjoint lanes.
     scans: Vec<BackScan>,
     /// The width of a page that was not answered yet...
@@ -67,100 +70,13 @@ struct Inner {
     width_max: Option<u64>,
 }
 
-/// How far a lane is covered, under which token, and by a scan that took how long.
-#[derive(Debug, Clone, Copy)]
-struct Covered {
+/// What the last scan of a lane that has ended knows: under which token, what could be seen ahead before it began, and how long it took.
+#[derive(Debug, Clone)]
+struct Scanned {
     token: Token,
-    to: Seq,
+    ahead: Ahead,
     took: Duration,
     ended: Instant,
-}
-
-/// A scan of what claims have read past.
-#[derive(Debug, Clone)]
-pub(super) struct BackScan {
-    leases: Vec<Lease>,
-    /// The largest number that could be seen when it began.
-    tip: Seq,
-    /// Every number up to here was read...
-    cursor: Seq,
-    /// ...and this is the last one to read.
-    to: Seq,
-    /// Late rows that no claim has met yet, in order.
-    found: VecDeque<(Lane, Seq)>,
-    /// How many numbers its next statement covers.
-    width: Width,
-    took: Duration,
-    /// When a claim has last gone on with it.
-    at: Instant,
-}
-
-impl BackScan {
-    /// A scan of what lies after `cursor` and up to `to`, where `tip` is the largest number that can be seen.
-    pub(super) fn new(leases: Vec<Lease>, tip: Seq, cursor: Seq, to: Seq) -> Self {
-        let (found, width, took, at) = (VecDeque::new(), Width::new(), Duration::ZERO, Instant::now());
-        Self { leases, tip, cursor, to, found, width, took, at }
-    }
-
-    pub(super) fn lanes(&self) -> Vec<Lane> {
-        self.leases.iter().map(|lease| lease.lane).collect()
-    }
-
-    pub(super) fn cursor(&self) -> Seq {
-        self.cursor
-    }
-
-    pub(super) fn to(&self) -> Seq {
-        self.to
-    }
-
-    pub(super) fn width(&mut self) -> &mut Width {
-        &mut self.width
-    }
-
-    pub(super) fn found(&self) -> usize {
-        self.found.len()
-    }
-
-    /// Notes late rows, in order, and that everything up to `cursor` was read.
-    pub(super) fn read(&mut self, late: impl IntoIterator<Item = (Lane, Seq)>, cursor: Seq) {
-        self.found.extend(late);
-        self.cursor = cursor.min(self.to).max(self.cursor);
-    }
-
-    pub(super) fn took(&mut self, time: Duration) {
-        self.took += time;
-    }
-
-    /// The first late rows, at most so many.
-    pub(super) fn first(&self, most: usize) -> Vec<Seq> {
-        self.found.iter().take(most).map(|(_, seq)| *seq).collect()
-    }
-
-    /// Whether nothing late is left once the first so many are met.
-    pub(super) fn ends_with(&self, first: usize) -> bool {
-        self.cursor >= self.to && self.found.len() <= first
-    }
-
-    /// Forgets the first so many late rows, which were met, but for those that were `left`.
-    pub(super) fn met(&mut self, first: usize, left: impl Fn(Seq) -> bool) {
-        let first: Vec<_> = self.found.drain(..first.min(self.found.len())).collect();
-        first.into_iter().rev().filter(|(_, seq)| left(*seq)).for_each(|row| self.found.push_front(row));
-    }
-
-    /// Up to where it needs to know what was met no more.
-    fn floor(&self) -> Seq {
-        match self.found.front() {
-            Some((_, seq)) => self.cursor.min(seq.saturating_sub(1)),
-            None if self.cursor < self.to => self.cursor,
-            None => Seq::MAX,
-        }
-    }
-
-    /// The largest number that is covered once the scan has ended.
-    pub(super) fn tip(&self) -> Seq {
-        self.tip
-    }
 }
 
 /// What a claim that succeeded did.
@@ -169,8 +85,6 @@ pub(super) struct Done<M, L> {
     pub(super) met: M,
     /// Leases of lanes that it has not lost.
     pub(super) held: L,
-    /// The lanes among them that no claim had read anything of, and the largest number that could be seen.
-    pub(super) begun: (Vec<Lease>, Seq),
     /// How far the back scan came, if there was one.
     pub(super) scan: Option<BackScan>,
 }
@@ -193,7 +107,7 @@ impl LateCommits {
         match inner.mark {
             Some((_, at)) if now.duration_since(at) < OPEN_MAX => {}
             mark => {
-                inner.scans.retain(|scan| now.saturating_duration_since(scan.at) < FORGOTTEN_AFTER);
+                inner.scans.retain(|scan| scan.rested(now) < FORGOTTEN_AFTER);
                 let floor = inner.scans.iter().chain(current).map(BackScan::floor).min().unwrap_or(Seq::MAX);
                 inner.low = inner.low.max(mark.map_or(0, |(seq, _)| seq).min(floor));
                 inner.mark = Some((tip, now));
@@ -205,41 +119,54 @@ impl LateCommits {
     }
 
     /// The back scan of these lanes that has not ended, if there is one.
-    pub(super) fn unfinished(&self, leases: &[Lease]) -> Option<BackScan> {
+    pub(super) fn unfinished(&self, lanes: &[&LaneClaim]) -> Option<BackScan> {
         let inner = self.lock();
-        let mut scan =
-            inner.scans.iter().find(|scan| scan.leases.iter().any(|of| leases.contains(of)))?.clone();
-        scan.leases.retain(|lease| leases.contains(lease));
-        let lanes = scan.lanes();
-        // The engine may have gone back to the bottom meanwhile, and met them there.
-        scan.found.retain(|(lane, seq)| lanes.contains(lane) && !inner.met.contains(*seq));
-        Some(scan)
+        let is_theirs = |scan: &&BackScan| scan.leases().any(|of| lanes.iter().any(|lane| lane.lease == of));
+        let mut scan = inner.scans.iter().find(is_theirs)?.clone();
+        scan.keep_those_ahead(lanes);
+        (!scan.is_of_none()).then_some(scan)
     }
 
-    /// Up to where every one of these lanes is covered.
-    pub(super) fn covered(&self, leases: &[Lease]) -> Seq {
+    /// What could be seen ahead of each of these lanes before the last scan of it began.
+    pub(super) fn ahead(&self, lanes: &[&LaneClaim]) -> HashMap<Lane, Ahead> {
         let inner = self.lock();
-        leases
-            .iter()
-            .map(|lease| inner.covered_to(lease).map_or(0, |covered| covered.to))
-            .min()
-            .unwrap_or_default()
+        let of_lane = |lane: &&LaneClaim| Some((lane.lease.lane, inner.scanned(&lane.lease)?.ahead.clone()));
+        lanes.iter().filter_map(of_lane).collect()
     }
 
-    /// Whether it is time for a back scan of these lanes that nothing waits for, `quiet` if there is nothing to read forward.
-    pub(super) fn is_time(&self, leases: &[Lease], quiet: bool, now: Instant) -> bool {
+    /// The first number that may still appear behind these lanes, or ahead of them: one that no claim has met, and that is not among these, in order, which
+    /// are about to be met. Numbers so old that they are given up are none.
+    pub(super) fn first_unmet(&self, lanes: &[&LaneClaim], read: &[Seq]) -> Seq {
         let inner = self.lock();
-        leases.iter().any(|lease| {
-            inner.covered_to(lease).is_none_or(|Covered { took, ended, .. }| {
+        let behind = lanes.iter().filter(|lane| lane.from.seq < lane.from.met).map(|lane| lane.from.seq);
+        let mut first = inner.met.first_missing(behind.fold(inner.low, Seq::min));
+        while first < Seq::MAX && read.binary_search(&first).is_ok() {
+            first = inner.met.first_missing(first);
+        }
+        first
+    }
+
+    /// Whether a claim has met this number, or it is so old that it is given up.
+    pub(super) fn is_met(&self, seq: Seq) -> bool {
+        let inner = self.lock();
+        seq <= inner.low || inner.met.contains(seq)
+    }
+
+    /// Whether it is time for a back scan of the lanes among these that have something behind them, though nothing waits for it; `quiet` if there is
+    /// nothing to read forward.
+    pub(super) fn is_time(&self, lanes: &[&LaneClaim], quiet: bool, now: Instant) -> bool {
+        let inner = self.lock();
+        lanes.iter().filter(|lane| lane.from.seq < lane.from.met).any(|lane| {
+            inner.scanned(&lane.lease).is_none_or(|Scanned { took, ended, .. }| {
                 (quiet && *took < CHEAP)
                     || now.duration_since(*ended) >= (*took * SCAN_SHARE).clamp(SCAN_EVERY, PAUSE_MAX)
             })
         })
     }
 
-    /// What to read next of the numbers after `cursor` and up to `to` that no claim has met.
-    pub(super) fn unmet(&self, cursor: Seq, to: Seq) -> super::seqs::Unmet {
-        self.lock().met.unmet(cursor, to)
+    /// What to read next of the numbers after the first and up to the second that no claim has met.
+    pub(super) fn unmet(&self, (after, to): (Seq, Seq)) -> Unmet {
+        self.lock().met.unmet(after, to)
     }
 
     /// A page of so many numbers is about to be read. Gives how many it may have: fewer than the last one, if that was given up. A claim that fails
@@ -271,54 +198,61 @@ impl LateCommits {
         done: Done<impl Iterator<Item = Seq>, impl Fn(&Lease) -> bool>,
         now: Instant,
     ) {
-        let Done { met, held, begun: (begun, tip), scan } = done;
+        let Done { met, held, scan } = done;
         let mut inner = self.lock();
         inner.width_max = None;
         let low = inner.low;
         met.filter(|seq| *seq > low).for_each(|seq| inner.met.insert(seq));
-        for lease in begun.into_iter().filter(&held) {
-            inner.cover(lease, tip, Duration::ZERO, now);
-        }
         let Some(mut scan) = scan else { return };
-        let lanes = scan.lanes();
-        inner.scans.retain(|other| !other.leases.iter().any(|lease| lanes.contains(&lease.lane)));
-        scan.leases.retain(held);
-        scan.at = now;
+        inner.scans.retain(|other| !other.leases().any(|lease| scan.has(lease.lane)));
+        scan.keep(held);
+        scan.goes_on_at(now);
         if scan.ends_with(0) {
-            scan.leases.iter().for_each(|lease| inner.cover(*lease, scan.tip, scan.took, now));
-        } else if !scan.leases.is_empty() {
+            inner.ended(&scan, now);
+        } else if !scan.is_of_none() {
             inner.scans.push(scan);
         }
     }
 }
 
 impl Inner {
-    fn covered_to(&self, lease: &Lease) -> Option<&Covered> {
-        self.covered.get(&lease.lane).filter(|covered| covered.token == lease.token)
+    fn scanned(&self, lease: &Lease) -> Option<&Scanned> {
+        self.scanned.get(&lease.lane).filter(|scanned| scanned.token == lease.token)
     }
 
-    fn cover(&mut self, Lease { lane, token }: Lease, to: Seq, took: Duration, ended: Instant) {
-        self.covered.insert(lane, Covered { token, to, took, ended });
+    /// Where a scan has not looked ahead, what an earlier one has seen there still holds.
+    fn ended(&mut self, scan: &BackScan, ended: Instant) {
+        for lease in scan.leases() {
+            let known = || self.scanned(&lease).map(|scanned| scanned.ahead.clone()).unwrap_or_default();
+            let ahead = scan.ahead().cloned().unwrap_or_else(known);
+            let scanned = Scanned { token: lease.token, ahead, took: scan.time(), ended };
+            self.scanned.insert(lease.lane, scanned);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use postrider_core::store::Position;
+
     use super::*;
 
     fn lease(lane: Lane, epoch: u64) -> Lease {
         Lease { lane, token: Token { epoch, nonce: 7 } }
     }
 
+    /// A lane that has read up to `met`, behind which everything after `seq` may still appear.
+    fn lane(lease: Lease, seq: Seq, met: Seq) -> LaneClaim {
+        LaneClaim::after(lease, Position { seq, met, ..Position::START })
+    }
+
     fn done(
         late: &LateCommits,
         met: impl IntoIterator<Item = Seq>,
-        begun: &[Lease],
-        scan: Option<BackScan>,
+        scan: impl Into<Option<BackScan>>,
         now: Instant,
     ) {
-        let begun = (begun.to_vec(), 100);
-        late.succeeded(Done { met: met.into_iter(), held: |_: &Lease| true, begun, scan }, now);
+        late.succeeded(Done { met: met.into_iter(), held: |_: &Lease| true, scan: scan.into() }, now);
     }
 
     #[test]
@@ -332,19 +266,20 @@ mod tests {
 
     #[test]
     fn the_mark_stays_behind_a_scan_that_has_not_ended() {
-        let (late, start, ours) = (LateCommits::default(), Instant::now(), lease(1, 1));
+        let (late, start, ours) = (LateCommits::default(), Instant::now(), lane(lease(1, 1), 10, 50));
         late.low(100, None, start);
-        let mut scan = BackScan::new(vec![ours], 70, 10, 50);
+        let mut scan = BackScan::new(&[&ours], None, start);
+        scan.read([(1, 40)], 30);
         assert_eq!(late.low(100, Some(&scan), start + OPEN_MAX), 10);
-        scan.read([(1, 20)], 50);
-        done(&late, [], &[], Some(scan.clone()), start + OPEN_MAX);
+        scan.read([(1, 20)], 10);
+        done(&late, [], scan.clone(), start + OPEN_MAX);
         assert_eq!(late.low(100, None, start + OPEN_MAX * 2), 19);
-        scan.met(1, |_| false);
-        done(&late, [], &[], Some(scan.clone()), start + OPEN_MAX * 2);
+        scan.met(2, |_| false);
+        done(&late, [], scan, start + OPEN_MAX * 2);
         assert_eq!(late.low(100, None, start + OPEN_MAX * 3), 100);
         // One whose lanes were lost is forgotten in time.
-        scan.to = 500;
-        done(&late, [], &[], Some(scan), start);
+        let lost = BackScan::new(&[&lane(lease(1, 1), 100, 500)], None, start);
+        done(&late, [], lost, start);
         assert_eq!(late.low(900, None, start + OPEN_MAX * 4), 100);
         assert_eq!(late.low(900, None, start + FORGOTTEN_AFTER), 900);
     }
@@ -358,60 +293,98 @@ mod tests {
         late.end_page();
         assert_eq!(late.begin_page(1 << 40), 1 << 32, "what was answered narrows nothing");
         late.end_page();
-        done(&late, [], &[], None, Instant::now());
+        done(&late, [], None, Instant::now());
         assert_eq!(late.begin_page(1 << 40), 1 << 40);
     }
 
     #[test]
     fn what_was_met_is_not_late() {
-        let late = LateCommits::default();
-        done(&late, [1, 3], &[], None, Instant::now());
+        let (late, start) = (LateCommits::default(), Instant::now());
+        late.low(2, None, start);
+        done(&late, [1, 3], None, start);
         assert_eq!(late.late(vec![(0, 1), (0, 2), (1, 3)]), [(0, 2)]);
+        assert_eq!([1, 2, 3, 4].map(|seq| late.is_met(seq)), [true, false, true, false]);
+        late.low(2, None, start + OPEN_MAX);
+        assert!(late.is_met(2), "it is given up");
     }
 
     #[test]
-    fn a_scan_goes_on_where_it_ended_and_covers_its_lanes_when_it_is_through() {
-        let (late, now, ours) = (LateCommits::default(), Instant::now(), lease(1, 1));
-        let mut scan = BackScan::new(vec![ours], 70, 10, 50);
-        scan.read([(1, 12), (1, 15), (1, 20)], 30);
-        assert!(!scan.ends_with(3));
+    fn the_first_unmet_number_is_looked_for_where_something_may_still_appear() {
+        let (late, start) = (LateCommits::default(), Instant::now());
+        late.low(5, None, start);
+        late.low(9, None, start + OPEN_MAX);
+        done(&late, [6, 7, 8, 9, 10, 11, 13], None, start);
+        let [all, behind] = [lane(lease(1, 1), 0, 0), lane(lease(2, 1), 4, 13)];
+        let first_unmet = |read: &[Seq]| late.first_unmet(&[&all], read);
+        assert_eq!((first_unmet(&[]), first_unmet(&[12]), first_unmet(&[12, 14, 16])), (12, 14, 15));
+        assert_eq!(late.first_unmet(&[&all, &behind], &[12]), 5, "nobody has read this lane since");
+    }
+
+    #[test]
+    fn a_scan_goes_on_where_it_ended_and_what_it_has_seen_ahead_is_known_when_it_is_through() {
+        let (late, now, ours) = (LateCommits::default(), Instant::now(), lane(lease(1, 1), 10, 50));
+        let mut scan = BackScan::new(&[&ours], Some(Ahead::of([60, 70])), now);
+        scan.read([(1, 20), (1, 15), (1, 12)], 10);
+        assert!(scan.ends_with(3) && !scan.ends_with(2));
         // The second did not fit.
         scan.met(2, |seq| seq == 15);
-        scan.read([(1, 25)], 30);
-        done(&late, [25], &[], Some(scan), now);
-        assert_eq!(late.covered(&[ours]), 0);
-        assert!(late.unfinished(&[lease(1, 2)]).is_none() && late.unfinished(&[lease(2, 1)]).is_none());
-        let mut scan = late.unfinished(&[lease(0, 1), ours]).unwrap();
-        assert_eq!((scan.cursor(), scan.first(9)), (30, vec![15, 20]));
-        scan.read([], 60);
-        assert!(scan.ends_with(2) && !scan.ends_with(1));
+        done(&late, [12], scan, now);
+        assert!(late.ahead(&[&ours]).is_empty());
+        let [other_token, other_lane] = [lane(lease(1, 2), 10, 50), lane(lease(2, 1), 10, 50)];
+        assert!(late.unfinished(&[&other_token]).is_none() && late.unfinished(&[&other_lane]).is_none());
+        let mut scan = late.unfinished(&[&other_lane, &ours]).unwrap();
+        assert_eq!(scan.first(9), [15, 20]);
         scan.met(2, |_| false);
-        done(&late, [], &[], Some(scan), now);
-        assert!(late.unfinished(&[ours]).is_none());
-        assert_eq!((late.covered(&[ours]), late.covered(&[ours, lease(2, 1)])), (70, 0));
+        done(&late, [], scan, now);
+        assert!(late.unfinished(&[&ours]).is_none());
+        let ahead = late.ahead(&[&ours, &other_lane, &other_token]);
+        assert_eq!((ahead.len(), ahead[&1].contains(70)), (1, true));
+        // A scan that has not looked ahead takes nothing of that away.
+        done(&late, [], BackScan::new(&[], None, now), now);
+        done(&late, [], BackScan::new(&[&lane(lease(1, 1), 10, 10)], None, now), now);
+        assert!(late.ahead(&[&ours])[&1].contains(70));
     }
 
     #[test]
-    fn a_lane_that_was_lost_is_covered_by_nothing() {
-        let (late, now, [ours, lost]) = (LateCommits::default(), Instant::now(), [lease(1, 1), lease(2, 1)]);
-        let scan = Some(BackScan::new(vec![ours, lost], 70, 10, 10));
-        let held = |lease: &Lease| *lease != lost;
-        late.succeeded(Done { met: [].into_iter(), held, begun: (Vec::new(), 0), scan }, now);
-        assert_eq!((late.covered(&[ours]), late.covered(&[lost])), (70, 0));
+    fn a_lane_that_was_lost_knows_nothing_of_what_is_ahead() {
+        let late = LateCommits::default();
+        let [ours, lost] = [lane(lease(1, 1), 9, 9), lane(lease(2, 1), 9, 9)];
+        let scan = Some(BackScan::new(&[&ours, &lost], Some(Ahead::of([10])), Instant::now()));
+        let held = |lease: &Lease| *lease != lost.lease;
+        late.succeeded(Done { met: [].into_iter(), held, scan }, Instant::now());
+        assert_eq!(late.ahead(&[&ours, &lost]).into_keys().collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn a_lane_that_goes_back_to_the_bottom_leaves_its_scan() {
+        let late = LateCommits::default();
+        let [one, two] = [lane(lease(1, 1), 10, 50), lane(lease(2, 1), 10, 50)];
+        let mut scan = BackScan::new(&[&one, &two], None, Instant::now());
+        scan.read([(1, 20), (2, 30)], 10);
+        done(&late, [], scan, Instant::now());
+        let went_back = lane(lease(2, 1), 10, 20);
+        let scan = late.unfinished(&[&one, &went_back]).unwrap();
+        assert_eq!((scan.lanes(), scan.first(9)), (vec![1], vec![20]));
+        assert!(late.unfinished(&[&went_back]).is_none());
     }
 
     #[test]
     fn scans_that_nothing_waits_for_come_when_nothing_is_new_and_else_at_intervals() {
-        let (late, start, ours) = (LateCommits::default(), Instant::now(), lease(1, 1));
-        let is_time = |quiet, now| late.is_time(&[ours], quiet, now);
+        let (late, start, ours) = (LateCommits::default(), Instant::now(), lane(lease(1, 1), 10, 20));
+        let is_time = |quiet, now| late.is_time(&[&ours], quiet, now);
         assert!(is_time(false, start));
-        done(&late, [], &[ours], None, start);
+        assert!(!late.is_time(&[&lane(lease(1, 1), 20, 20)], false, start), "nothing is behind it");
+        let scan = |took| {
+            let mut scan = BackScan::new(&[&ours], None, start);
+            scan.read([], 10);
+            scan.took(took);
+            scan
+        };
+        done(&late, [], scan(Duration::ZERO), start);
         let soon = start + CHEAP;
         assert!(is_time(true, soon) && !is_time(false, soon));
         assert!(is_time(false, start + SCAN_EVERY));
-        let mut scan = BackScan::new(vec![ours], 70, 10, 10);
-        scan.took(CHEAP * 20);
-        done(&late, [], &[], Some(scan), start);
+        done(&late, [], scan(CHEAP * 20), start);
         assert!(!is_time(true, start + CHEAP * 30));
         assert!(is_time(true, start + PAUSE_MAX));
     }

@@ -7,11 +7,18 @@
 //!
 //! A claim holds the payloads that it returns, a part as many again that came with their rows, and a bounded number of row summaries.
 
+mod ahead;
 mod back_scan;
 mod forward;
 mod late_commits;
+mod look_ahead;
+mod look_back;
+#[cfg(test)]
+mod model;
+mod places;
 mod queues;
 mod read;
+mod read_back;
 mod returning;
 mod scan;
 mod seqs;
@@ -30,10 +37,12 @@ use postrider_core::{
 };
 use sqlx::MySqlConnection;
 
-pub(super) use self::{forward::TypicalRow, late_commits::LateCommits};
 use self::{
+    back_scan::BackScan,
     forward::{Fresh, Stretch, Wanted},
-    late_commits::{BackScan, Done},
+    late_commits::Done,
+    look_back::{Back, Limits, LookBack},
+    places::Table,
     queues::{Queue, Queues},
     read::{Gate, Reader},
     returning::Returning,
@@ -41,6 +50,7 @@ use self::{
     waiting::Waiting,
     write::{Findings, Writer},
 };
+pub(super) use self::{forward::TypicalRow, late_commits::LateCommits};
 use super::{hold, lease};
 use crate::{choose::Budget, connections::LockedLanes};
 
@@ -87,14 +97,6 @@ struct Lists {
     back: Back,
 }
 
-/// What a back scan adds to a claim.
-#[derive(Default)]
-struct Back {
-    scan: Option<BackScan>,
-    /// The late rows that this claim deals with.
-    late: Vec<Seq>,
-}
-
 impl Claiming<'_> {
     /// Reads due events of the lanes that one holds.
     pub(super) async fn claim(&self, conn: &mut MySqlConnection, claim: &Claim) -> sqlx::Result<Claimed> {
@@ -128,13 +130,8 @@ impl Claiming<'_> {
         claimed.again.retain(|(lane, _)| !lost.contains(lane));
         // At the very end: a claim that failed has met nothing.
         let met = chosen.met.into_iter().filter(|(lane, _)| !lost.contains(lane)).map(|(_, seq)| seq);
-        let begun = lanes.iter().filter(|lane| !walks(&lanes) && !is_past_something(lane));
-        let done = Done {
-            met,
-            held: |lease: &Lease| !lost.contains(&lease.lane),
-            begun: (begun.map(|lane| lane.lease).collect(), gate.tip),
-            scan: chosen.scan,
-        };
+        let held = |lease: &Lease| !lost.contains(&lease.lane);
+        let done = Done { met, held, scan: chosen.scan };
         self.late.succeeded(done, Instant::now());
         Ok(claimed)
     }
@@ -159,18 +156,22 @@ impl Claiming<'_> {
         let rows_max = limit.saturating_mul(2).max(ROWS_MIN);
         let (typical, holds) = (self.typical, gate.holds);
         let wanted = Wanted { candidates_max: limit, bytes_max, typical, rows_max, spread, holds };
-        let past: Vec<Lease> =
-            lanes.iter().filter(|lane| is_past_something(lane)).map(|lane| lane.lease).collect();
-        let unfinished = self.late.unfinished(&past);
-        let covered = self.late.covered(&past);
-        // Beyond what is covered nothing is returned before the scan has ended.
-        let tip = if unfinished.is_some() { gate.tip.min(covered) } else { gate.tip };
+        let look_back = (!walks(lanes)).then(|| LookBack::new(self.late, lanes));
+        let tip = look_back.as_ref().map_or(gate.tip, |look_back| look_back.end().min(gate.tip));
         let mut fresh = forward::read(reader, judge, conn, &stretches, tip, wanted).await?;
-        let back = match unfinished.or_else(|| self.begin_scan(lanes, past, gate, &fresh, covered)) {
-            Some(scan) => self.scan_back(scan, reader, judge, conn, lanes, limit).await?,
-            None => Back::default(),
+        let back = match look_back {
+            Some(back) => {
+                let (forward, now) = (fresh.places(gate.tip), Instant::now());
+                let mut table = Table { reader, conn };
+                back.look(&mut table, judge.in_flight, &forward, Limits::new(limit, spread), now).await?
+            }
+            None => {
+                // What the lanes' own claims have not met is late, and comes there first.
+                fresh.met.retain(|met| self.late.is_met(met.row.seq));
+                Back::NONE
+            }
         };
-        fresh.end_at(back.covers(covered));
+        fresh.end_at(back.end);
         let mut again: Vec<Seq> = lanes.iter().flat_map(|lane| lane.again.iter().copied()).collect();
         again.extend(&back.late);
         again.sort_unstable();
@@ -192,41 +193,6 @@ impl Claiming<'_> {
             met.for_each(|met| returning.let_out(met));
         }
         Ok(lists)
-    }
-
-    /// A back scan, if this claim needs one: because it has read fresh rows beyond what is covered, or because it is time.
-    fn begin_scan(
-        &self,
-        lanes: &[&LaneClaim],
-        past: Vec<Lease>,
-        gate: &Gate,
-        fresh: &Fresh,
-        covered: Seq,
-    ) -> Option<BackScan> {
-        let quiet = lanes.iter().all(|lane| lane.from.met >= gate.tip);
-        let uncovered = !past.is_empty() && fresh.met.iter().any(|met| met.row.seq > covered);
-        if !uncovered && !self.late.is_time(&past, quiet, Instant::now()) {
-            return None;
-        }
-        let read = || lanes.iter().filter(|lane| is_past_something(lane)).map(|lane| lane.from);
-        let cursor = read().map(|from| from.seq).min().unwrap_or_default();
-        let to = read().map(|from| from.met).max().unwrap_or_default();
-        Some(BackScan::new(past, gate.tip, cursor, to))
-    }
-
-    /// Goes on with a back scan, and takes the first late rows that it has found.
-    async fn scan_back(
-        &self,
-        mut scan: BackScan,
-        reader: &Reader<'_>,
-        judge: &Judge<'_>,
-        conn: &mut MySqlConnection,
-        lanes: &[&LaneClaim],
-        limit: usize,
-    ) -> sqlx::Result<Back> {
-        back_scan::advance(&mut scan, self.late, reader, judge, conn, lanes, limit).await?;
-        let late = scan.first(limit);
-        Ok(Back { scan: Some(scan), late })
     }
 
     /// Chooses what is returned, cuts the lists where the limits are, and notes where the next claim begins.
@@ -315,32 +281,8 @@ struct Chosen {
     scan: Option<BackScan>,
 }
 
-impl Back {
-    /// Up to where fresh rows may be returned.
-    fn covers(&self, covered: Seq) -> Seq {
-        match &self.scan {
-            None => Seq::MAX,
-            Some(scan) if scan.ends_with(self.late.len()) => covered.max(scan.tip()),
-            Some(_) => covered,
-        }
-    }
-
-    /// The late rows of this claim were met, but for those that were left.
-    fn met(&mut self, left: &[Met]) {
-        let is_left = |seq| left.iter().any(|met| met.row.seq == seq);
-        if let Some(scan) = &mut self.scan {
-            scan.met(self.late.len(), is_left);
-        }
-    }
-}
-
 fn is_ours(lanes: &[&LaneClaim], lane: Lane) -> bool {
     lanes.iter().any(|ours| ours.lease.lane == lane)
-}
-
-/// Whether claims of a lane have read past numbers that may still commit.
-fn is_past_something(lane: &LaneClaim) -> bool {
-    lane.from.seq < lane.from.met
 }
 
 /// Whether the claim reads up to a place that others have come to.

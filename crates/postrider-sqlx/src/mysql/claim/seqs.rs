@@ -21,7 +21,7 @@ const ENOUGH: usize = LIST_MAX - SPARSE_MAX;
 /// Numbers that are not in a set, as they are best read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unmet {
-    /// These alone, in order, after which the search goes on from the second.
+    /// These alone, and no other one down to the second, which the search goes on below.
     Few(Vec<Seq>, Seq),
     /// Most of what lies after the first and up to the second.
     Most(Seq, Seq),
@@ -54,36 +54,57 @@ impl Seqs {
         self.0 = self.0.split_off(&(below / PAGE));
     }
 
-    /// The first numbers after `after` and up to `to` that are not in the set: one by one if they are few on their pages, and else as far as
+    /// The first number after this one that is not in the set.
+    pub(super) fn first_missing(&self, after: Seq) -> Seq {
+        let mut first = after.saturating_add(1);
+        while first < Seq::MAX {
+            let Some(page) = self.0.get(&(first / PAGE)) else { return first };
+            let mut start = first / PAGE * PAGE;
+            for word in page {
+                let passed = first.saturating_sub(start).min(64);
+                let left = if passed < 64 { !word >> passed << passed } else { 0 };
+                if left != 0 {
+                    return start.saturating_add(u64::from(left.trailing_zeros()));
+                }
+                start = start.saturating_add(64);
+            }
+            first = start;
+        }
+        first
+    }
+
+    /// The last numbers after `after` and up to `to` that are not in the set: one by one if they are few on their pages, and else as far as
     /// they are many.
     pub(super) fn unmet(&self, after: Seq, to: Seq) -> Unmet {
-        let (mut few, mut reached) = (Vec::new(), after);
-        while reached < to && few.len() < ENOUGH {
-            let end =
-                (reached.saturating_add(1) / PAGE).saturating_mul(PAGE).saturating_add(PAGE - 1).min(to);
-            match self.missing(reached, end) {
+        let (mut few, mut reached) = (Vec::new(), to);
+        while reached > after && few.len() < ENOUGH {
+            let before_page = (reached / PAGE * PAGE).saturating_sub(1).max(after);
+            match self.missing(before_page, reached) {
                 Some(missing) => few.extend(missing),
-                None if few.is_empty() => return Unmet::Most(reached, self.end_of_most(end, to)),
+                None if few.is_empty() => {
+                    return Unmet::Most(self.start_of_most(after, before_page), reached);
+                }
                 None => break,
             }
-            reached = end;
+            reached = before_page;
         }
         Unmet::Few(few, reached)
     }
 
-    /// How far the numbers that are not in the set are many. Visits only pages that have something in them, so a hole in the numbers costs
-    /// nothing, however wide it is.
-    fn end_of_most(&self, end: Seq, to: Seq) -> Seq {
-        if end >= to {
-            return to;
+    /// From where on, up to the end of a page, the numbers that are not in the set are many. Visits only pages that have something in them, so
+    /// a hole in the numbers costs nothing, however wide it is.
+    fn start_of_most(&self, after: Seq, end: Seq) -> Seq {
+        if end <= after {
+            return after;
         }
-        let first = end.saturating_add(1);
-        let is_sparse = |start: Seq| {
-            let last = start.saturating_add(PAGE - 1).min(to);
-            self.missing(start.saturating_sub(1), last).is_some()
+        let last_of = |page: u64| (page * PAGE).saturating_add(PAGE - 1).min(end);
+        let is_sparse = |page: u64| {
+            let before_page = (page * PAGE).saturating_sub(1).max(after);
+            self.missing(before_page, last_of(page)).is_some()
         };
-        let starts = self.0.range(first / PAGE..=to / PAGE).map(|(page, _)| (page * PAGE).max(first));
-        starts.into_iter().find(|start| is_sparse(*start)).map_or(to, |start| start.saturating_sub(1))
+        let mut pages =
+            self.0.range(after.saturating_add(1) / PAGE..=end / PAGE).rev().map(|(page, _)| *page);
+        pages.find(|page| is_sparse(*page)).map_or(after, last_of)
     }
 
     /// The numbers of a part of a page that are not in the set; none if they are many.
@@ -123,28 +144,45 @@ mod tests {
     fn few_that_are_missing_are_named_and_many_are_a_range() {
         let mut seqs = Seqs::default();
         (1..10 * PAGE).filter(|seq| seq % 1000 != 0).for_each(|seq| seqs.insert(seq));
-        assert_eq!(seqs.unmet(10, 4500), Unmet::Few(vec![1000, 2000, 3000, 4000], 4500));
-        assert_eq!(seqs.unmet(1000, 1999), Unmet::Few(vec![], 1999));
+        assert_eq!(sorted(seqs.unmet(10, 4500)), Unmet::Few(vec![1000, 2000, 3000, 4000], 10));
+        assert_eq!(seqs.unmet(1000, 1999), Unmet::Few(vec![], 1000));
         // Nothing was met beyond the tenth page.
         let to = 30 * PAGE - 1;
-        let Unmet::Few(few, reached) = seqs.unmet(10, to) else { panic!() };
-        assert_eq!((few.len() as u64, reached), ((10 * PAGE - 1) / 1000, 10 * PAGE - 1));
-        assert_eq!(seqs.unmet(reached, to), Unmet::Most(reached, to));
-        // What was met before a range is left out.
-        assert_eq!(seqs.unmet(10 * PAGE - 100, to), Unmet::Most(reached, to));
-        // Ranges end where few are missing again.
+        assert_eq!(seqs.unmet(10, to), Unmet::Most(10 * PAGE - 1, to));
+        let Unmet::Few(few, reached) = seqs.unmet(10, 10 * PAGE - 1) else { panic!() };
+        assert_eq!((few.len() as u64, reached), ((10 * PAGE - 1) / 1000, 10));
+        // Ranges begin where few are missing no more.
         (20 * PAGE..21 * PAGE).for_each(|seq| seqs.insert(seq));
-        assert_eq!(seqs.unmet(reached, to), Unmet::Most(reached, 20 * PAGE - 1));
-        assert_eq!(seqs.unmet(20 * PAGE - 1, 21 * PAGE - 1), Unmet::Few(vec![], 21 * PAGE - 1));
+        assert_eq!(seqs.unmet(10, to), Unmet::Most(21 * PAGE - 1, to));
+        assert_eq!(seqs.unmet(10, 21 * PAGE - 1), Unmet::Most(10 * PAGE - 1, 20 * PAGE - 1));
+        assert_eq!(seqs.unmet(20 * PAGE - 1, 21 * PAGE - 1), Unmet::Few(vec![], 20 * PAGE - 1));
+        assert_eq!(seqs.unmet(10, 20 * PAGE - 1), Unmet::Most(10 * PAGE - 1, 20 * PAGE - 1));
+    }
+
+    #[test]
+    fn the_first_that_is_missing_is_found_on_any_page() {
+        let mut seqs = Seqs::default();
+        (1..3 * PAGE)
+            .filter(|seq| ![64, 65, 2 * PAGE, 3 * PAGE - 1].contains(seq))
+            .for_each(|seq| seqs.insert(seq));
+        let (mut after, mut found) = (0, Vec::new());
+        while found.len() < 6 {
+            after = seqs.first_missing(after);
+            found.push(after);
+        }
+        assert_eq!(found, [64, 65, 2 * PAGE, 3 * PAGE - 1, 3 * PAGE, 3 * PAGE + 1]);
+        seqs.insert(Seq::MAX);
+        assert_eq!((seqs.first_missing(Seq::MAX - 1), seqs.first_missing(Seq::MAX)), (Seq::MAX, Seq::MAX));
     }
 
     #[test]
     fn a_range_may_end_with_the_last_number_of_the_page_that_it_begins_in() {
         let mut seqs = Seqs::default();
         seqs.insert(1);
-        for to in [PAGE - 2, PAGE - 1, PAGE] {
+        for to in [PAGE - 2, PAGE - 1] {
             assert_eq!(seqs.unmet(0, to), Unmet::Most(0, to));
         }
+        assert_eq!(seqs.unmet(0, PAGE), Unmet::Few(vec![PAGE], PAGE - 1));
         seqs.insert(Seq::MAX);
         assert_eq!(seqs.unmet(Seq::MAX - 1000, Seq::MAX), Unmet::Most(Seq::MAX - 1000, Seq::MAX));
     }
@@ -156,17 +194,32 @@ mod tests {
             let mut seqs = Seqs::default();
             (1..=PAGE).for_each(|seq| seqs.insert(seq));
             (far..=far.saturating_add(5)).for_each(|seq| seqs.insert(seq));
-            assert_eq!(seqs.unmet(0, far - 1), Unmet::Most(PAGE - 1, far - 1));
-            assert_eq!(seqs.unmet(far - 1, far + 8), Unmet::Few(vec![far + 6, far + 7, far + 8], far + 8));
+            let start = (far - 1) / PAGE * PAGE - 1;
+            assert_eq!(seqs.unmet(0, start), Unmet::Most(PAGE - 1, start));
+            assert_eq!(
+                sorted(seqs.unmet(far - 1, far + 8)),
+                Unmet::Few(vec![far + 6, far + 7, far + 8], far - 1)
+            );
         }
     }
 
     #[test]
-    fn a_range_ends_before_a_page_beyond_the_hole_that_few_are_missing_of() {
+    fn a_range_begins_behind_a_page_before_the_hole_that_few_are_missing_of() {
         let mut seqs = Seqs::default();
         let far = 1_000_000 * PAGE;
-        (far..far + PAGE).for_each(|seq| seqs.insert(seq));
-        assert_eq!(seqs.unmet(5, far + 9 * PAGE), Unmet::Most(5, far - 1));
-        assert_eq!(seqs.unmet(5, far - 7), Unmet::Most(5, far - 7));
+        (7 * PAGE..8 * PAGE).for_each(|seq| seqs.insert(seq));
+        assert_eq!(seqs.unmet(5, far - 1), Unmet::Most(8 * PAGE - 1, far - 1));
+        assert_eq!(seqs.unmet(7 * PAGE + 9, far - 1), Unmet::Most(8 * PAGE - 1, far - 1));
+        assert_eq!(seqs.unmet(5, 7 * PAGE - 1), Unmet::Most(5, 7 * PAGE - 1));
+    }
+
+    fn sorted(unmet: Unmet) -> Unmet {
+        match unmet {
+            Unmet::Few(mut seqs, reached) => {
+                seqs.sort_unstable();
+                Unmet::Few(seqs, reached)
+            }
+            most => most,
+        }
     }
 }
