@@ -1,8 +1,8 @@
 //! Claiming: read summaries of what is due, choose, read the payloads of what was chosen, and write down what was met on the way.
 //!
 //! The reads are statements of their own, without locks, in an order that makes them add up: what comes back is read before
-//! what is new, so that nothing which was parked meanwhile is overtaken, and what committed late is looked up after the largest number was read
-//! that there is. Whatever the engine settles while a claim runs, it knows; and nobody else changes the events of a lane. The writing is a
+//! what is new, so that nothing which was parked meanwhile is overtaken, and what committed late is looked up after what is new, so that nothing new is returned
+//! before it. Whatever the engine settles while a claim runs, it knows; and nobody else changes the events of a lane. The writing is a
 //! transaction under the lane's token, and asks again whether its reasons still hold.
 //!
 //! A claim holds the payloads that it returns, a part as many again that came with their rows, and a bounded number of row summaries.
