@@ -28,6 +28,11 @@ impl Ahead {
         self.0.iter().copied().find(|seq| than.binary_search(seq).is_err())
     }
 
+    /// Whether half of them lie behind this place, or more.
+    pub(super) fn is_half_behind(&self, seq: Seq) -> bool {
+        self.0.partition_point(|ahead| *ahead <= seq) * 2 >= self.0.len()
+    }
+
     /// The last of them.
     pub(super) fn last(&self) -> Seq {
         self.0.last().copied().unwrap_or_default()
@@ -60,6 +65,7 @@ mod tests {
         let ahead = Ahead::of([70_000, 3, 9]);
         assert_eq!([3, 4, 9, 70_000].map(|seq| ahead.contains(seq)), [true, false, true, true]);
         assert_eq!((ahead.last(), Ahead::default().last()), (70_000, 0));
+        assert_eq!([3, 8, 9].map(|seq| ahead.is_half_behind(seq)), [false, false, true]);
         assert_eq!(ahead.first_other(&[1, 3, 9]), Some(70_000));
         assert_eq!((ahead.first_other(&[9]), ahead.first_other(&[3, 9, 70_000])), (Some(3), None));
     }

@@ -92,7 +92,15 @@ impl<'a> LookBack<'a> {
         self.known.values().chain(scanned).map(Ahead::last).max().unwrap_or_default()
     }
 
-    /// Goes on with a back scan, or begins one if this claim needs it: because it has read fresh rows that it may not return without, or because it
+    /// Whether a claim will have to wait for a scan before long. One that begins now may end by then, though it takes several claims.
+    fn waits_soon(&self, forward: &Forward, first_unmet: Seq) -> bool {
+        let is_used_up = |ahead: &Ahead| ahead.is_half_behind(forward.reached);
+        first_unmet < forward.reached
+            && forward.reached < forward.tip
+            && self.lanes.iter().any(|lane| self.known.get(&lane.lease.lane).is_none_or(is_used_up))
+    }
+
+    /// Goes on with a back scan, or begins one if this claim needs it: because it has read fresh rows that it may not return without, now or soon, or because it
     /// is time. Takes the first late rows that it has found, and says which fresh rows may be returned.
     pub(super) async fn look(
         mut self,
@@ -111,7 +119,7 @@ impl<'a> LookBack<'a> {
         let mut new = None;
         let begun = match self.unfinished.take() {
             Some(scan) => Some(scan),
-            None if known_end < Seq::MAX => {
+            None if known_end < Seq::MAX || self.waits_soon(forward, first_unmet) => {
                 let ahead = look_ahead::look(late, table, lanes, forward, limits).await?;
                 // What has appeared since among the rows that were read.
                 new = ahead.first_other(&read).filter(|seq| *seq <= forward.reached);
