@@ -140,10 +140,10 @@ async fn claims_follow_an_index_where_the_statistics_are_those_of_an_empty_table
 }
 
 /// What is late is sought by the transaction that inserted it, in both branches, and by nothing else: in the order of their numbers, the rows
-/// that were passed over would be walked once for each transaction that has ended.
+/// that were skipped would be walked once for each transaction that has ended.
 async fn check_late(conn: &mut PgConnection, own: &Own, case: &str) {
     let claim = &own.store.0.claim.of(true);
-    // The front lies behind what was passed over.
+    // The front lies behind what was skipped.
     let (look, quick) =
         (LOOK.replace("0, 9, 500)", "0, 99990, 500)"), QUICK.replace("9, 500, 500)", "99990, 500, 500)"));
     for mode in ["force_generic_plan", "force_custom_plan"] {

@@ -385,7 +385,7 @@ impl Sink for Flapping {
                 self.lost.fetch_add(1, SeqCst);
                 return std::future::pending().await;
             }
-            tokio::time::sleep(self.takes).await;
+            pass(self.takes).await;
             match is_out() {
                 true => {
                     self.lost.fetch_add(1, SeqCst);

@@ -303,7 +303,7 @@ async fn a_shutdown_begins_no_send_that_it_may_have_to_cut_off() {
             let seen = seen.clone();
             move |delivery: postrider::Delivery| {
                 seen.note(&delivery);
-                tokio::time::sleep(takes)
+                crate::parts::pass(takes)
             }
         };
         let outbox = site.outbox().on("Slow", slow).workers(4).drain_timeout(secs(5)).start().await.unwrap();

@@ -52,7 +52,7 @@ struct Owner {
     late: Arc<LateCommits>,
     lanes: BTreeMap<Lane, (Lease, Position)>,
     in_flight: BTreeSet<Seq>,
-    /// What was given back by whoever claimed it, to be read again.
+    /// What its claimer gave back, to be read again.
     again: BTreeSet<Seq>,
 }
 

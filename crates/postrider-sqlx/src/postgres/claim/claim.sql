@@ -18,7 +18,7 @@
 -- transactions beyond the end are one walk over what was written since, and most of that lies in front of the forward reads, which the index tells.
 --
 -- Late rows are sought by their transaction, spelled so that no other index can give them in that order: by the primary key everything that was
--- passed over would be walked once for each transaction.
+-- skipped would be walked once for each transaction.
 --
 -- Late rows are then read by the primary key: adding zero to the status keeps them from an index that begins with the lane.
 --

@@ -66,7 +66,7 @@ struct World {
     positions: BTreeMap<Lane, Position>,
     in_flight: BTreeSet<Seq>,
     delivered: BTreeSet<Seq>,
-    /// What was given back by whoever claimed it, to be read again.
+    /// What its claimer gave back, to be read again.
     again: BTreeSet<Seq>,
     /// What may come a second time, because the lane was lost or the answer of a claim was.
     excused: BTreeSet<Seq>,

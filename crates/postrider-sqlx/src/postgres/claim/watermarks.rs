@@ -331,7 +331,7 @@ impl Watermarks {
         number
     }
 
-    /// Notes where a claim ended that met so many of the rows that it could have met, and whether it left some. Without a place up to which it has
+    /// Notes where a claim ended, how many rows it met of those that it could have met, and whether it left some. Without a place up to which it has
     /// read all its lanes, the next one cannot go on there.
     pub(super) fn note_end(
         &mut self,
