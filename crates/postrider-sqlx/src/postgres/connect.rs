@@ -99,20 +99,11 @@ pub(crate) struct Settings {
 pub(crate) enum Plans {
     /// As the server is set.
     TheServers,
-    /// As the statements on our own tables want it.
-    Ordered,
-    /// The same, and once for all values. For a settle of a few events the server takes a plan of its own for cheaper each time; making it takes
-    /// 0.3 ms and running it 0.1 ms.
-    OrderedOnce,
+    /// As the statements on our own tables want it: by the order of an index, and once for all values.
+    Ours,
 }
 
 impl Opening {
-    /// The same with other plans; behind a pooler nothing is kept.
-    pub(super) fn planning(&self, plans: Plans) -> Self {
-        let settings = self.settings.clone().map(|settings| Settings { plans, ..settings });
-        Self { settings, ..self.clone() }
-    }
-
     /// How a connection is opened that is to have the limits of no lease in particular.
     pub(super) fn session(&self) -> PgConnectOptions {
         self.options(Limits::default())

@@ -206,7 +206,7 @@ impl PgStoreBuilder {
         };
         let connections = self.connections.unwrap_or(CONNECTIONS);
         // A pooler refuses whoever asks for settings.
-        let settings = (!pooled).then_some(Settings { plans: Plans::Ordered, statements: None });
+        let settings = (!pooled).then_some(Settings { plans: Plans::Ours, statements: None });
         let mut opening =
             Opening { pool: connect::pool(connections), options: named.options.clone(), settings };
         if !pooled {
@@ -222,7 +222,7 @@ impl PgStoreBuilder {
     /// [`pooled`](PgStoreBuilder::pooled).
     pub fn with_pool(self, pool: PgPool) -> Result<PgStore> {
         let settings =
-            (!self.pooled.unwrap_or(false)).then_some(Settings { plans: Plans::Ordered, statements: None });
+            (!self.pooled.unwrap_or(false)).then_some(Settings { plans: Plans::Ours, statements: None });
         let options = PgConnectOptions::clone(&pool.connect_options());
         let opening = Opening { pool: pool.options().clone(), options, settings };
         let verbs = opening.lazily(self.connections.unwrap_or(CONNECTIONS_BESIDE));
@@ -233,13 +233,12 @@ impl PgStoreBuilder {
         self.check()?;
         let place = connect::place(&opening.options);
         let pooled = self.pooled.unwrap_or(false);
-        let once = opening.planning(Plans::OrderedOnce);
         let shape = Shape { prefix: self.prefix, prepared: !pooled, flood: false };
         Ok(PgStore(Arc::new(Inner {
             pool,
             verbs,
-            settling: once.lazily(SETTLING),
-            keeping: once.lazily(KEEPING),
+            settling: opening.lazily(SETTLING),
+            keeping: opening.lazily(KEEPING),
             place,
             target: postrider_drivers::postgres::target(&shape.prefix, !pooled),
             lanes_wanted: self.lanes,

@@ -375,6 +375,27 @@ async fn a_claim_of_some_of_the_lanes_makes_no_walk_over_what_others_have_delive
 }
 
 #[tokio::test]
+async fn a_claim_of_a_full_table_is_planned_once() {
+    let own = Own::new("plans_of_a_backlog", 1).await;
+    let store = &own.store;
+    let mut conn = store.0.verbs.pool().acquire().await.unwrap();
+    let rows = "INSERT INTO postrider_event (event_type, ordering_key, payload)
+                SELECT 'X', 'key' || i, repeat('x', 1000) FROM generate_series(1, 20000) AS i";
+    run(&mut conn, rows).await;
+    run(&mut conn, "VACUUM ANALYZE postrider_event").await;
+    drop(conn);
+    let mut lanes = lanes(store).await;
+    for _ in 0..30 {
+        assert_eq!(claim(store, &mut lanes).await.len(), 10);
+    }
+    let asked = "SELECT sum(custom_plans)::bigint, sum(generic_plans)::bigint FROM pg_prepared_statements WHERE statement LIKE '%postrider_event%'";
+    let (custom, generic): (i64, i64) =
+        sqlx::query_as(asked).fetch_one(&store.0.verbs.pool()).await.unwrap();
+    assert_eq!(custom, 0, "{generic} executions used a plan that was kept");
+    own.close().await;
+}
+
+#[tokio::test]
 async fn a_flood_is_not_claimed_by_the_plans_of_quiet_times() {
     let own = Own::new("plans_of_a_flood", 1).await;
     let store = &own.store;

@@ -15,9 +15,11 @@ use crate::connections::{Conn, limits::Limits};
 /// cost more than all else, until version 17, so that it would be compiled before it runs: half a second for each lease.
 const ORDERED: [(&str, &str); 3] = [("enable_seqscan", "off"), ("enable_bitmapscan", "off"), ("jit", "off")];
 
-/// When a plan is kept for all values: when the server takes it for cheap enough, or always.
-const AUTO: (&str, &str) = ("plan_cache_mode", "auto");
+/// A statement is planned once for all values. Left to itself the server takes a plan for each claim and for each small settle to be cheaper than
+/// a kept one; making it takes as long as running it.
 const ONCE: (&str, &str) = ("plan_cache_mode", "force_generic_plan");
+/// Behind a pooler nothing is kept, so nothing is gained by a plan for all values.
+const AUTO: (&str, &str) = ("plan_cache_mode", "auto");
 
 /// What sessions begin with. At any other isolation a claim would park events by what was true before it had locked their lanes. Time zone, date
 /// style and encoding are set by the driver.
@@ -69,8 +71,7 @@ impl ServerLimits {
 pub(super) fn settings(limits: Limits, settings: &Settings) -> Vec<(&'static str, String)> {
     let kept = match settings.plans {
         Plans::TheServers => None,
-        Plans::Ordered => Some(AUTO),
-        Plans::OrderedOnce => Some(ONCE),
+        Plans::Ours => Some(ONCE),
     };
     let planner = kept.into_iter().flat_map(|kept| ORDERED.into_iter().chain([kept]));
     let fixed = SESSION.into_iter().chain(planner);
