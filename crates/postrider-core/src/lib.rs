@@ -8,6 +8,7 @@
 //! * [`id`]: monotonic ULIDs, TSIDs, and the id that an event carries
 //! * [`tx`]: the caller's transaction ([`CallerTx`]), which an event is written through
 //! * [`store`]: the verbs that an engine speaks to a database ([`Store`])
+//! * [`select`](mod@select): the rules by which every store chooses what a claim returns
 //! * [`sink`]: where an event goes ([`Sink`]), and what delivery said of it ([`Outcome`])
 //! * [`format`](mod@format): how an event looks outside: raw, or as a CloudEvent
 //! * [`interceptor`], [`hook`], [`retry`], [`metrics`], [`trace`], [`pattern`]: the seams around these
@@ -22,6 +23,7 @@ pub mod metrics;
 pub mod pattern;
 pub mod retry;
 pub mod rng;
+pub mod select;
 pub mod sink;
 pub mod store;
 pub mod time;
