@@ -27,8 +27,8 @@ pub struct FreedKey<R, K> {
 /// What the freed keys of a claim come to.
 #[derive(Debug)]
 pub(super) struct Returning<R, K> {
-    /// In the order of their keys, and within a key in order.
-    pub(super) rows: Vec<R>,
+    /// With the heads of their keys; in the order of these, and within a key in order.
+    rows: Vec<(Seq, R)>,
     /// Keys that nothing is parked behind.
     pub(super) empty: Vec<(Lane, K)>,
     /// Whether there is more than this claim can return.
@@ -62,7 +62,8 @@ impl<R: Row, K> Returning<R, K> {
             let before = returning.rows.len();
             parked.truncate(RETURNING_OF_A_KEY_MAX);
             let is_due = |seq: Seq| seq <= met(lane) && !rules.is_in_flight(seq);
-            returning.rows.extend(parked.into_iter().filter(|row| is_due(row.facts().seq)));
+            let due = parked.into_iter().filter(|row| is_due(row.facts().seq));
+            returning.rows.extend(due.map(|row| (head, row)));
             // What stands behind events that are all in memory is not due: the next settle makes it so.
             returning.more |= is_longer && returning.rows.len() > before;
         }
@@ -76,11 +77,13 @@ impl<R: Row, K> Returning<R, K> {
             return;
         }
         let before = self.rows.len();
-        self.rows.retain(|row| {
-            let facts = row.facts();
-            facts.hold.is_none_or(|hold| !keys.contains(&(facts.lane, hold.head)))
-        });
+        self.rows.retain(|(head, row)| !keys.contains(&(row.facts().lane, *head)));
         self.more |= self.rows.len() < before;
+    }
+
+    /// Takes out the rows that return.
+    pub(super) fn take_rows(&mut self) -> impl Iterator<Item = R> + use<R, K> {
+        std::mem::take(&mut self.rows).into_iter().map(|(_, row)| row)
     }
 
     /// Whether everything of a returning key that is parked and not in memory comes after this row.

@@ -1,10 +1,10 @@
 //! What a claim has chosen, and what it has to write back.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use super::{
     budget::Budget,
-    row::{Disposition, Row},
+    row::{Disposition, Facts, Row},
 };
 use crate::{
     Timestamp,
@@ -59,17 +59,17 @@ pub struct Selection<R, K> {
     pub budget: Budget,
 }
 
-/// What a claim has to write to one lane.
+/// What a claim has to write. Each statement asks again for its reason, which may be over by then.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteBack<K> {
     /// Followers, to be parked behind the heads of their keys.
-    pub park: Vec<Seq>,
+    pub park: Vec<(Lane, Seq)>,
     /// Rows that are to wait for their time.
-    pub delay: Vec<Seq>,
-    /// Rows that returned and are not wanted: they are unparked, so that they are found among the others.
-    pub unpark: Vec<Seq>,
+    pub delay: Vec<(Lane, Seq)>,
+    /// Rows that returned and are not wanted: they are unparked, so that they are found among the others. Those of a key are in order.
+    pub unpark: Vec<(Lane, Seq)>,
     /// Keys that nothing is parked behind: they are no longer held.
-    pub free: Vec<K>,
+    pub free: Vec<(Lane, K)>,
 }
 
 impl<K> Default for WriteBack<K> {
@@ -79,9 +79,15 @@ impl<K> Default for WriteBack<K> {
 }
 
 impl<K> WriteBack<K> {
-    /// Whether there is nothing to write.
-    pub fn is_empty(&self) -> bool {
-        self.park.is_empty() && self.delay.is_empty() && self.unpark.is_empty() && self.free.is_empty()
+    /// The lanes that are written to.
+    pub fn lanes(&self) -> BTreeSet<Lane> {
+        let rows = self.park.iter().chain(&self.delay).chain(&self.unpark).map(|(lane, _)| *lane);
+        rows.chain(self.free.iter().map(|(lane, _)| *lane)).collect()
+    }
+
+    /// What has to be checked again if it cannot be written. Parked rows and empty keys are met again by themselves.
+    pub fn to_recheck(&self) -> impl Iterator<Item = (Lane, Seq)> {
+        self.park.iter().chain(&self.delay).copied()
     }
 }
 
@@ -165,23 +171,18 @@ impl<R: Row, K> Selection<R, K> {
         last.map_or((from.due_at, from.due_seq), |facts| (facts.due_at.unwrap_or_default(), facts.seq))
     }
 
-    /// What has to be written, lane by lane.
-    pub fn write_back(&mut self) -> BTreeMap<Lane, WriteBack<K>> {
-        let mut lanes: BTreeMap<Lane, WriteBack<K>> = BTreeMap::new();
+    /// What has to be written.
+    pub fn write_back(&mut self) -> WriteBack<K> {
+        let place = |facts: Facts| (facts.lane, facts.seq);
+        let mut write_back = WriteBack { free: std::mem::take(&mut self.empty_keys), ..WriteBack::default() };
         for (row, disposition) in self.met() {
-            let facts = row.facts();
             match disposition {
-                Disposition::Park { .. } => lanes.entry(facts.lane).or_default().park.push(facts.seq),
-                Disposition::Delay => lanes.entry(facts.lane).or_default().delay.push(facts.seq),
+                Disposition::Park { .. } => write_back.park.push(place(row.facts())),
+                Disposition::Delay => write_back.delay.push(place(row.facts())),
                 Disposition::Deliver { .. } | Disposition::Ignore | Disposition::Skip => {}
             }
         }
-        for facts in self.unwanted().map(Row::facts) {
-            lanes.entry(facts.lane).or_default().unpark.push(facts.seq);
-        }
-        for (lane, key) in self.empty_keys.drain(..) {
-            lanes.entry(lane).or_default().free.push(key);
-        }
-        lanes
+        write_back.unpark = self.unwanted().map(|row| place(row.facts())).collect();
+        write_back
     }
 }

@@ -170,7 +170,7 @@ impl<'a, R: Row, K> Selector<'a, R, K> {
         let keys: HashSet<(Lane, Seq)> =
             parked.filter_map(|facts| Some((facts.lane, facts.hold?.head))).collect();
         self.returning.leave(&keys);
-        let rows = std::mem::take(&mut self.returning.rows).into_iter();
+        let rows = self.returning.take_rows();
         self.returning_rows.extend(rows.map(|row| (row, Disposition::Deliver { held: true })), true);
     }
 

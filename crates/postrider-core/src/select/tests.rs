@@ -105,7 +105,7 @@ fn a_list_that_runs_out_is_read_on_before_another_has_its_turn() {
     assert_eq!(selector.run(), None);
     let mut selection = selector.finish();
     assert_eq!(chosen(&selection), [2, 3, 10, 11]);
-    assert_eq!(selection.write_back()[&0].park, [1]);
+    assert_eq!(selection.write_back().park, [(0, 1)]);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn an_admission_is_asked_once_about_what_fits_and_the_unwanted_is_skipped() {
     assert_eq!(chosen(&selection), [11, 3]);
     assert_eq!(selection.skipped(), 2);
     // What returned and is not wanted lies among the others from then on.
-    assert_eq!(selection.write_back()[&0].unpark, [2]);
+    assert_eq!(selection.write_back().unpark, [(0, 2)]);
     assert_eq!(*odd.0.lock().unwrap(), [2, 3, 10, 11]);
 }
 
@@ -157,7 +157,7 @@ fn a_key_that_something_is_about_to_be_parked_behind_returns_nothing_yet() {
     let mut selection = selector.finish();
     assert_eq!(chosen(&selection), [6]);
     assert!(selection.more, "it returns with the next claim");
-    assert_eq!(selection.write_back()[&0].park, [4]);
+    assert_eq!(selection.write_back().park, [(0, 4)]);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn nothing_returns_from_beyond_what_was_met_and_an_empty_key_is_freed() {
     let mut selection = selector.finish();
     assert_eq!(chosen(&selection), [4]);
     assert!(!selection.more);
-    assert_eq!(selection.write_back()[&0].free, [2]);
+    assert_eq!(selection.write_back().free, [(0, 2)]);
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn delayed_rows_wait_and_the_first_of_them_says_when() {
     assert_eq!(selector.run(), None);
     let mut selection = selector.finish();
     assert_eq!(selection.next_due, Some(Timestamp::from_micros(2000)));
-    assert_eq!(selection.write_back()[&0].delay, [1, 2]);
+    assert_eq!(selection.write_back().delay, [(0, 1), (0, 2)]);
     assert!(!selection.more);
 }
 

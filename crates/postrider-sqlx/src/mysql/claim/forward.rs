@@ -4,18 +4,18 @@
 //! many rows as it is wide, and a claim reads no more than it can return, as a rule. Where rows lie far apart, because others own
 //! most lanes or most rows are parked, the windows widen. Where rows are heavy they narrow: to measure a payload, the server reads all of it.
 
-use std::{
-    collections::HashSet,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use postrider_core::store::{Lane, LaneClaim, Seq};
+use postrider_core::{
+    select::{Disposition, Rules},
+    store::{Lane, LaneClaim, Seq},
+};
 use sqlx::MySqlConnection;
 
 use super::{
     look_back::Forward,
     read::Reader,
-    scan::{Judge, Met, Verdict},
+    scan::Row,
 };
 
 /// Least width of a window.
@@ -29,8 +29,8 @@ const HEAVY_ROWS_MIN: u64 = 8;
 pub(in super::super) struct TypicalRow(AtomicUsize);
 
 impl TypicalRow {
-    fn note(&self, rows: &[Met]) {
-        let bytes: usize = rows.iter().map(|met| met.row.stored.bytes).sum();
+    fn note(&self, rows: &[Row]) {
+        let bytes: usize = rows.iter().map(|row| row.stored.bytes).sum();
         if let Some(each) = bytes.checked_div(rows.len()) {
             self.0.store(each.max(1), Relaxed);
         }
@@ -76,7 +76,7 @@ impl Stretch {
 #[derive(Debug, Default)]
 pub(super) struct Fresh {
     /// In order.
-    pub(super) met: Vec<Met>,
+    pub(super) rows: Vec<Row>,
     /// Up to where everything was met that was to be seen.
     pub(super) reached: Seq,
     /// How many statements read it. Each saw what was committed by then.
@@ -86,13 +86,13 @@ pub(super) struct Fresh {
 impl Fresh {
     /// What was read, where this is the largest number that can be seen.
     pub(super) fn places(&self, tip: Seq) -> Forward {
-        let rows = self.met.iter().map(|met| (met.row.lane, met.row.seq)).collect();
+        let rows = self.rows.iter().map(|row| (row.lane, row.seq)).collect();
         Forward { rows, reached: self.reached, tip, is_of_one_moment: self.statements <= 1 }
     }
 
     /// Leaves what lies beyond a place to the next claim.
     pub(super) fn end_at(&mut self, to: Seq) {
-        self.met.retain(|met| met.row.seq <= to);
+        self.rows.retain(|row| row.seq <= to);
         self.reached = self.reached.min(to);
     }
 }
@@ -115,7 +115,7 @@ pub(super) struct Wanted<'a> {
 /// Reads from where the lanes stand up to `tip`, until there is enough.
 pub(super) async fn read(
     reader: &Reader<'_>,
-    judge: &Judge<'_>,
+    rules: &Rules<'_>,
     conn: &mut MySqlConnection,
     stretches: &[Stretch],
     tip: Seq,
@@ -158,15 +158,20 @@ pub(super) async fn read(
         }
         let rows =
             rows.into_iter().filter(|row| stretches.iter().any(|stretch| stretch.holds(row.lane, row.seq)));
-        let mut met: Vec<Met> = rows.map(|row| judge.judge(row, &HashSet::new())).collect();
-        met.sort_unstable_by_key(|met| met.row.seq);
-        wanted.typical.note(&met);
-        let returned = || met.iter().filter(|met| met.is_candidate());
-        candidates += returned().count();
-        bytes += returned().map(|met| met.row.stored.bytes).sum::<usize>();
-        written +=
-            met.iter().filter(|met| matches!(met.verdict, Verdict::Park { .. } | Verdict::Turn)).count();
-        fresh.met.extend(met);
+        let mut rows: Vec<Row> = rows.collect();
+        rows.sort_unstable_by_key(|row| row.seq);
+        wanted.typical.note(&rows);
+        for row in &mut rows {
+            match row.decide(rules) {
+                Disposition::Deliver { .. } => {
+                    candidates += 1;
+                    bytes += row.stored.bytes;
+                }
+                Disposition::Park { .. } | Disposition::Delay => written += 1,
+                Disposition::Ignore | Disposition::Skip => {}
+            }
+        }
+        fresh.rows.extend(rows);
         fresh.reached = to;
         fresh.statements += 1;
         if found < (to - after) / STEP {

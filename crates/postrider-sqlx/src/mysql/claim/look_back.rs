@@ -11,7 +11,7 @@ use super::{
     look_ahead,
     places::Places,
     read_back,
-    scan::Met,
+    scan::Row,
 };
 
 /// How much one claim reads.
@@ -62,8 +62,8 @@ impl Back {
     pub(super) const NONE: Self = Self { scan: None, late: Vec::new(), end: Seq::MAX };
 
     /// The late rows of this claim were met, but for those that were left.
-    pub(super) fn met(&mut self, left: &[Met]) {
-        let is_left = |seq| left.iter().any(|met| met.row.seq == seq);
+    pub(super) fn met(&mut self, left: &[Row]) {
+        let is_left = |seq| left.iter().any(|row| row.seq == seq);
         if let Some(scan) = &mut self.scan {
             scan.met(self.late.len(), is_left);
         }

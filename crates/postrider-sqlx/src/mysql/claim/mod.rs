@@ -16,7 +16,6 @@ mod look_back;
 #[cfg(test)]
 mod model;
 mod places;
-mod queues;
 mod read;
 mod read_back;
 mod returning;
@@ -32,6 +31,7 @@ use std::{
 };
 
 use postrider_core::{
+    select::{Disposition, FreedKey, List, Row as _, Rules, Selector},
     store::{Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Lease, Position, Seq},
     tx::Prefix,
 };
@@ -43,16 +43,17 @@ use self::{
     late_commits::Done,
     look_back::{Back, Limits, LookBack},
     places::Table,
-    queues::{Queue, Queues},
     read::{Gate, Reader},
-    returning::Returning,
-    scan::{Judge, Met, Verdict},
+    scan::Row,
     waiting::Waiting,
-    write::{Findings, Writer},
+    write::{Writer, Writes},
 };
 pub(super) use self::{forward::TypicalRow, late_commits::LateCommits};
-use super::{hold, lease};
-use crate::{choose::Budget, connections::LockedLanes};
+use super::{
+    hold::{self, Key},
+    lease,
+};
+use crate::connections::LockedLanes;
 
 /// Least number of rows that one statement may read.
 const ROWS_MIN: usize = 128;
@@ -88,12 +89,13 @@ pub(super) struct Claiming<'a> {
     pub(super) lanes: u32,
 }
 
-/// What was met, list by list.
+/// What was read, list by list.
 struct Lists {
-    again: Vec<Met>,
+    recheck: Vec<Row>,
     fresh: Fresh,
     waiting: Waiting,
-    returning: Returning,
+    /// Freed keys, and whether there are more of them.
+    freed: (Vec<FreedKey<Row, Key>>, bool),
     back: Back,
 }
 
@@ -114,15 +116,14 @@ impl Claiming<'_> {
         if lanes.is_empty() {
             return Ok(claimed);
         }
-        let judge =
-            Judge { now: gate.now, in_flight: &claim.in_flight, admission: claim.admission.as_deref() };
+        let rules = Rules { now: gate.now, in_flight: &claim.in_flight };
 
-        let lists = self.read(&reader, &judge, conn, &lanes, &gate, (claim.limit, claim.bytes)).await?;
-        let chosen = self.choose(lists, &judge, &lanes, &gate, claim, &mut claimed);
+        let lists = self.read(&reader, &rules, conn, &lanes, &gate, claim).await?;
+        let chosen = self.choose(lists, rules, &lanes, &gate, claim, &mut claimed);
         read_heavy(&reader, conn, chosen.events, &mut claimed.events).await?;
         let Self { lease, hold, locked_lanes, .. } = self;
         let writer = Writer { sql: &self.sql.write, lease, hold, locked_lanes };
-        writer.write(conn, &chosen.findings, lanes.iter().map(|lane| lane.lease), &mut claimed).await?;
+        writer.write(conn, &chosen.writes, lanes.iter().map(|lane| lane.lease), &mut claimed).await?;
 
         let lost = &claimed.lost;
         claimed.events.retain(|event| !lost.contains(&event.lane));
@@ -139,154 +140,126 @@ impl Claiming<'_> {
     async fn read(
         &self,
         reader: &Reader<'_>,
-        judge: &Judge<'_>,
+        rules: &Rules<'_>,
         conn: &mut MySqlConnection,
         lanes: &[&LaneClaim],
         gate: &Gate,
-        (limit, bytes_max): (usize, usize),
+        claim: &Claim,
     ) -> sqlx::Result<Lists> {
-        // Of what may not be wanted, more is looked at than could be returned.
-        let limit = if judge.admission.is_some() { limit.max(GLANCED_MIN) } else { limit };
-        let returning = match gate.returning {
-            true => returning::read(reader, judge, conn, lanes, limit).await?,
-            false => Returning::default(),
+        // Of what may not be wanted, more is read than could be returned.
+        let limit = if claim.admission.is_some() { claim.limit.max(GLANCED_MIN) } else { claim.limit };
+        let numbers: Vec<Lane> = lanes.iter().map(|lane| lane.lease.lane).collect();
+        let freed = match gate.returning {
+            true => returning::read(reader, conn, &numbers, limit).await?,
+            false => (Vec::new(), false),
         };
         let stretches: Vec<Stretch> = lanes.iter().map(|lane| Stretch::of(lane)).collect();
         let spread = u64::from(self.lanes).div_ceil(lanes.len() as u64).max(1);
         let rows_max = limit.saturating_mul(2).max(ROWS_MIN);
         let (typical, holds) = (self.typical, gate.holds);
-        let wanted = Wanted { candidates_max: limit, bytes_max, typical, rows_max, spread, holds };
-        let look_back = (!walks(lanes)).then(|| LookBack::new(self.late, lanes));
+        let wanted =
+            Wanted { candidates_max: limit, bytes_max: claim.bytes, typical, rows_max, spread, holds };
+        let look_back = (!is_bounded(lanes)).then(|| LookBack::new(self.late, lanes));
         let tip = look_back.as_ref().map_or(gate.tip, |look_back| look_back.end().min(gate.tip));
-        let mut fresh = forward::read(reader, judge, conn, &stretches, tip, wanted).await?;
+        let mut fresh = forward::read(reader, rules, conn, &stretches, tip, wanted).await?;
         let back = match look_back {
             Some(back) => {
                 let (forward, now) = (fresh.places(gate.tip), Instant::now());
                 let mut table = Table { reader, conn };
-                back.look(&mut table, judge.in_flight, &forward, Limits::new(limit, spread), now).await?
+                back.look(&mut table, rules.in_flight, &forward, Limits::new(limit, spread), now).await?
             }
             None => {
                 // What the lanes' own claims have not met is late, and comes there first.
-                fresh.met.retain(|met| self.late.is_met(met.row.seq));
+                fresh.rows.retain(|row| self.late.is_met(row.seq));
                 Back::NONE
             }
         };
         fresh.end_at(back.end);
-        let mut again: Vec<Seq> = lanes.iter().flat_map(|lane| lane.again.iter().copied()).collect();
-        again.extend(&back.late);
-        again.sort_unstable();
-        again.dedup();
-        // All of them, or those beyond the limit would be forgotten.
-        let again = reader.again(conn, &again).await?.into_iter().filter(|row| is_ours(lanes, row.lane));
-        let again: Vec<Met> = again.map(|row| judge.judge(row, &HashSet::new())).collect();
-        let already: HashSet<Seq> = again.iter().map(|met| met.row.seq).collect();
+        let mut recheck: Vec<Seq> = lanes.iter().flat_map(|lane| lane.again.iter().copied()).collect();
+        recheck.extend(&back.late);
+        recheck.sort_unstable();
+        recheck.dedup();
+        let mut recheck = reader.again(conn, &recheck).await?;
+        recheck.retain(|row| numbers.contains(&row.lane));
         let waiting = match gate.waiting {
-            true => waiting::read(reader, judge, conn, lanes, &already, limit).await?,
+            true => waiting::read(reader, rules, conn, lanes, limit).await?,
             false => Waiting { ended: true, ..Waiting::default() },
         };
-        let mut lists = Lists { again, fresh, waiting, returning, back };
-        // What is looked at once more may lie where a walk goes by.
-        lists.fresh.met.retain(|met| !already.contains(&met.row.seq));
-        if walks(lanes) {
-            let Lists { again, fresh, waiting, returning, .. } = &mut lists;
-            let met = again.iter_mut().chain(&mut fresh.met).chain(&mut waiting.met);
-            met.for_each(|met| returning.let_out(met));
-        }
-        Ok(lists)
+        Ok(Lists { recheck, fresh, waiting, freed, back })
     }
 
-    /// Chooses what is returned, cuts the lists where the limits are, and notes where the next claim begins.
+    /// Chooses what is returned, and notes where the next claim begins.
     fn choose(
         &self,
         lists: Lists,
-        judge: &Judge<'_>,
+        rules: Rules<'_>,
         lanes: &[&LaneClaim],
         gate: &Gate,
         claim: &Claim,
         claimed: &mut Claimed,
     ) -> Chosen {
-        let Lists { again, fresh, mut waiting, mut returning, mut back } = lists;
-        // What is about to be parked behind a key that comes back may be the first of its events that do: the next claim sees it.
-        let parking = again.iter().filter(|met| met.verdict == Verdict::Park { returning: true });
-        let parking: HashSet<(Lane, &str)> = parking.filter_map(Met::key_of_lane).collect();
-        let before = returning.met.len();
-        returning.met.retain(|met| met.key_of_lane().is_none_or(|key| !parking.contains(&key)));
-        returning.more |= returning.met.len() < before;
-        let mut queues = Queues {
-            again: Queue::new(again),
-            fresh: Queue::new(fresh.met),
-            waiting: Queue::new(std::mem::take(&mut waiting.met)),
-            returning: Queue::new(returning.met),
-        };
-        queues.choose(&mut Budget::new(claim.limit, claim.bytes), judge);
-        let ((again, again_left), (fresh_met, fresh_left)) = (queues.again.cut(), queues.fresh.cut());
-        let ((waiting_met, waiting_left), (returned, returning_left)) =
-            (queues.waiting.cut(), queues.returning.cut());
+        let Lists { recheck, fresh, waiting, freed: (freed, more_keys), mut back } = lists;
+        let mut selector = Selector::new(claim, rules);
+        let met_of = |number| lanes.iter().find(|lane| lane.lease.lane == number).map(|lane| lane.from.met);
+        selector.freed(freed, |lane| met_of(lane).unwrap_or_default());
+        if more_keys {
+            selector.more_returns();
+        }
+        selector.recheck(recheck);
+        selector.extend(List::Fresh, fresh.rows, true);
+        selector.extend(List::Waiting, waiting.rows, true);
+        _ = selector.run();
+        let mut selection = selector.finish();
+
         // Late rows that did not fit are left to the back scan, which goes on with them.
         let given: HashSet<Seq> = lanes.iter().flat_map(|lane| lane.again.iter().copied()).collect();
-        let (again_left, late_left): (Vec<Met>, Vec<Met>) =
-            again_left.into_iter().partition(|met| given.contains(&met.row.seq));
+        let (left, late_left): (Vec<Row>, Vec<Row>) = std::mem::take(&mut selection.recheck.left)
+            .into_iter()
+            .partition(|row| given.contains(&row.seq));
         back.met(&late_left);
-        claimed.again.extend(again_left.iter().map(|met| (met.row.lane, met.row.seq)));
-        let reached = fresh_left.first().map_or(fresh.reached, |first| first.row.seq.saturating_sub(1));
-        waiting.met = waiting_met;
-        waiting.ended &= waiting_left.is_empty();
+        claimed.again.extend(left.iter().map(|row| (row.lane, row.seq)));
+        let first_left = selection.fresh.left.first();
+        let reached = first_left.map_or(fresh.reached, |first| first.seq.saturating_sub(1));
 
         let low = self.late.low(gate.tip, back.scan.as_ref(), Instant::now());
-        let to_the_start = waiting.ended && claim.admission.is_none();
+        let starts_over = waiting.ended && claim.admission.is_none();
         for lane in lanes {
             let Stretch { from, to, .. } = Stretch::of(lane);
             let met = from.max(reached.min(to));
             let seq = lane.from.seq.max(met.min(low));
-            let due = waiting.reached(lane.lease.lane, lane.from);
-            let (due_at, due_seq) = if to_the_start { (Position::START.due_at, 0) } else { due };
-            claimed
-                .positions
-                .push((lane.lease.lane, Position { seq, met, due_at, due_seq, ..Position::START }));
+            let (due_at, due_seq) = selection.waiting_from(lane.lease.lane, lane.from, starts_over);
+            let position = Position { seq, met, due_at, due_seq, ..Position::START };
+            claimed.positions.push((lane.lease.lane, position));
         }
-
-        let met = || again.iter().chain(&fresh_met).chain(&waiting.met);
-        let unwanted = returned.iter().filter(|met| met.verdict == Verdict::PassOver);
-        let unwanted = unwanted.filter_map(|met| {
-            let (lane, key) = met.key_of_lane()?;
-            Some((hold::Key { lane, key: key.to_owned() }, met.row.seq))
-        });
-        let mut findings =
-            Findings { unwanted: unwanted.collect(), empty: returning.empty, ..Findings::default() };
-        met().for_each(|met| findings.add(met));
         let fresh_ended = reached >= gate.tip.min(furthest(lanes));
-        claimed.more = !(again_left.is_empty() && fresh_ended && waiting.ended && returning_left.is_empty());
-        claimed.more |= returning.more || back.scan.as_ref().is_some_and(|scan| !scan.ends_with(0));
-        // What is parked behind a key that is free already is due as soon as it is parked.
-        claimed.more |= met().any(|met| matches!(met.verdict, Verdict::Park { returning: true }));
-        let turned = met().filter(|met| met.verdict == Verdict::Turn).map(|met| met.row.available_at);
-        claimed.next_due = turned.chain(waiting.next_due).min().map(|due| due.since(gate.now));
+        claimed.more = selection.more || !fresh_ended || !waiting.ended;
+        claimed.more |= back.scan.as_ref().is_some_and(|scan| !scan.ends_with(0));
+        let next_due = selection.next_due.into_iter().chain(waiting.next_due).min();
+        claimed.next_due = next_due.map(|due| due.since(gate.now));
 
         // Rows that wait are left out: no back scan reads them. And a claim up to a place leaves to the lanes' own claims what committed late.
-        let met = again.iter().chain(&again_left).chain(&fresh_met).chain(&returned);
-        let met = met.filter(|met| met.is_candidate() || !walks(lanes));
-        let met = met.map(|met| (met.row.lane, met.row.seq)).collect();
-        let lists = [again, fresh_met, waiting.met, returned];
-        let events = lists.into_iter().flatten().filter(Met::is_candidate).collect();
-        Chosen { events, findings, met, scan: back.scan }
+        let lists = [&selection.recheck, &selection.fresh, &selection.returning];
+        let returned = |disposition| matches!(disposition, Disposition::Deliver { .. });
+        let met = lists.into_iter().flat_map(|list| &list.met);
+        let met = met.filter(|(_, disposition)| returned(*disposition) || !is_bounded(lanes));
+        let met = met.map(|(row, _)| row).chain(&left).map(|row| (row.lane, row.seq)).collect();
+        let writes = Writes::of(&mut selection);
+        Chosen { events: selection.into_chosen().collect(), writes, met, scan: back.scan }
     }
 }
 
 /// What a claim has decided.
 struct Chosen {
-    events: Vec<Met>,
-    findings: Findings,
+    /// What is returned, and whether its key is held.
+    events: Vec<(Row, bool)>,
+    writes: Writes,
     /// All fresh rows that were met.
     met: Vec<(Lane, Seq)>,
     scan: Option<BackScan>,
 }
 
-fn is_ours(lanes: &[&LaneClaim], lane: Lane) -> bool {
-    lanes.iter().any(|ours| ours.lease.lane == lane)
-}
-
-/// Whether the claim reads up to a place that others have come to.
-fn walks(lanes: &[&LaneClaim]) -> bool {
+/// Whether the claim reads up to a place that others have reached.
+fn is_bounded(lanes: &[&LaneClaim]) -> bool {
     lanes.iter().any(|lane| lane.to < Seq::MAX)
 }
 
@@ -299,22 +272,22 @@ fn furthest(lanes: &[&LaneClaim]) -> Seq {
 async fn read_heavy(
     reader: &Reader<'_>,
     conn: &mut MySqlConnection,
-    mut chosen: Vec<Met>,
+    mut chosen: Vec<(Row, bool)>,
     events: &mut Vec<ClaimedEvent>,
 ) -> sqlx::Result<()> {
-    chosen.sort_unstable_by_key(|met| met.row.seq);
-    chosen.dedup_by_key(|met| met.row.seq);
+    chosen.sort_unstable_by_key(|(row, _)| row.seq);
+    chosen.dedup_by_key(|(row, _)| row.seq);
     let heavy: Vec<Seq> =
-        chosen.iter().filter(|met| met.row.cargo.is_none()).map(|met| met.row.seq).collect();
+        chosen.iter().filter(|(row, _)| row.cargo.is_none()).map(|(row, _)| row.seq).collect();
     let mut cargo: HashMap<Seq, _> = reader.cargo(conn, &heavy).await?.into_iter().collect();
-    for Met { row, verdict, .. } in chosen {
+    for (row, held) in chosen {
         // Gone meanwhile: somebody else delivered it, so the lane was lost.
         let Some(cargo) = row.cargo.or_else(|| cargo.remove(&row.seq)) else { continue };
         events.push(ClaimedEvent {
             lane: row.lane,
             seq: row.seq,
             attempts: row.stored.attempts,
-            held: matches!(verdict, Verdict::Return { held: true }),
+            held,
             created_at: row.stored.created_at,
             event: row.stored.event(row.event_type, cargo),
         });

@@ -10,6 +10,7 @@ use sqlx::MySqlConnection;
 
 use super::{
     super::{
+        hold::Key,
         lease::token,
         row::{self, CARGO, Cargo, cargo_bytes_max},
         statement::{
@@ -53,7 +54,7 @@ impl Statements {
         let of_values = |template: &str| Listed::of_values(template, prefix);
         let of_each = |template: &str| Listed::up_to(EACH_MAX, "{list}", template, " UNION ALL ", prefix);
         let columns = row::columns();
-        let glance = format!("{columns}, h.seq AS head, h.reason = 'returning' AS coming_back, {CARGO}");
+        let glance = format!("{columns}, h.seq AS head, h.reason = 'returning' AS is_returning, {CARGO}");
         Self {
             // One statement, and all that a claim of an idle outbox needs. The tip is looked for above where the lanes stand:
             // below it lie rows that were deleted a moment ago, which a search in the index still walks over.
@@ -74,7 +75,7 @@ impl Statements {
             )),
             // The same while no key is held at all: looking for a hold of each row took a sixth of the time.
             fresh_unheld: of_values(&format!(
-                "SELECT {columns}, NULL AS head, 0 AS coming_back, {CARGO} FROM {BY_PLACE}
+                "SELECT {columns}, NULL AS head, 0 AS is_returning, {CARGO} FROM {BY_PLACE}
                  WHERE {FRESH} AND e.lane IN ({{list}}) AND e.seq > ? AND e.seq <= ? LIMIT ?"
             )),
             // The index alone, no rows.
@@ -107,12 +108,12 @@ impl Statements {
                   ORDER BY e.due_at, e.seq LIMIT ?)"
             )),
             returning: Statement::new(
-                "SELECT lane, effective_key FROM {p}hold FORCE INDEX ({p}hold_reason)
+                "SELECT lane, effective_key, seq FROM {p}hold FORCE INDEX ({p}hold_reason)
                  WHERE reason = 'returning' AND FIND_IN_SET(lane, ?) ORDER BY seq LIMIT ?",
                 prefix,
             ),
             parked: of_each(&format!(
-                "(SELECT {columns}, e.seq AS head, 1 AS coming_back, {CARGO} FROM {BY_PLACE}
+                "(SELECT {columns}, e.seq AS head, 1 AS is_returning, {CARGO} FROM {BY_PLACE}
                   WHERE e.place = 1 AND e.lane = ? AND e.parked_key = ? AND e.due_at IS NULL
                   ORDER BY e.seq LIMIT ?)"
             )),
@@ -273,31 +274,32 @@ impl Reader<'_> {
         Ok(found)
     }
 
-    /// Keys that are free again, those first that were held for the longest.
+    /// Keys that are free again and the events that they waited for, oldest first.
     pub(super) async fn returning(
         &self,
         conn: &mut MySqlConnection,
         lanes: &[Lane],
         most: usize,
-    ) -> sqlx::Result<Vec<(Lane, String)>> {
+    ) -> sqlx::Result<Vec<(Key, Seq)>> {
         let query = self.sql.returning.query().bind(set(lanes.iter().copied())).bind(integer(most));
         let keys = query.fetch_all(conn).await?;
-        keys.iter()
-            .map(|row| Ok((natural(row, "lane")?, text(row, "effective_key")?.unwrap_or_default())))
-            .collect()
+        let key = |row| -> sqlx::Result<Key> {
+            Ok(Key { lane: natural(row, "lane")?, key: text(row, "effective_key")?.unwrap_or_default() })
+        };
+        keys.iter().map(|row| Ok((key(row)?, natural(row, "seq")?))).collect()
     }
 
     /// The first rows that are parked behind each of these keys, at most [`EACH_MAX`] keys.
     pub(super) async fn parked(
         &self,
         conn: &mut MySqlConnection,
-        keys: &[(Lane, String)],
+        keys: &[(Key, Seq)],
         of_each: usize,
     ) -> sqlx::Result<Vec<Row>> {
-        let keys: Vec<&(Lane, String)> = keys.iter().collect();
+        let keys: Vec<&Key> = keys.iter().map(|(key, _)| key).collect();
         let inline = self.inline_bytes_max(keys.len() * of_each);
         let mut query = self.sql.parked.query(keys.len());
-        for (n, (lane, key)) in filled(&keys).enumerate() {
+        for (n, Key { lane, key }) in filled(&keys).enumerate() {
             query = with_cargo(query, inline).bind(*lane).bind(key.clone());
             query = query.bind(integer(if n < keys.len() { of_each } else { 0 }));
         }

@@ -1,16 +1,17 @@
 //! Reading waiting rows that are due, a few of each lane, each lane from where it stands.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use postrider_core::{
     Timestamp,
-    store::{Lane, LaneClaim, Position, Seq},
+    select::{Disposition, Rules},
+    store::{Lane, LaneClaim, Position},
 };
 use sqlx::MySqlConnection;
 
 use super::{
     read::{DueFrom, Reader},
-    scan::{Judge, Met},
+    scan::Row,
 };
 
 /// Most rounds of one claim: a lane that has more than its share is asked again for what the others leave.
@@ -20,27 +21,26 @@ const ROUNDS_MAX: usize = 6;
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     /// In the order of their times, and of each lane in its own.
-    pub(super) met: Vec<Met>,
+    pub(super) rows: Vec<Row>,
     /// Whether each lane that has due rows was read to their end.
     pub(super) ended: bool,
     /// When the next row is due that is not due yet, of what is known.
     pub(super) next_due: Option<Timestamp>,
 }
 
-/// Reads until there are enough candidates. Those that were met `already` are passed.
+/// Reads until there are enough candidates.
 pub(super) async fn read(
     reader: &Reader<'_>,
-    judge: &Judge<'_>,
+    rules: &Rules<'_>,
     conn: &mut MySqlConnection,
     claims: &[&LaneClaim],
-    already: &HashSet<Seq>,
     candidates_max: usize,
 ) -> sqlx::Result<Waiting> {
     let lanes: Vec<Lane> = claims.iter().map(|claim| claim.lease.lane).collect();
     let mut waiting = Waiting::default();
     let mut from: BTreeMap<Lane, DueFrom> = BTreeMap::new();
     for (lane, first) in reader.first_due(conn, &lanes).await? {
-        if first > judge.now {
+        if first > rules.now {
             waiting.due_at(first);
         } else if let Some(claim) = claims.iter().find(|claim| claim.lease.lane == lane) {
             from.insert(lane, due_from(lane, claim.from));
@@ -55,9 +55,9 @@ pub(super) async fn read(
         let of_each = (candidates_max - candidates).div_ceil(from.len()) + 1;
         let asked: Vec<DueFrom> = from.values().copied().collect();
         let mut counts: BTreeMap<Lane, usize> = BTreeMap::new();
-        for row in reader.waiting(conn, &asked, of_each).await? {
+        for mut row in reader.waiting(conn, &asked, of_each).await? {
             let (lane, due_at) = (row.lane, row.available_at);
-            if due_at > judge.now {
+            if due_at > rules.now {
                 from.remove(&lane);
                 waiting.due_at(due_at);
                 continue;
@@ -66,26 +66,19 @@ pub(super) async fn read(
             if let Some(from) = from.get_mut(&lane) {
                 *from = DueFrom { lane, due_at, due_seq: row.seq };
             }
-            let met = judge.judge(row, already);
-            candidates += usize::from(met.is_candidate());
-            waiting.met.push(met);
+            candidates += usize::from(matches!(row.decide(rules), Disposition::Deliver { .. }));
+            waiting.rows.push(row);
         }
         from.retain(|lane, _| counts.get(lane).is_some_and(|count| *count >= of_each));
     }
     waiting.ended = from.is_empty();
-    waiting.met.sort_by_key(|met| (met.row.available_at, met.row.seq));
+    waiting.rows.sort_by_key(|row| (row.available_at, row.seq));
     Ok(waiting)
 }
 
 impl Waiting {
     fn due_at(&mut self, due_at: Timestamp) {
         self.next_due = Some(self.next_due.map_or(due_at, |next| next.min(due_at)));
-    }
-
-    /// Where the next claim of a lane goes on: behind the last row that was met of it.
-    pub(super) fn reached(&self, lane: Lane, from: Position) -> (Timestamp, Seq) {
-        let last = self.met.iter().rev().find(|met| met.row.lane == lane);
-        last.map_or((from.due_at, from.due_seq), |met| (met.row.available_at, met.row.seq))
     }
 }
 

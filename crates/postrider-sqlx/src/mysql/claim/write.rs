@@ -5,6 +5,7 @@
 use std::collections::{HashMap, HashSet};
 
 use postrider_core::{
+    select::{Selection, WriteBack},
     store::{Claimed, Lane, Lease, Seq},
     tx::Prefix,
 };
@@ -17,7 +18,7 @@ use super::{
         lease::{self, Fence},
         statement::{LIST_MAX, Listed, filled, natural, set},
     },
-    scan::{Met, Verdict},
+    scan::Row,
 };
 use crate::connections::{LockedLanes, renewal::Locked};
 
@@ -55,37 +56,18 @@ impl Statements {
     }
 }
 
-/// What a claim found to be written.
-#[derive(Debug, Default)]
-pub(super) struct Findings {
-    pub(super) followers: Vec<(Lane, Seq)>,
-    pub(super) delayed: Vec<(Lane, Seq)>,
-    /// Parked rows of keys that are free again, and that are not wanted; those of a key in order.
-    pub(super) unwanted: Vec<(Key, Seq)>,
-    /// Keys that nothing is parked behind.
-    pub(super) empty: Vec<Key>,
+/// What a claim has to write, with the keys of what is unparked.
+#[derive(Debug)]
+pub(super) struct Writes {
+    back: WriteBack<Key>,
+    unpark: Vec<(Key, Seq)>,
 }
 
-impl Findings {
-    pub(super) fn add(&mut self, met: &Met) {
-        let place = (met.row.lane, met.row.seq);
-        match met.verdict {
-            Verdict::Park { .. } => self.followers.push(place),
-            Verdict::Turn => self.delayed.push(place),
-            Verdict::Return { .. } | Verdict::Pass | Verdict::PassOver => {}
-        }
-    }
-
-    /// The lanes that are written to.
-    fn lanes(&self) -> HashSet<Lane> {
-        let rows = [&self.followers, &self.delayed].into_iter().flatten();
-        let keys = self.unwanted.iter().map(|(key, _)| key).chain(&self.empty);
-        rows.map(|(lane, _)| *lane).chain(keys.map(|key| key.lane)).collect()
-    }
-
-    /// What is left to be met again if nothing can be written. Parked rows and empty keys are met again by themselves.
-    fn left(&self, of_lane: impl Fn(Lane) -> bool) -> impl Iterator<Item = (Lane, Seq)> {
-        self.followers.iter().chain(&self.delayed).copied().filter(move |(lane, _)| of_lane(*lane))
+impl Writes {
+    pub(super) fn of(selection: &mut Selection<Row, Key>) -> Self {
+        let key = |row: &Row| Some((Key { lane: row.lane, key: row.key.clone()? }, row.seq));
+        let unpark = selection.unwanted().filter_map(key).collect();
+        Self { back: selection.write_back(), unpark }
     }
 }
 
@@ -111,29 +93,29 @@ pub(super) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Writes what was found, if anything was. Lanes are waited for, since it is mostly a settle of ours that has them, but not for long: a
+    /// Writes it, if there is anything. Lanes are waited for, since it is mostly a settle of ours that has them, but not for long: a
     /// lane that another session keeps locked is gone around.
     pub(super) async fn write(
         &self,
         conn: &mut MySqlConnection,
-        findings: &Findings,
+        writes: &Writes,
         leases: impl Iterator<Item = Lease>,
         claimed: &mut Claimed,
     ) -> sqlx::Result<()> {
-        let concerned = findings.lanes();
+        let concerned = writes.back.lanes();
         if concerned.is_empty() {
             return Ok(());
         }
         let leases = lease::in_order(leases.filter(|lease| concerned.contains(&lease.lane)));
         let straight = match self.locked_lanes.are_likely() {
             true => None,
-            false => unless_locked(self.write_in(conn, findings, &leases, Locked::Wait).await)?,
+            false => unless_locked(self.write_in(conn, writes, &leases, Locked::Wait).await)?,
         };
         let written = match straight {
             Some(written) => written,
             None => {
-                let written = unless_locked(self.write_in(conn, findings, &leases, Locked::Skip).await)?;
-                let nothing = || Written { locked: findings.left(|_| true).collect(), ..Written::default() };
+                let written = unless_locked(self.write_in(conn, writes, &leases, Locked::Skip).await)?;
+                let nothing = || Written { locked: writes.back.to_recheck().collect(), ..Written::default() };
                 written.unwrap_or_else(nothing)
             }
         };
@@ -148,7 +130,7 @@ impl Writer<'_> {
     async fn write_in(
         &self,
         conn: &mut MySqlConnection,
-        findings: &Findings,
+        writes: &Writes,
         leases: &[Lease],
         locked: Locked,
     ) -> sqlx::Result<Written> {
@@ -162,15 +144,16 @@ impl Writer<'_> {
         let rows = |rows: &[(Lane, Seq)]| -> Vec<(Lane, Seq)> {
             rows.iter().copied().filter(|(lane, _)| is_held(*lane)).collect()
         };
-        let left = findings.left(|lane| locked_lanes.contains(&lane)).collect();
+        let left = writes.back.to_recheck().filter(|(lane, _)| locked_lanes.contains(lane)).collect();
         let mut written = Written { locked: left, ..Written::default() };
-        self.park(&mut tx, rows(&findings.followers), &lanes, &mut written).await?;
-        self.change(&self.sql.turn, &mut tx, rows(&findings.delayed), &lanes, &mut written).await?;
+        self.park(&mut tx, rows(&writes.back.park), &lanes, &mut written).await?;
+        self.change(&self.sql.turn, &mut tx, rows(&writes.back.delay), &lanes, &mut written).await?;
         let unwanted: Vec<&(Key, Seq)> =
-            findings.unwanted.iter().filter(|(key, _)| is_held(key.lane)).collect();
+            writes.unpark.iter().filter(|(key, _)| is_held(key.lane)).collect();
         self.unpark(&mut tx, &unwanted, &lanes).await?;
         // After the parking, which may just have put somebody behind one of them.
-        let empty: Vec<Key> = findings.empty.iter().filter(|key| is_held(key.lane)).cloned().collect();
+        let empty = writes.back.free.iter().map(|(_, key)| key).filter(|key| is_held(key.lane));
+        let empty: Vec<Key> = empty.cloned().collect();
         hold::remove_empty(self.hold, &mut tx, &empty).await?;
         tx.commit().await?;
         Ok(Written { lost, locked_lanes, ..written })
