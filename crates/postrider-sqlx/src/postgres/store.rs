@@ -407,7 +407,7 @@ impl PgStore {
             let what = format!("cannot claim events in {}", self.0.place);
             return Err(StoreError::new(StoreErrorKind::WentBack, what, went_back).into());
         }
-        let claim::Chosen { mut claimed, unread, findings } =
+        let claim::Chosen { mut claimed, unread, writes } =
             claim::choose(&mut self.watermarks(), claim, begun, look, self.0.peek.identity().known());
         self.note_scan(sql, begun, &claimed).await;
 
@@ -422,8 +422,8 @@ impl PgStore {
         }
         claimed.events.sort_unstable_by_key(|event| event.seq);
 
-        if !findings.is_empty() {
-            let written = self.write_back(sql, &findings).await?;
+        if let Some(writes) = &writes {
+            let written = self.write_back(sql, writes).await?;
             claimed.more |= !written.missed.is_empty();
             claimed.again.extend(written.missed.into_iter().chain(written.locked));
             claimed.lost.extend(written.lost);
@@ -455,12 +455,12 @@ impl PgStore {
     async fn write_back(
         &self,
         sql: &claim::Statements,
-        findings: &[claim::Findings],
+        writes: &claim::Writes,
     ) -> Result<claim::Written> {
         let Inner { lease, locked_lanes, .. } = &*self.0;
         let write = |locked| {
             self.run_whole("write down what a claim met", move |mut session| async move {
-                match claim::write(sql, lease, &mut session, findings, locked).await {
+                match claim::write(sql, lease, &mut session, writes, locked).await {
                     Ok(written) => session.commit().await.map(|()| Some(written)),
                     // Its own locks on the lanes would be taken for somebody else's.
                     Err(error) if error::is_locked(&error) => session.roll_back().await.map(|()| None),
@@ -473,7 +473,7 @@ impl PgStore {
         {
             return Ok(written);
         }
-        let written = write(Locked::Skip).await?.unwrap_or_else(|| claim::Written::nothing(findings));
+        let written = write(Locked::Skip).await?.unwrap_or_else(|| claim::Written::nothing(writes));
         locked_lanes.note(&written.locked_lanes);
         Ok(written)
     }

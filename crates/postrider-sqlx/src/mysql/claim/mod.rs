@@ -31,7 +31,7 @@ use std::{
 };
 
 use postrider_core::{
-    select::{Disposition, FreedKey, List, Row as _, Rules, Selector},
+    select::{Disposition, FreedKey, List, Rules, Selector},
     store::{Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Lease, Position, Seq},
     tx::Prefix,
 };

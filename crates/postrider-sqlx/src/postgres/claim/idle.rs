@@ -14,7 +14,7 @@ use super::{
         statement::{Shape, integer, natural, optional_time, small},
     },
     history::Placed,
-    look::{LaneSeen, Limits, Look, Scale},
+    look::{LaneSeen, Limits, Look, Scale, Seen},
     moment::Moment,
     quick::OURS_ARE_ONE_OF,
     watermarks::Begun,
@@ -75,8 +75,8 @@ pub(super) async fn look(
         look.lanes.insert(lane.lease.lane, LaneSeen { beyond: false, next_due });
     }
     while let Some(row) = rows.try_next().await? {
-        look.take_fresh(&row, claim, begun)?;
+        look.take_fresh(&row, begun)?;
     }
-    look.fresh.sort_unstable_by_key(|seen| seen.seq);
+    look.fresh.sort_unstable_by_key(Seen::seq);
     Ok((look.fresh.len() < EVENTS_MAX).then_some(look))
 }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use postrider_core::{
     Timestamp,
-    store::{Claim, ClaimedEvent, Lane, LaneClaim, Seq},
+    select::{self, Facts, FreedKey, Hold, RETURNING_KEYS_MAX, RETURNING_OF_A_KEY_MAX},
+    store::{Claim, ClaimedEvent, Glance, Lane, LaneClaim, Seq},
 };
 use sqlx::{PgConnection, Row, postgres::PgRow};
 
@@ -18,10 +19,6 @@ use super::{
     moment::Moment,
     watermarks::{Begun, Behind},
 };
-
-/// Most keys that come back in one claim, and most events of each.
-pub(super) const RETURNING_KEYS_MAX: usize = 256;
-pub(super) const RETURNING_OF_A_KEY_MAX: usize = 16;
 
 /// Fewest waiting rows that are looked at in a lane. Few are enough: no lane has to fill a claim alone, and the next claim goes on.
 const WAITING_OF_A_LANE_MIN: usize = 16;
@@ -37,68 +34,48 @@ pub(in super::super) fn statement(shape: &Shape) -> Placed {
     Placed::new(&sql, shape)
 }
 
-/// What a row that was met says for itself.
+/// A row as a claim reads it, without its payload.
 #[derive(Debug)]
 pub(super) struct Seen {
-    pub(super) lane: Lane,
-    pub(super) seq: Seq,
-    pub(super) state: State,
-    pub(super) available_at: Timestamp,
-    /// Whether it waits, so that its time is a place too.
-    pub(super) waits: bool,
-    pub(super) weight: usize,
-    /// Whether its key is held because of it, or because others stand behind it.
-    pub(super) held: bool,
-    /// What an admission wants to know.
-    pub(super) words: Option<Words>,
+    pub(super) facts: Facts,
+    /// What an admission wants to know, where there is one.
+    pub(super) words: Option<Box<Words>>,
 }
 
 impl Seen {
-    /// The key that orders it, if that was read.
-    pub(super) fn key(&self) -> Option<&str> {
-        self.words.as_ref()?.key.as_deref()
+    pub(super) fn seq(&self) -> Seq {
+        self.facts.seq
+    }
+
+    pub(super) fn lane(&self) -> Lane {
+        self.facts.lane
+    }
+}
+
+impl select::Row for Seen {
+    fn facts(&self) -> Facts {
+        self.facts
+    }
+
+    fn glance(&self) -> Glance<'_> {
+        let words = self.words.as_deref();
+        Glance {
+            lane: self.lane(),
+            seq: self.seq(),
+            event_type: words.map_or("", |words| &words.event_type),
+            aggregate_type: words.map_or("", |words| &words.aggregate_type),
+            key: words.and_then(|words| words.key.as_deref()),
+            due_at: self.facts.due_at.filter(|_| !self.facts.is_fresh),
+        }
     }
 }
 
 /// A row's key and types, as they stand in the table.
 #[derive(Debug, Default)]
 pub(super) struct Words {
-    pub(super) key: Option<String>,
-    pub(super) event_type: String,
-    pub(super) aggregate_type: String,
-}
-
-/// What can become of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    /// It is due and nothing is in front of it.
-    Due,
-    /// Its key waits for another event, or for those that are coming back.
-    Follower { returning: bool },
-    /// It is not due and was never tried: it waits for its time, without holding its key.
-    Delayed,
-    /// It waits already, or the engine has it, or another claim is to meet it.
-    Elsewhere,
-}
-
-/// A key that is free again, and what is parked behind it.
-#[derive(Debug)]
-pub(super) struct Freed {
-    pub(super) lane: Lane,
-    pub(super) key: String,
-    /// The event that it waited for.
-    pub(super) head: Seq,
-    pub(super) parked: Vec<Seen>,
-}
-
-impl Freed {
-    /// Whether all that is parked and not in memory comes after this event, as far as is known.
-    fn is_behind(&self, seq: Seq) -> bool {
-        match self.parked.iter().find(|seen| seen.state == State::Due) {
-            Some(first) => seq < first.seq,
-            None => self.parked.len() <= RETURNING_OF_A_KEY_MAX,
-        }
-    }
+    key: Option<String>,
+    event_type: String,
+    aggregate_type: String,
 }
 
 /// What a lane says for itself.
@@ -121,7 +98,7 @@ pub(in super::super) struct Look {
     pub(super) again: Vec<Seen>,
     pub(super) fresh: Vec<Seen>,
     pub(super) waiting: Vec<Seen>,
-    pub(super) returning: Vec<Freed>,
+    pub(super) freed: Vec<FreedKey<Seen, String>>,
     /// Fresh rows that were read whole.
     pub(super) read: HashMap<Seq, ClaimedEvent>,
     /// Fresh rows that name a transaction which is not over, or has not begun: another server's.
@@ -258,10 +235,10 @@ pub(super) async fn look(
     for row in &rows {
         look.take(row, claim, begun)?;
     }
-    look.again.sort_unstable_by_key(|seen| seen.seq);
-    look.fresh.sort_unstable_by_key(|seen| seen.seq);
-    look.waiting.sort_unstable_by_key(|seen| (seen.available_at, seen.seq));
-    look.returning.sort_by_key(|freed| freed.head);
+    look.again.sort_unstable_by_key(Seen::seq);
+    look.fresh.sort_unstable_by_key(Seen::seq);
+    look.waiting.sort_unstable_by_key(|seen| (seen.facts.due_at, seen.seq()));
+    look.freed.sort_by_key(|freed| freed.head);
     Ok(look)
 }
 
@@ -280,22 +257,22 @@ impl Look {
     pub(super) fn cut_fresh(&mut self, begun: &Begun<'_>) -> Cut {
         let late_end = self.late_end();
         if let Some(end) = late_end {
-            self.fresh.retain(|seen| seen.seq <= end);
+            self.fresh.retain(|seen| seen.seq() <= end);
         }
         // What is late has a limit of its own.
         let mut forward: BTreeMap<Lane, (Seq, usize, Seq)> =
             begun.cursors.iter().map(|cursor| (cursor.lane.lease.lane, (cursor.front, 0, 0))).collect();
         for seen in &self.fresh {
             if let Some((_, count, last)) =
-                forward.get_mut(&seen.lane).filter(|(front, ..)| seen.seq > *front)
+                forward.get_mut(&seen.lane()).filter(|(front, ..)| seen.seq() > *front)
             {
-                (*count, *last) = (*count + 1, seen.seq);
+                (*count, *last) = (*count + 1, seen.seq());
             }
         }
         let full = forward.values().filter(|(_, count, _)| *count >= self.limits.fresh_of_a_lane);
         let full = full.map(|(.., last)| *last).min();
         if let Some(last) = full {
-            self.fresh.retain(|seen| seen.seq <= last);
+            self.fresh.retain(|seen| seen.seq() <= last);
         }
         let is_over = self.fresh.len() > self.limits.fresh;
         self.fresh.truncate(self.limits.fresh);
@@ -316,32 +293,17 @@ impl Look {
     /// at once more, because a forward read that had gone on to it would take all that is written from then on for late. It comes when nothing else
     /// of its lane does, which may be of its key and before it.
     pub(super) fn set_strays_aside(&mut self, drawn: Seq, is_cut: bool) -> Strays {
-        let first = self.fresh.partition_point(|seen| seen.seq <= drawn.saturating_add(STRAY));
+        let first = self.fresh.partition_point(|seen| seen.seq() <= drawn.saturating_add(STRAY));
         let strays = self.fresh.split_off(first);
         if strays.is_empty() {
             return Strays::None;
         }
-        let busy: BTreeSet<Lane> = self.fresh.iter().map(|seen| seen.lane).collect();
+        let busy: BTreeSet<Lane> = self.fresh.iter().map(|seen| seen.lane()).collect();
         let found = strays.len();
-        let free = strays.into_iter().filter(|seen| !is_cut && !busy.contains(&seen.lane));
+        let free = strays.into_iter().filter(|seen| !is_cut && !busy.contains(&seen.lane()));
         let before = self.again.len();
         self.again.extend(free);
         if self.again.len() - before < found { Strays::Wait } else { Strays::Come }
-    }
-
-    /// For a claim that reads up to a place: what was unparked of a key that comes back is due, unless something is parked before it that the
-    /// engine does not have.
-    pub(super) fn let_out(&mut self) {
-        let Self { again, fresh, waiting, returning, .. } = self;
-        for seen in again.iter_mut().chain(fresh).chain(waiting) {
-            let key = seen.key();
-            let of_key = |freed: &&Freed| freed.lane == seen.lane && Some(freed.key.as_str()) == key;
-            if seen.state == (State::Follower { returning: true })
-                && returning.iter().find(of_key).is_some_and(|freed| freed.is_behind(seen.seq))
-            {
-                seen.state = State::Due;
-            }
-        }
     }
 
     pub(super) fn take(&mut self, row: &PgRow, claim: &Claim, begun: &Begun<'_>) -> sqlx::Result<()> {
@@ -354,9 +316,9 @@ impl Look {
                 };
                 self.lanes.insert(lane(row)?, seen);
             }
-            5 => self.take_returning(row, claim)?,
+            5 => self.take_parked(row, claim)?,
             kind => {
-                let mut seen = self.see(row, claim)?;
+                let mut seen = see(row, claim)?;
                 if matches!(kind, 3 | LATE) && !self.is_for_this_claim(&mut seen, row, begun)? {
                     return Ok(());
                 }
@@ -364,7 +326,7 @@ impl Look {
                     AGAIN => self.again.push(seen),
                     3 | LATE => {
                         if row.try_get(column::READ)? {
-                            self.read.insert(seen.seq, row::claimed(row, seen.held)?);
+                            self.read.insert(seen.seq(), row::claimed(row, seen.facts.hold.is_some())?);
                         }
                         self.fresh.push(seen);
                     }
@@ -394,21 +356,21 @@ impl Look {
         let is_restored = !self.moment.snapshot.sees(transaction);
         let transaction = if is_restored { 0 } else { transaction };
         if is_restored {
-            self.restored.insert(seen.seq);
+            self.restored.insert(seen.seq());
         }
-        let cursor = begun.cursor(seen.lane);
+        let cursor = begun.cursor(seen.lane());
         if is_late {
-            self.late = (self.late.0 + 1, self.late.1.max(seen.seq));
-            return cursor.is_some_and(|cursor| cursor.takes_late(seen.seq, transaction));
+            self.late = (self.late.0 + 1, self.late.1.max(seen.seq()));
+            return cursor.is_some_and(|cursor| cursor.takes_late(seen.seq(), transaction));
         }
-        if cursor.is_some_and(|cursor| cursor.leaves_out(seen.seq, transaction)) {
-            seen.state = State::Elsewhere;
+        if cursor.is_some_and(|cursor| cursor.leaves_out(seen.seq(), transaction)) {
+            seen.facts.is_for_another_claim = true;
         }
         true
     }
 
     /// A fresh row as the usual claim sends it: without what is the same for all of them, or follows from the rest.
-    pub(super) fn take_fresh(&mut self, row: &PgRow, claim: &Claim, begun: &Begun<'_>) -> sqlx::Result<()> {
+    pub(super) fn take_fresh(&mut self, row: &PgRow, begun: &Begun<'_>) -> sqlx::Result<()> {
         let (seq, lane) = (natural(row.try_get_unchecked(column::SEQ)?), lane(row)?);
         if kind(row) == LATE {
             self.late = (self.late.0 + 1, self.late.1.max(seq));
@@ -419,68 +381,36 @@ impl Look {
         }
         let (available_at, created_at) = (time(row, column::AVAILABLE_AT)?, time(row, column::CREATED_AT)?);
         let head = row.try_get_unchecked::<Option<i64>, _>(column::HEAD)?.map(natural::<Seq>);
-        let state = self.state(claim, seq, (available_at, Some(created_at)), (head, false));
-        let weight = match row.try_get_unchecked::<Option<i64>, _>(column::WEIGHT)? {
+        let bytes = match row.try_get_unchecked::<Option<i64>, _>(column::WEIGHT)? {
             Some(too_large) => natural(too_large),
             None => {
                 self.read.insert(seq, row::claimed(row, head.is_some())?);
                 row::weight(row)?
             }
         };
-        let held = head.is_some();
-        let seen = Seen { lane, seq, state, available_at, waits: false, weight, held, words: None };
-        self.fresh.push(seen);
+        let facts = Facts {
+            lane,
+            seq,
+            is_fresh: true,
+            due_at: (available_at > created_at).then_some(available_at),
+            hold: head.map(|head| Hold { head, is_returning: false }),
+            bytes,
+            is_for_another_claim: false,
+        };
+        self.fresh.push(Seen { facts, words: None });
         Ok(())
     }
 
-    fn see(&self, row: &PgRow, claim: &Claim) -> sqlx::Result<Seen> {
-        let seq: Seq = natural(row.try_get(column::SEQ)?);
-        let available_at = time(row, column::AVAILABLE_AT)?;
-        let head = row.try_get::<Option<i64>, _>(column::HEAD)?.map(natural::<Seq>);
-        let is_new = row.try_get::<i16, _>(column::STATUS)? == 0;
-        let created_at = if is_new { Some(time(row, column::CREATED_AT)?) } else { None };
-        let returning = row.try_get::<Option<bool>, _>(column::COMING_BACK)?.unwrap_or(false);
-        let state = self.state(claim, seq, (available_at, created_at), (head, returning));
-        seen(row, seq, (state, available_at, head.is_some()), claim)
-    }
-
-    /// What can become of a row that is due then, was inserted then if it is new, and whose key waits for this head.
-    fn state(
-        &self,
-        claim: &Claim,
-        seq: Seq,
-        (available_at, created_at): (Timestamp, Option<Timestamp>),
-        (head, returning): (Option<Seq>, bool),
-    ) -> State {
-        // One that was written to be delivered at once is never early, also if the clock was set back since: taken for a
-        // delayed one, it would let later events of its key pass.
-        let early =
-            available_at > self.moment.now && created_at.is_none_or(|created_at| available_at > created_at);
-        if claim.in_flight.binary_search(&seq).is_ok() {
-            State::Elsewhere
-        } else if early {
-            // Time comes before the key: what is parked is due.
-            if created_at.is_some() { State::Delayed } else { State::Elsewhere }
-        } else if head.is_some_and(|head| head != seq) {
-            State::Follower { returning }
-        } else {
-            State::Due
-        }
-    }
-
-    fn take_returning(&mut self, row: &PgRow, claim: &Claim) -> sqlx::Result<()> {
+    /// A row that is parked behind a freed key, or that such a key has none. The rows of one key come one after the other.
+    fn take_parked(&mut self, row: &PgRow, claim: &Claim) -> sqlx::Result<()> {
         let (lane, key) = (lane(row)?, row.try_get::<String, _>(column::KEY)?);
-        // The rows of one key come one after the other.
-        if self.returning.last().is_none_or(|freed| (freed.lane, &freed.key) != (lane, &key)) {
-            let head = natural(row.try_get(column::HEAD)?);
-            self.returning.push(Freed { lane, key, head, parked: Vec::new() });
+        let head: Seq = natural(row.try_get(column::HEAD)?);
+        if self.freed.last().is_none_or(|freed| (freed.lane, freed.head) != (lane, head)) {
+            self.freed.push(FreedKey { lane, head, key, parked: Vec::new() });
         }
-        let parked = row.try_get::<Option<i64>, _>(column::SEQ)?.map(natural::<Seq>);
-        if let (Some(seq), Some(freed)) = (parked, self.returning.last_mut()) {
-            let in_memory = claim.in_flight.binary_search(&seq).is_ok();
-            let state = if in_memory { State::Elsewhere } else { State::Due };
-            let available_at = optional_time(row, column::AVAILABLE_AT)?.unwrap_or(Timestamp::EPOCH);
-            freed.parked.push(seen(row, seq, (state, available_at, true), claim)?);
+        let parked = row.try_get::<Option<i64>, _>(column::SEQ)?.is_some();
+        if let Some(freed) = self.freed.last_mut().filter(|_| parked) {
+            freed.parked.push(see(row, claim)?);
         }
         Ok(())
     }
@@ -490,22 +420,30 @@ fn lane(row: &PgRow) -> sqlx::Result<Lane> {
     Ok(natural(row.try_get::<i32, _>(column::LANE)?.into()))
 }
 
-fn seen(
-    row: &PgRow,
-    seq: Seq,
-    (state, available_at, held): (State, Timestamp, bool),
-    claim: &Claim,
-) -> sqlx::Result<Seen> {
-    // Only an admission asks for these, and a key that comes back for those of its events that are looked at once more.
-    let words = match claim.admission.is_some() || kind(row) == AGAIN {
-        true => Some(Words {
+fn see(row: &PgRow, claim: &Claim) -> sqlx::Result<Seen> {
+    let available_at = optional_time(row, column::AVAILABLE_AT)?;
+    let is_fresh = row.try_get::<i16, _>(column::STATUS)? == 0;
+    // What is parked comes without the time that it was written at.
+    let created_at = optional_time(row, column::CREATED_AT)?.filter(|_| is_fresh);
+    let head = row.try_get::<Option<i64>, _>(column::HEAD)?.map(natural::<Seq>);
+    let is_returning = row.try_get::<Option<bool>, _>(column::COMING_BACK)?.unwrap_or(false);
+    // Only an admission asks for these.
+    let words = match claim.admission.is_some() {
+        true => Some(Box::new(Words {
             key: row.try_get(column::KEY)?,
             event_type: row.try_get(column::EVENT_TYPE)?,
             aggregate_type: row.try_get(column::AGGREGATE_TYPE)?,
-        }),
+        })),
         false => None,
     };
-    let weight = natural(row.try_get(column::WEIGHT)?);
-    let waits = row.try_get::<Option<i16>, _>(column::STATUS)? == Some(2);
-    Ok(Seen { lane: lane(row)?, seq, state, available_at, waits, weight, held, words })
+    let facts = Facts {
+        lane: lane(row)?,
+        seq: natural(row.try_get(column::SEQ)?),
+        is_fresh,
+        due_at: available_at.filter(|at| created_at.is_none_or(|created_at| *at > created_at)),
+        hold: head.map(|head| Hold { head, is_returning }),
+        bytes: natural(row.try_get(column::WEIGHT)?),
+        is_for_another_claim: false,
+    };
+    Ok(Seen { facts, words })
 }

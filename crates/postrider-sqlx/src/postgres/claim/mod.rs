@@ -13,38 +13,33 @@ mod model;
 mod moment;
 mod quick;
 mod snapshot;
-mod stream;
 pub(super) mod watermarks;
 mod write;
 
 use std::collections::{BTreeMap, HashSet};
 
 use postrider_core::{
-    Timestamp,
+    select::{List, Rules, Selection, Selector},
     store::{Claim, Claimed, ClaimedEvent, Lane, LaneClaim, LateCommits, Position, Seq},
 };
 use sqlx::{PgConnection, Row};
 
 use self::{
     history::Placed,
-    look::{Cut, Freed, Look, RETURNING_KEYS_MAX, RETURNING_OF_A_KEY_MAX, Seen, State, Strays},
+    look::{Cut, Look, Seen, Strays},
     quick::Reach,
-    stream::Stream,
     watermarks::{Begun, Reached, TRANSACTIONS_MAX, Unfinished, Watermarks},
 };
 pub(super) use self::{
     history::WentBack,
     look::Scale,
-    write::{Findings, Written},
+    write::{Writes, Written},
 };
 use super::{
     row,
     statement::{Shape, Statement, integer, natural},
 };
-use crate::{
-    choose::{Budget, Kind, Turns},
-    connections::renewal::Locked,
-};
+use crate::connections::renewal::Locked;
 
 /// At most $4 transactions that lie between the ends of two snapshots and have inserted something up to $3 into the lanes $5.
 const LATE: &str = "
@@ -93,7 +88,8 @@ pub(super) struct Chosen {
     pub(super) claimed: Claimed,
     /// What comes and was not read yet, and whether its key is held.
     pub(super) unread: BTreeMap<Seq, bool>,
-    pub(super) findings: Vec<Findings>,
+    /// What has to be written; of a usual claim nothing.
+    pub(super) writes: Option<Writes>,
 }
 
 /// Looks at all lanes at once: in the cheapest way that is enough for what is there.
@@ -134,68 +130,39 @@ pub(super) fn choose(
     let is_lost = |lane: &Lane| !look.lanes.contains_key(lane);
     claimed.lost = claim.lanes.iter().map(|lane| lane.lease.lane).filter(is_lost).collect();
 
-    if claim.lanes.iter().any(|lane| lane.to < Seq::MAX) {
-        look.let_out();
-    }
     let fresh_seen = look.fresh.len();
-    let is_late = |seen: &&Seen| begun.cursor(seen.lane).is_some_and(|cursor| seen.seq <= cursor.front);
-    let last_late = look.fresh.iter().rev().find(is_late).map(|seen| seen.seq);
+    let is_late = |seen: &&Seen| begun.cursor(seen.lane()).is_some_and(|cursor| seen.seq() <= cursor.front);
+    let last_late = look.fresh.iter().rev().find(is_late).map(Seen::seq);
     let cut = look.cut_fresh(begun);
     // Only now: they were among the rows that a lane was read for.
-    let already: HashSet<Seq> = look.again.iter().map(|seen| seen.seq).collect();
-    look.fresh.retain(|seen| !already.contains(&seen.seq));
+    let already: HashSet<Seq> = look.again.iter().map(Seen::seq).collect();
+    look.fresh.retain(|seen| !already.contains(&seen.seq()));
     let fresh_full = cut != Cut::Nowhere;
     let strays = drawn.map_or(Strays::None, |drawn| look.set_strays_aside(drawn, fresh_full));
     let waiting_full = full_lanes(&look);
-    look.waiting.retain(|seen| !already.contains(&seen.seq));
-    let (returning, empty, mut more) = returning(claim, &mut look);
 
-    // Those that are looked at once more lie below the fresh ones, so one after the other they are in order.
-    let mut again = Stream::new(std::mem::take(&mut look.again));
-    let mut fresh = Stream::new(std::mem::take(&mut look.fresh));
-    let mut waiting = Stream::new(std::mem::take(&mut look.waiting));
-    let mut returning = Stream::new(returning);
-    let mut budget = Budget::new(claim.limit, claim.bytes);
-    let oldest = again.oldest().min(fresh.oldest());
-    let mut turns = Turns::new(oldest < waiting.oldest().min(returning.oldest()));
-    let admission = claim.admission.as_deref();
-    loop {
-        let took = turns.order().into_iter().find(|kind| match kind {
-            // What is looked at once more comes first, and what follows it must not overtake it.
-            Kind::Fresh => {
-                again.take(&mut budget, admission) || again.is_done() && fresh.take(&mut budget, admission)
-            }
-            Kind::Waiting => waiting.take(&mut budget, admission),
-            Kind::Returning => returning.take(&mut budget, admission),
-        });
-        match took {
-            Some(kind) => turns.took(kind),
-            None => break,
-        }
-    }
-    if !again.is_done() {
-        fresh.stop();
-    }
-    claimed.again = again.left().map(|seen| (seen.lane, seen.seq)).collect();
+    let mut selector = Selector::new(claim, Rules { now: look.moment.now, in_flight: &claim.in_flight });
+    let met: BTreeMap<Lane, Seq> = claim.lanes.iter().map(|lane| (lane.lease.lane, lane.from.met)).collect();
+    selector.freed(std::mem::take(&mut look.freed), |lane| met.get(&lane).copied().unwrap_or_default());
+    selector.recheck(std::mem::take(&mut look.again));
+    selector.extend(List::Fresh, std::mem::take(&mut look.fresh), true);
+    selector.extend(List::Waiting, std::mem::take(&mut look.waiting), true);
+    _ = selector.run();
+    let mut selection = selector.finish();
 
-    let streams = [&again, &fresh, &waiting];
-    let parks_behind_freed = streams
-        .iter()
-        .flat_map(|stream| stream.met())
-        .any(|seen| matches!(seen.state, State::Follower { returning: true }));
-    // What is parked behind a key that is free already is due as soon as it is parked.
-    more |= parks_behind_freed || streams.iter().any(|stream| !stream.is_done()) || !returning.is_done();
+    claimed.again = selection.recheck_left().collect();
     let beyond = look.lanes.values().any(|lane| lane.beyond);
-    more |= strays == Strays::Wait || fresh_full || beyond || !waiting_full.is_empty();
-    claimed.more = more;
-
-    let until = streams.iter().flat_map(|stream| stream.met()).filter(|seen| seen.state == State::Delayed);
-    let until =
-        until.map(|seen| seen.available_at).chain(look.lanes.values().filter_map(|lane| lane.next_due));
+    claimed.more =
+        selection.more || strays == Strays::Wait || fresh_full || beyond || !waiting_full.is_empty();
+    let until = selection.next_due.into_iter().chain(look.lanes.values().filter_map(|lane| lane.next_due));
     claimed.next_due = until.min().map(|due| due.since(look.moment.now));
 
-    let ends = Ends { fresh: &fresh, waiting: &waiting, cut, waiting_full };
-    let met_to = ends.met_to();
+    let last = selection.fresh.last().map_or(0, Seen::seq);
+    let met_to = match cut {
+        Cut::Nowhere if selection.fresh.is_done => Seq::MAX,
+        Cut::BehindTheLate(end) if selection.fresh.is_done => end,
+        _ => last,
+    };
     let met_all_late = look.late_end().is_none() && last_late.is_none_or(|last| last <= met_to);
     let reached = Reached {
         late: if met_all_late { Seq::MAX } else { met_to },
@@ -204,10 +171,11 @@ pub(super) fn choose(
             true if beyond => met_to.min(look.ceiling.unwrap_or(Seq::MAX)),
             true => met_to,
         },
-        last: fresh.met().last().map_or(0, |seen| seen.seq),
+        last,
     };
     let moved = watermarks.ended(begun, &look.moment, reached, |lane| look.lanes.contains_key(&lane));
-    claimed.positions = ends.positions(claim, reached, moved);
+    let starts_over = waiting_full.is_empty() && claim.admission.is_none();
+    claimed.positions = positions(claim, &selection, reached, moved, starts_over);
     claimed.more |= !begun.reads_forward();
     claimed.more |= claimed.positions.iter().any(|(_, position)| position.late.rescan.is_under_way());
     if !begun.is_bounded() {
@@ -216,23 +184,21 @@ pub(super) fn choose(
         watermarks.note_end(&claimed.positions, to, (fresh_seen, look.limits.fresh), claimed.more);
     }
 
+    let writes = Writes::of(claim, &mut selection, &look);
     let mut unread = BTreeMap::new();
-    for seen in streams.iter().flat_map(|stream| stream.taken()).chain(returning.taken()) {
-        match look.read.remove(&seen.seq) {
+    for (seen, held) in selection.into_chosen() {
+        match look.read.remove(&seen.seq()) {
             Some(event) => claimed.events.push(event),
-            None => {
-                unread.insert(seen.seq, seen.held);
-            }
+            None => _ = unread.insert(seen.seq(), held),
         }
     }
-    let findings = write::find(claim, &look, &streams, &returning, &empty);
-    Chosen { claimed, unread, findings }
+    Chosen { claimed, unread, writes }
 }
 
 /// The lanes that had more waiting rows than were looked at, with the last of those.
 fn full_lanes(look: &Look) -> HashSet<Lane> {
     let mut counts: BTreeMap<Lane, usize> = BTreeMap::new();
-    look.waiting.iter().for_each(|seen| *counts.entry(seen.lane).or_default() += 1);
+    look.waiting.iter().for_each(|seen| *counts.entry(seen.lane()).or_default() += 1);
     counts
         .into_iter()
         .filter(|(_, count)| *count >= look.limits.waiting_of_a_lane)
@@ -240,84 +206,23 @@ fn full_lanes(look: &Look) -> HashSet<Lane> {
         .collect()
 }
 
-/// What comes back because its key is free again, the holds that nothing is left behind of, and whether more is behind them.
-///
-/// Beyond what was met something unparked of a key may come first, so nothing comes back from there; nor while a given-back
-/// follower of the same key is about to be parked, which may be the first of what does.
-fn returning(claim: &Claim, look: &mut Look) -> (Vec<Seen>, Vec<Freed>, bool) {
-    let met: BTreeMap<Lane, Seq> = claim.lanes.iter().map(|lane| (lane.lease.lane, lane.from.met)).collect();
-    let more_keys = look.returning.len() > RETURNING_KEYS_MAX;
-    let (mut rows, mut empty, mut more) = (Vec::new(), Vec::new(), false);
-    let parking = look.again.iter().filter(|seen| seen.state == State::Follower { returning: true });
-    let parking: HashSet<(Lane, &str)> = parking.filter_map(|seen| Some((seen.lane, seen.key()?))).collect();
-    for mut freed in std::mem::take(&mut look.returning).into_iter().take(RETURNING_KEYS_MAX) {
-        if freed.parked.is_empty() {
-            empty.push(freed);
-            continue;
-        }
-        if parking.contains(&(freed.lane, freed.key.as_str())) {
-            more = true;
-            continue;
-        }
-        let met = met.get(&freed.lane).copied().unwrap_or_default();
-        let left = freed.parked.len() > RETURNING_OF_A_KEY_MAX;
-        let before = rows.len();
-        freed.parked.truncate(RETURNING_OF_A_KEY_MAX);
-        rows.extend(freed.parked.into_iter().filter(|seen| seen.state == State::Due && seen.seq <= met));
-        // What stands behind events that are all in memory already is not due: the next settle makes it so.
-        more |= left && rows.len() > before;
-    }
-    more |= more_keys && !rows.is_empty();
-    (rows, empty, more)
-}
-
-/// How far the reads of a claim came.
-struct Ends<'a> {
-    fresh: &'a Stream,
-    waiting: &'a Stream,
-    cut: Cut,
-    /// The lanes that had as many waiting rows as a look may see.
-    waiting_full: HashSet<Lane>,
-}
-
-impl Ends<'_> {
-    /// Up to where the fresh rows were met; [`Seq::MAX`] if all were.
-    fn met_to(&self) -> Seq {
-        match self.cut {
-            Cut::Nowhere if self.fresh.is_done() => Seq::MAX,
-            Cut::BehindTheLate(end) if self.fresh.is_done() => end,
-            _ => self.fresh.met().last().map_or(0, |last| last.seq),
-        }
-    }
-
-    /// Where each lane stands now, with the watermarks as they have moved.
-    fn positions(
-        &self,
-        claim: &Claim,
-        reached: Reached,
-        moved: Vec<(Lane, Seq, LateCommits)>,
-    ) -> Vec<(Lane, Position)> {
-        let last_of =
-            |rows: &Stream| rows.met().map(|seen| (seen.lane, (seen.available_at, seen.seq))).collect();
-        let last_waiting: BTreeMap<Lane, (Timestamp, Seq)> = last_of(self.waiting);
-        // Back to the start only when all lanes are through: a lane that went back alone would return its rows, which the
-        // engine has, over and over in front of the longer ones.
-        let round = self.waiting.is_done() && self.waiting_full.is_empty() && claim.admission.is_none();
-        let was: BTreeMap<Lane, &LaneClaim> =
-            claim.lanes.iter().map(|lane| (lane.lease.lane, lane)).collect();
-        let position = |(number, seq, late): (Lane, Seq, LateCommits)| {
-            let lane = was.get(&number)?;
-            let ended = reached.forward == Seq::MAX && !late.rescan.is_under_way();
-            let met = if ended { lane.to } else { seq };
-            let (due_at, due_seq) = match last_waiting.get(&number) {
-                _ if round => (Position::START.due_at, Position::START.due_seq),
-                Some(last) => *last,
-                None => (lane.from.due_at, lane.from.due_seq),
-            };
-            Some((number, Position { seq, met: met.max(lane.from.met), due_at, due_seq, late }))
-        };
-        moved.into_iter().filter_map(position).collect()
-    }
+/// Where each lane stands now, with the watermarks as they have moved.
+fn positions(
+    claim: &Claim,
+    selection: &Selection<Seen, String>,
+    reached: Reached,
+    moved: Vec<(Lane, Seq, LateCommits)>,
+    starts_over: bool,
+) -> Vec<(Lane, Position)> {
+    let was: BTreeMap<Lane, &LaneClaim> = claim.lanes.iter().map(|lane| (lane.lease.lane, lane)).collect();
+    let position = |(number, seq, late): (Lane, Seq, LateCommits)| {
+        let lane = was.get(&number)?;
+        let ended = reached.forward == Seq::MAX && !late.rescan.is_under_way();
+        let met = if ended { lane.to } else { seq };
+        let (due_at, due_seq) = selection.waiting_from(number, lane.from, starts_over);
+        Some((number, Position { seq, met: met.max(lane.from.met), due_at, due_seq, late }))
+    };
+    moved.into_iter().filter_map(position).collect()
 }
 
 /// Reads the events that were chosen without having been read.
@@ -358,8 +263,8 @@ pub(super) async fn write(
     sql: &Statements,
     leases: &super::lease::Statements,
     conn: &mut PgConnection,
-    findings: &[Findings],
+    writes: &Writes,
     locked: Locked,
 ) -> sqlx::Result<Written> {
-    write::write(&sql.write, leases, conn, findings, locked).await
+    write::write(&sql.write, leases, conn, writes, locked).await
 }

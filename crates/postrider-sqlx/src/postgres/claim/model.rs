@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use postrider_core::{
     Timestamp,
     rng::Rng,
+    select::Facts,
     store::{Claim, Claimed, Lane, LaneClaim, Lease, Position, Seq, Token},
 };
 
 use super::{
     Chosen, choose,
     history::Place,
-    look::{LaneSeen, Limits, Look, Seen, State},
+    look::{LaneSeen, Limits, Look, Seen},
     moment::Moment,
     snapshot::Snapshot,
     watermarks::{Begun, Behind, Unfinished, Watermarks},
@@ -221,7 +222,7 @@ impl World {
                 look.fresh.push(seen);
             }
         }
-        look.fresh.sort_unstable_by_key(|seen| seen.seq);
+        look.fresh.sort_unstable_by_key(Seen::seq);
         look
     }
 
@@ -366,16 +367,16 @@ fn lane_of(row: &Row) -> Lane {
 }
 
 fn seen(seq: Seq, row: &Row) -> Seen {
-    Seen {
+    let facts = Facts {
         lane: lane_of(row),
         seq,
-        state: State::Due,
-        available_at: Timestamp::EPOCH,
-        waits: false,
-        weight: 1,
-        held: false,
-        words: None,
-    }
+        is_fresh: true,
+        due_at: None,
+        hold: None,
+        bytes: 1,
+        is_for_another_claim: false,
+    };
+    Seen { facts, words: None }
 }
 
 #[test]

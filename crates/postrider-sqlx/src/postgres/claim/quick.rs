@@ -17,7 +17,7 @@ use super::{
         statement::{Shape, integer, natural, optional_time, small},
     },
     history::Placed,
-    look::{LaneSeen, Limits, Look, Scale},
+    look::{LaneSeen, Limits, Look, Scale, Seen},
     moment::Moment,
     watermarks::Begun,
 };
@@ -113,12 +113,12 @@ pub(super) async fn look(
     }
     // Each row is taken apart while the next ones are on their way.
     while let Some(row) = rows.try_next().await? {
-        look.take_fresh(&row, claim, begun)?;
+        look.take_fresh(&row, begun)?;
     }
     // Rows that are all over the ceiling lie behind a hole, and only a careful claim finds its other side.
     if beyond && look.fresh.is_empty() {
         return Ok(None);
     }
-    look.fresh.sort_unstable_by_key(|seen| seen.seq);
+    look.fresh.sort_unstable_by_key(Seen::seq);
     Ok(Some(look))
 }

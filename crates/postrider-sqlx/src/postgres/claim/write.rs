@@ -4,9 +4,12 @@
 //! The lanes are locked first, so that no settle of them runs meanwhile, and each statement then asks again for what the look saw,
 //! because it may be over by now. Nobody else's lock stops a claim: what is locked is left out, and the claim names it to be met again.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
-use postrider_core::store::{Claim, Lane, Lease, Seq};
+use postrider_core::{
+    select::{Disposition, Selection, WriteBack},
+    store::{Claim, Lane, Lease, Seq},
+};
 use sqlx::{PgConnection, Row};
 
 use super::{
@@ -14,8 +17,7 @@ use super::{
         lease::{self, Fence},
         statement::{Shape, Statement, integer, natural, small},
     },
-    look::{Freed, Look, Seen, State},
-    stream::Stream,
+    look::{Look, Seen},
 };
 use crate::connections::renewal::Locked;
 
@@ -95,70 +97,36 @@ impl Statements {
     }
 }
 
-/// What a look at one lane found to be written.
+/// What a claim has to write.
 #[derive(Debug)]
-pub(in super::super) struct Findings {
-    pub(super) lease: Lease,
-    pub(super) followers: Vec<Seq>,
-    pub(super) delayed: Vec<Seq>,
-    /// What came back and is not wanted.
-    pub(super) unwanted: Vec<Seq>,
-    /// Keys that nothing is parked behind.
-    pub(super) empty: Vec<String>,
+pub(in super::super) struct Writes {
+    /// The lanes that are written to.
+    leases: Vec<Lease>,
+    back: WriteBack<String>,
     /// What names a transaction of another server, and stays. When that of this one is over, it would seem to have been inserted by it.
-    pub(super) restored: Vec<Seq>,
+    restored: Vec<(Lane, Seq)>,
 }
 
-impl Findings {
-    pub(super) fn is_empty(&self) -> bool {
-        self.followers.is_empty()
-            && self.delayed.is_empty()
-            && self.unwanted.is_empty()
-            && self.empty.is_empty()
-            && self.restored.is_empty()
-    }
-}
-
-/// What has to be written down, lane by lane; of a usual claim nothing.
-pub(super) fn find(
-    claim: &Claim,
-    look: &Look,
-    streams: &[&Stream],
-    returning: &Stream,
-    empty: &[Freed],
-) -> Vec<Findings> {
-    let met: Vec<&Seen> = streams.iter().flat_map(|stream| stream.met()).collect();
-    let to_park = |seen: &Seen| matches!(seen.state, State::Follower { .. });
-    let to_wait = |seen: &Seen| seen.state == State::Delayed;
-    let taken: HashSet<Seq> = match look.restored.is_empty() {
-        true => HashSet::new(),
-        false => streams.iter().flat_map(|stream| stream.taken()).map(|seen| seen.seq).collect(),
-    };
-    let to_mend = |seen: &Seen| look.restored.contains(&seen.seq) && !taken.contains(&seen.seq);
-    if empty.is_empty()
-        && returning.refused().next().is_none()
-        && !met.iter().any(|seen| to_park(seen) || to_wait(seen) || to_mend(seen))
-    {
-        return Vec::new();
-    }
-    let of_lane = |lease: Lease| {
-        let seqs = |wanted: &dyn Fn(&Seen) -> bool| -> Vec<Seq> {
-            let ours = met.iter().filter(|seen| seen.lane == lease.lane && wanted(seen));
-            ours.map(|seen| seen.seq).collect()
+impl Writes {
+    /// None if there is nothing to write.
+    pub(super) fn of(claim: &Claim, selection: &mut Selection<Seen, String>, look: &Look) -> Option<Self> {
+        let back = selection.write_back();
+        let restored = match look.restored.is_empty() {
+            true => Vec::new(),
+            false => {
+                let lists = [&selection.recheck, &selection.fresh, &selection.waiting];
+                let met = lists.into_iter().flat_map(|list| &list.met);
+                let stays = met.filter(|(_, disposition)| !matches!(disposition, Disposition::Deliver { .. }));
+                let stays = stays.map(|(seen, _)| (seen.lane(), seen.seq()));
+                stays.filter(|(_, seq)| look.restored.contains(seq)).collect()
+            }
         };
-        let freed = empty.iter().filter(|freed| freed.lane == lease.lane);
-        let refused = returning.refused().filter(|seen| seen.lane == lease.lane);
-        Findings {
-            lease,
-            followers: seqs(&to_park),
-            delayed: seqs(&to_wait),
-            unwanted: refused.map(|seen| seen.seq).collect(),
-            empty: freed.map(|freed| freed.key.clone()).collect(),
-            restored: seqs(&to_mend),
-        }
-    };
-    let held = claim.lanes.iter().map(|lane| lane.lease).filter(|lease| look.lanes.contains_key(&lease.lane));
-    held.map(of_lane).filter(|findings| !findings.is_empty()).collect()
+        let mut lanes = back.lanes();
+        lanes.extend(restored.iter().map(|(lane, _)| *lane));
+        let is_written = |lease: &Lease| lanes.contains(&lease.lane) && look.lanes.contains_key(&lease.lane);
+        let leases: Vec<Lease> = claim.lanes.iter().map(|lane| lane.lease).filter(is_written).collect();
+        (!leases.is_empty()).then_some(Self { leases, back, restored })
+    }
 }
 
 /// What became of it.
@@ -176,70 +144,57 @@ pub(in super::super) struct Written {
 
 impl Written {
     /// Nothing was written, because the tables themselves are locked.
-    pub(in super::super) fn nothing(findings: &[Findings]) -> Self {
-        let mut written = Self::default();
-        findings.iter().for_each(|found| written.leave(found));
-        written
-    }
-
-    /// Leaves what a lane has for later. Parked rows and empty keys are met again by themselves.
-    fn leave(&mut self, found: &Findings) {
-        let rows = found.followers.iter().chain(&found.delayed);
-        self.locked.extend(rows.map(|seq| (found.lease.lane, *seq)));
+    pub(in super::super) fn nothing(writes: &Writes) -> Self {
+        Self { locked: writes.back.to_recheck().collect(), ..Self::default() }
     }
 }
 
-/// Writes what was found, in one transaction and only for lanes that are still held. Rows that another session has locked are never waited
+/// Writes it, in one transaction and only for lanes that are still held. Rows that another session has locked are never waited
 /// for, and lanes as `locked` says.
 pub(super) async fn write(
     sql: &Statements,
     leases: &lease::Statements,
     conn: &mut PgConnection,
-    findings: &[Findings],
+    writes: &Writes,
     locked: Locked,
 ) -> sqlx::Result<Written> {
-    let named = findings.iter().map(|found| found.lease);
+    let named = writes.leases.iter().copied();
     let fence = match locked {
         Locked::Wait => Fence { lost: lease::lock(leases, conn, named).await?, ..Fence::default() },
         Locked::Skip => lease::lock_some(leases, conn, named).await?,
     };
     let mut written = Written { lost: fence.lost, locked_lanes: fence.locked, ..Written::default() };
-    let (mut held, mut of_locked) = (Vec::with_capacity(findings.len()), Vec::new());
-    for found in findings.iter().filter(|found| !written.lost.contains(&found.lease.lane)) {
-        match written.locked_lanes.contains(&found.lease.lane) {
-            true => of_locked.push(found),
-            false => held.push(found),
-        }
-    }
-    of_locked.into_iter().for_each(|found| written.leave(found));
-    let lanes: Vec<i32> = held.iter().map(|found| small(found.lease.lane)).collect();
-    let rows_of = |of: fn(&Findings) -> &Vec<Seq>| -> Vec<(Lane, Seq)> {
-        let rows = held.iter().flat_map(|found| of(found).iter().map(|seq| (found.lease.lane, *seq)));
-        rows.collect()
+    let left = writes.back.to_recheck().filter(|(lane, _)| written.locked_lanes.contains(lane));
+    written.locked = left.collect();
+    let is_held = |lane: Lane| !written.lost.contains(&lane) && !written.locked_lanes.contains(&lane);
+    let held: BTreeSet<Lane> =
+        writes.leases.iter().map(|lease| lease.lane).filter(|lane| is_held(*lane)).collect();
+    let lanes: Vec<i32> = held.iter().map(|lane| small(*lane)).collect();
+    let rows_of = |rows: &[(Lane, Seq)]| -> Vec<(Lane, Seq)> {
+        rows.iter().copied().filter(|(lane, _)| held.contains(lane)).collect()
     };
-    let followers = left_of(&sql.park, conn, rows_of(|found| &found.followers), &lanes).await?;
+    let followers = left_of(&sql.park, conn, rows_of(&writes.back.park), &lanes).await?;
     if !followers.is_empty() {
         let missed = left_of(&sql.followers, conn, followers.clone(), &lanes).await?;
         written.locked.extend(followers.into_iter().filter(|row| !missed.contains(row)));
         written.missed = missed;
     }
-    let delayed = left_of(&sql.turn, conn, rows_of(|found| &found.delayed), &lanes).await?;
+    let delayed = left_of(&sql.turn, conn, rows_of(&writes.back.delay), &lanes).await?;
     written.locked.extend(delayed);
-    let unwanted = rows_of(|found| &found.unwanted);
+    let unwanted = rows_of(&writes.back.unpark);
     if !unwanted.is_empty() {
         sql.unpark.query().bind(seqs_of(&unwanted)).bind(lanes.clone()).execute(&mut *conn).await?;
     }
-    let restored = rows_of(|found| &found.restored);
+    let restored = rows_of(&writes.restored);
     if !restored.is_empty() {
         sql.mend.query().bind(seqs_of(&restored)).bind(lanes.clone()).execute(&mut *conn).await?;
     }
-    let empty = || {
-        held.iter().flat_map(|found| found.empty.iter().map(|key| (small(found.lease.lane), key.as_str())))
-    };
-    if empty().next().is_some() {
+    let empty: Vec<&(Lane, String)> =
+        writes.back.free.iter().filter(|(lane, _)| held.contains(lane)).collect();
+    if !empty.is_empty() {
         // After the parking, which may just have put somebody behind one of them.
-        let free = sql.free.query().bind(empty().map(|(lane, _)| lane).collect::<Vec<i32>>());
-        free.bind(empty().map(|(_, key)| key).collect::<Vec<_>>()).execute(&mut *conn).await?;
+        let free = sql.free.query().bind(empty.iter().map(|(lane, _)| small(*lane)).collect::<Vec<i32>>());
+        free.bind(empty.iter().map(|(_, key)| key.as_str()).collect::<Vec<_>>()).execute(&mut *conn).await?;
     }
     Ok(written)
 }
