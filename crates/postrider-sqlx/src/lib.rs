@@ -32,8 +32,6 @@
 //! ```
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-mod choose;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod connections;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod dropped;

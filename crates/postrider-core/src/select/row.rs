@@ -151,10 +151,7 @@ pub(super) mod tests {
         let later = Some(Timestamp::from_micros(NOW.as_micros() + 1));
         assert_eq!(decide(held_by(1, false, Facts { due_at: later, ..fresh(2) })), Disposition::Delay);
         assert_eq!(decide(Facts { due_at: later, ..waiting(2) }), Disposition::Ignore);
-        assert_eq!(
-            decide(Facts { due_at: Some(NOW), ..fresh(2) }),
-            Disposition::Deliver { held: false }
-        );
+        assert_eq!(decide(Facts { due_at: Some(NOW), ..fresh(2) }), Disposition::Deliver { held: false });
     }
 
     #[test]

@@ -452,11 +452,7 @@ impl PgStore {
 
     /// Writes down what a claim met. Lanes are waited for, since it is mostly a settle of ours that has them, but not for long: a lane that
     /// another session keeps locked is gone around.
-    async fn write_back(
-        &self,
-        sql: &claim::Statements,
-        writes: &claim::Writes,
-    ) -> Result<claim::Written> {
+    async fn write_back(&self, sql: &claim::Statements, writes: &claim::Writes) -> Result<claim::Written> {
         let Inner { lease, locked_lanes, .. } = &*self.0;
         let write = |locked| {
             self.run_whole("write down what a claim met", move |mut session| async move {

@@ -67,20 +67,20 @@ async fn check_all(store: &SqliteStore) {
         .await;
     // What a walk passes over is found in the index alone.
     let alone = "SEARCH postrider_event USING COVERING INDEX postrider_event";
-    check(store, &claim.glance.fresh, &[alone, "_fresh (lane=? AND rowid>? AND rowid<?)", row, hold]).await;
-    check(store, &claim.glance.tied, &["event_waiting (lane=? AND available_at=? AND rowid>?)", hold]).await;
+    check(store, &claim.rows.fresh, &[alone, "_fresh (lane=? AND rowid>? AND rowid<?)", row, hold]).await;
+    check(store, &claim.rows.tied, &["event_waiting (lane=? AND available_at=? AND rowid>?)", hold]).await;
     check(
         store,
-        &claim.glance.waiting,
+        &claim.rows.waiting,
         &["event_waiting (lane=? AND available_at>? AND available_at<?)", hold],
     )
     .await;
-    for statement in [&claim.quick, &claim.glance.fresh, &claim.glance.tied, &claim.glance.waiting] {
+    for statement in [&claim.quick, &claim.rows.fresh, &claim.rows.tied, &claim.rows.waiting] {
         assert!(!plan(store, statement).await.contains("B-TREE"), "it sorts: {}", statement.text());
     }
-    check(store, &claim.glance.again, &[row, hold]).await;
+    check(store, &claim.rows.recheck, &[row, hold]).await;
     let parked = "event_parked (lane=? AND effective_key=?)";
-    check(store, &claim.glance.returning, &["hold_returning (lane=?)", parked, row]).await;
+    check(store, &claim.rows.returning, &["hold_returning (lane=?)", parked, row]).await;
     check(store, &claim.read, &[row]).await;
     check(store, &claim.write.park, &[row, hold.trim_start_matches("SEARCH h ")]).await;
     check(store, &claim.write.turn, &[row]).await;

@@ -5,6 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 use postrider_core::{
     Event, EventError, EventId, Payload, Timestamp,
     event::{Due, Fields, limits},
+    select::Hold,
     store::{Admission, Glance, Lane, Seq, Undecodable},
 };
 use sqlx::{Row, TypeInfo, ValueRef, sqlite::SqliteRow};
@@ -45,20 +46,9 @@ pub(super) const HELD_BY: &str = "CASE WHEN EXISTS (SELECT 1 FROM {p}hold WHERE 
     SELECT iif(h.reason = 'returning', -h.seq, h.seq) FROM {p}hold AS h
     WHERE h.lane = e.lane AND h.effective_key = e.effective_key) END";
 
-/// The hold of a row's key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct HeldBy {
-    /// The event that the key waits for.
-    pub(super) head: Seq,
-    /// Whether the key is free again, and its followers are on their way.
-    pub(super) returning: bool,
-}
-
-impl HeldBy {
-    /// From [`HELD_BY`].
-    pub(super) fn new(value: i64) -> Self {
-        Self { head: value.unsigned_abs(), returning: value < 0 }
-    }
+/// The hold of a row's key, from [`HELD_BY`].
+pub(super) fn hold_of(value: i64) -> Hold {
+    Hold { head: value.unsigned_abs(), is_returning: value < 0 }
 }
 
 const FIELDS: usize = 0;
@@ -104,8 +94,8 @@ impl<'a> Stored<'a> {
         (available_at > self.created_at()).then_some(available_at)
     }
 
-    pub(super) fn held_by(&self) -> Option<HeldBy> {
-        self.fields.12.map(HeldBy::new)
+    pub(super) fn hold(&self) -> Option<Hold> {
+        self.fields.12.map(hold_of)
     }
 
     /// What an admission is asked about; the row is a fresh one. Names longer than any event has are cut, as they are for other rows.

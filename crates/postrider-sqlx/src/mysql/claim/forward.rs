@@ -12,11 +12,7 @@ use postrider_core::{
 };
 use sqlx::MySqlConnection;
 
-use super::{
-    look_back::Forward,
-    read::Reader,
-    scan::Row,
-};
+use super::{look_back::Forward, read::Reader, scan::Row};
 
 /// Least width of a window.
 const WIDTH_MIN: u64 = 64;

@@ -213,9 +213,8 @@ impl Claiming<'_> {
 
         // Late rows that did not fit are left to the back scan, which goes on with them.
         let given: HashSet<Seq> = lanes.iter().flat_map(|lane| lane.again.iter().copied()).collect();
-        let (left, late_left): (Vec<Row>, Vec<Row>) = std::mem::take(&mut selection.recheck.left)
-            .into_iter()
-            .partition(|row| given.contains(&row.seq));
+        let (left, late_left): (Vec<Row>, Vec<Row>) =
+            std::mem::take(&mut selection.recheck.left).into_iter().partition(|row| given.contains(&row.seq));
         back.met(&late_left);
         claimed.again.extend(left.iter().map(|row| (row.lane, row.seq)));
         let first_left = selection.fresh.left.first();

@@ -148,8 +148,7 @@ impl Writer<'_> {
         let mut written = Written { locked: left, ..Written::default() };
         self.park(&mut tx, rows(&writes.back.park), &lanes, &mut written).await?;
         self.change(&self.sql.turn, &mut tx, rows(&writes.back.delay), &lanes, &mut written).await?;
-        let unwanted: Vec<&(Key, Seq)> =
-            writes.unpark.iter().filter(|(key, _)| is_held(key.lane)).collect();
+        let unwanted: Vec<&(Key, Seq)> = writes.unpark.iter().filter(|(key, _)| is_held(key.lane)).collect();
         self.unpark(&mut tx, &unwanted, &lanes).await?;
         // After the parking, which may just have put somebody behind one of them.
         let empty = writes.back.free.iter().map(|(_, key)| key).filter(|key| is_held(key.lane));

@@ -116,7 +116,8 @@ impl Writes {
             false => {
                 let lists = [&selection.recheck, &selection.fresh, &selection.waiting];
                 let met = lists.into_iter().flat_map(|list| &list.met);
-                let stays = met.filter(|(_, disposition)| !matches!(disposition, Disposition::Deliver { .. }));
+                let stays =
+                    met.filter(|(_, disposition)| !matches!(disposition, Disposition::Deliver { .. }));
                 let stays = stays.map(|(seen, _)| (seen.lane(), seen.seq()));
                 stays.filter(|(_, seq)| look.restored.contains(seq)).collect()
             }

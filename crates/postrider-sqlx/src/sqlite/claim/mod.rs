@@ -1,15 +1,14 @@
-//! Claiming: look at what is due, choose, read it, and write down what was met on the way.
+//! Claiming: reads what is due, chooses by the [rules](postrider_core::select) that all stores share, and writes back what it met on the way.
 //!
-//! The usual claim is one statement (`quick`). Any other reads in one snapshot: first a glance at the rows without their
-//! payloads (`glance`, `walk`), then the payloads of those that were chosen, so that memory is bounded by what the claim asked for.
-//! The writing is a transaction of its own, under the lane's token, and asks again whether its reasons still hold.
+//! The usual claim is one statement (`quick`). Any other reads in one snapshot: first the rows without their payloads (`rows`, `pages`, `scan`),
+//! then the payloads of those that were chosen, so that memory is bounded by what the claim asked for. The writing is a transaction of its own, under
+//! the lane's token, and asks again whether its reasons still hold.
 
-mod glance;
-mod judge;
-mod look;
+mod pages;
 mod quick;
+mod rows;
+mod scan;
 mod state;
-mod walk;
 mod write;
 
 use std::{
@@ -20,29 +19,29 @@ use std::{
 use futures_util::TryStreamExt;
 use postrider_core::{
     Timestamp,
+    select::Budget,
     store::{Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Seq},
     tx::Prefix,
 };
 use sqlx::{Connection, SqliteConnection};
 
-use self::{quick::Quickly, write::Findings};
+use self::{quick::Quickly, write::Writes};
 use super::{
     lease,
     row::{self, Stored},
     statement::{Statement, json},
 };
-use crate::choose::Budget;
 
 /// The statements of this folder.
 #[derive(Debug)]
 pub(super) struct Statements {
     pub(super) quick: Statement,
     pub(super) state: Statement,
-    pub(super) glance: glance::Statements,
+    pub(super) rows: rows::Statements,
     pub(super) read: Statement,
     pub(super) write: write::Statements,
-    /// Whether the last claim that asked met more rows that were not wanted than others. Then the next one reads no payloads on its way.
-    passes_over: AtomicBool,
+    /// Whether the last claim with an admission skipped most rows. Then the next one reads no payloads on its way.
+    skips_most: AtomicBool,
 }
 
 impl Statements {
@@ -54,10 +53,10 @@ impl Statements {
         Self {
             quick: quick::statement(prefix),
             state: state::statement(prefix),
-            glance: glance::Statements::new(prefix),
+            rows: rows::Statements::new(prefix),
             read: Statement::new(&read, prefix),
             write: write::Statements::new(prefix),
-            passes_over: AtomicBool::new(false),
+            skips_most: AtomicBool::new(false),
         }
     }
 }
@@ -71,16 +70,16 @@ pub(super) async fn claim(
 ) -> sqlx::Result<Claimed> {
     let now = Timestamp::now();
     let asks = claim.admission.is_some();
-    let quick = match asks && sql.passes_over.load(Relaxed) {
+    let quick = match asks && sql.skips_most.load(Relaxed) {
         true => None,
         false => quick::claim(&sql.quick, conn, claim, now).await?,
     };
-    let (mut claimed, findings) = match quick {
-        Some(Quickly { claimed, findings, rest: None }) => (claimed, vec![findings]),
-        Some(Quickly { claimed, findings, rest: Some((lane, budget)) }) => {
-            let (claimed, mut found) = carefully(sql, conn, claim, &[lane], budget, claimed).await?;
-            found.push(findings);
-            (claimed, found)
+    let (mut claimed, writes, skipped) = match quick {
+        Some(Quickly { claimed, writes, skipped, rest: None }) => (claimed, vec![writes], skipped),
+        Some(Quickly { claimed, writes, skipped, rest: Some((lane, budget)) }) => {
+            let (claimed, mut all, more) = carefully(sql, conn, claim, &[lane], budget, claimed).await?;
+            all.push(writes);
+            (claimed, all, skipped + more)
         }
         None => {
             let budget = Budget::new(claim.limit, claim.bytes);
@@ -89,10 +88,9 @@ pub(super) async fn claim(
         }
     };
     if asks {
-        let passed: usize = findings.iter().map(|found| found.passed).sum();
-        sql.passes_over.store(passed > claimed.events.len(), Relaxed);
+        sql.skips_most.store(skipped > claimed.events.len(), Relaxed);
     }
-    write::write(&sql.write, leases, conn, &findings, &mut claimed).await?;
+    write::write(&sql.write, leases, conn, &writes, &mut claimed).await?;
     let lost = &claimed.lost;
     claimed.events.retain(|event| !lost.contains(&event.lane));
     claimed.positions.retain(|(lane, _)| !lost.contains(lane));
@@ -100,7 +98,7 @@ pub(super) async fn claim(
     Ok(claimed)
 }
 
-/// Reads in one snapshot, whatever there is, and adds it to what was claimed.
+/// Reads in one snapshot, whatever there is, and adds it to what was claimed. Returns what has to be written and how many rows were skipped.
 async fn carefully(
     sql: &Statements,
     conn: &mut SqliteConnection,
@@ -108,9 +106,9 @@ async fn carefully(
     lanes: &[LaneClaim],
     mut budget: Budget,
     mut claimed: Claimed,
-) -> sqlx::Result<(Claimed, Vec<Findings>)> {
+) -> sqlx::Result<(Claimed, Vec<Writes>, usize)> {
     let now = claimed.now;
-    let mut findings = Vec::new();
+    let (mut writes, mut skipped) = (Vec::new(), 0);
     let mut snapshot = conn.begin().await?;
     for lane in lanes {
         let state = state::state(&sql.state, &mut snapshot, &lane.lease, now).await?;
@@ -118,13 +116,15 @@ async fn carefully(
             claimed.lost.push(lane.lease.lane);
             continue;
         };
-        let (chosen, found) =
-            look::look(&sql.glance, &mut snapshot, claim, lane, state, &mut budget, &mut claimed).await?;
+        let (selection, of_lane) =
+            scan::scan(&sql.rows, &mut snapshot, claim, lane, state, &mut budget, &mut claimed).await?;
+        skipped += selection.skipped();
+        let chosen = selection.into_chosen().map(|(row, held)| (row.facts.seq, held)).collect();
         read(sql, &mut snapshot, lane.lease.lane, &chosen, &mut claimed.events).await?;
-        findings.push(found);
+        writes.push(of_lane);
     }
     snapshot.commit().await?;
-    Ok((claimed, findings))
+    Ok((claimed, writes, skipped))
 }
 
 /// Reads the events that were chosen, payloads and all. Each comes with whether its key is held.

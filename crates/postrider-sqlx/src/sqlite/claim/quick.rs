@@ -6,6 +6,7 @@
 use futures_util::TryStreamExt;
 use postrider_core::{
     Timestamp,
+    select::{Budget, Disposition, Facts, Rules},
     store::{Claim, Claimed, LaneClaim, Position, Seq},
     tx::Prefix,
 };
@@ -17,12 +18,10 @@ use super::{
         statement::{Statement, integer},
     },
     claimed_event,
-    glance::weight,
-    judge::{Facts, Verdict},
+    rows::weight,
     state::{self, State},
-    write::Findings,
+    write::Writes,
 };
-use crate::choose::Budget;
 
 /// Payloads up to this size are read along with their rows, whatever room the claim has for each.
 const SMALL_BYTES: usize = 4096;
@@ -50,7 +49,9 @@ pub(super) fn statement(prefix: &Prefix) -> Statement {
 /// What a usual claim brought.
 pub(super) struct Quickly {
     pub(super) claimed: Claimed,
-    pub(super) findings: Findings,
+    pub(super) writes: Writes,
+    /// How many rows were not wanted.
+    pub(super) skipped: usize,
     /// Where the careful way has to go on, and with which budget.
     pub(super) rest: Option<(LaneClaim, Budget)>,
 }
@@ -92,7 +93,12 @@ struct Quick<'a> {
     budget: Budget,
     state: Option<State>,
     claimed: Claimed,
-    findings: Findings,
+    writes: Writes,
+    skipped: usize,
+    /// Whether something is parked behind a key that returns.
+    follows_returning: bool,
+    /// When the first of the delayed rows is due.
+    next_due: Option<Timestamp>,
     last: Seq,
     /// Whether somebody was asked about a row.
     asked: bool,
@@ -114,7 +120,10 @@ impl<'a> Quick<'a> {
             budget: Budget::new(claim.limit, claim.bytes),
             state: None,
             claimed: Claimed { now, ..Claimed::default() },
-            findings: Findings::new(lane.lease),
+            writes: Writes::none(lane.lease),
+            skipped: 0,
+            follows_returning: false,
+            next_due: None,
             last: lane.from.seq,
             asked: false,
             left: false,
@@ -136,13 +145,21 @@ impl<'a> Quick<'a> {
         }
         let stored = Stored::new(row)?;
         let seq = stored.seq();
-        let facts = Facts { seq, is_new: true, due: stored.delayed_to(), held_by: stored.held_by() };
-        let verdict = match self.claim.in_flight.binary_search(&seq) {
-            Ok(_) => Verdict::Pass,
-            Err(_) => facts.judge(self.now),
-        };
-        self.findings.note(&facts, verdict);
-        if let Verdict::Return { held } = verdict {
+        let (due_at, hold, lane) = (stored.delayed_to(), stored.hold(), self.lane.lease.lane);
+        let facts = Facts { lane, seq, is_fresh: true, due_at, hold, bytes: 0, is_for_another_claim: false };
+        let disposition = Rules { now: self.now, in_flight: &self.claim.in_flight }.decide(&facts);
+        match disposition {
+            Disposition::Park { returning } => {
+                self.writes.park(seq);
+                self.follows_returning |= returning;
+            }
+            Disposition::Delay => {
+                self.writes.delay(seq);
+                self.next_due = self.next_due.into_iter().chain(due_at).min();
+            }
+            Disposition::Deliver { .. } | Disposition::Ignore | Disposition::Skip => {}
+        }
+        if let Disposition::Deliver { held } = disposition {
             let (payload, headers, unread) = stored.sizes()?;
             let bytes = weight(payload, headers);
             if !self.budget.fits(bytes) {
@@ -158,7 +175,7 @@ impl<'a> Quick<'a> {
                 self.budget.take(bytes);
                 self.claimed.events.push(claimed_event(self.lane.lease.lane, stored, held));
             } else {
-                self.findings.passed += 1;
+                self.skipped += 1;
             }
         }
         self.last = seq;
@@ -180,18 +197,18 @@ impl<'a> Quick<'a> {
             }
             self.left = true;
         }
-        self.claimed.more = self.stopped || self.findings.follows_returning;
-        let next_due = self.findings.next_due.into_iter().chain(state.next_due).min();
+        self.claimed.more = self.stopped || self.follows_returning;
+        let next_due = self.next_due.into_iter().chain(state.next_due).min();
         self.claimed.next_due = next_due.map(|due| due.since(self.now));
         // Who passes rows over does not go back to the first of those that wait.
         let waiting = if self.claim.admission.is_some() { self.lane.from } else { Position::START };
         if self.left {
             let from = Position { seq: self.last, ..waiting };
             let rest = Some((LaneClaim { from, ..self.lane.clone() }, self.budget));
-            return Some(Quickly { claimed: self.claimed, findings: self.findings, rest });
+            return Some(Quickly { claimed: self.claimed, writes: self.writes, skipped: self.skipped, rest });
         }
         let met = if self.stopped { self.last } else { Seq::MAX };
         self.claimed.positions.push((self.lane.lease.lane, Position { seq: self.last, met, ..waiting }));
-        Some(Quickly { claimed: self.claimed, findings: self.findings, rest: None })
+        Some(Quickly { claimed: self.claimed, writes: self.writes, skipped: self.skipped, rest: None })
     }
 }

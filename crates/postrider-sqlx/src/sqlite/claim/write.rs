@@ -1,10 +1,10 @@
 //! What a claim writes down: followers are parked, delayed events wait, and keys that nothing is left of are free.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use postrider_core::{
-    Timestamp,
-    store::{Claimed, Lease, Seq},
+    select::{Selection, WriteBack},
+    store::{Claimed, Lane, Lease, Seq},
     tx::Prefix,
 };
 use sqlx::{Connection, Row, SqliteConnection};
@@ -14,7 +14,7 @@ use super::{
         lease,
         statement::{Statement, json, natural},
     },
-    judge::{Facts, Verdict},
+    rows::Summary,
 };
 
 /// The statements of this file. Each asks again for what the snapshot said, because it may be over by now. The plus
@@ -59,76 +59,60 @@ impl Statements {
     }
 }
 
-/// What a look at one lane found to be written.
+/// What a claim has to write to one lane.
 #[derive(Debug)]
-pub(super) struct Findings {
+pub(super) struct Writes {
     lease: Lease,
-    followers: Vec<Seq>,
-    delayed: Vec<Seq>,
-    /// Parked rows that came back and were not wanted.
-    pub(super) refused: Vec<Seq>,
-    /// Row ids of holds that nothing may be parked behind.
-    pub(super) empty: Vec<i64>,
-    /// Whether something is to be parked behind a key that comes back.
-    pub(super) follows_returning: bool,
-    /// When the first of the delayed ones is due.
-    pub(super) next_due: Option<Timestamp>,
-    /// How many rows were not wanted.
-    pub(super) passed: usize,
+    /// Keys are named by the row ids of their holds.
+    back: WriteBack<i64>,
 }
 
-impl Findings {
-    pub(super) fn new(lease: Lease) -> Self {
-        Self {
-            lease,
-            followers: Vec::new(),
-            delayed: Vec::new(),
-            refused: Vec::new(),
-            empty: Vec::new(),
-            follows_returning: false,
-            next_due: None,
-            passed: 0,
-        }
+impl Writes {
+    pub(super) fn none(lease: Lease) -> Self {
+        Self { lease, back: WriteBack::default() }
     }
 
-    /// Notes what is to become of a row that was met.
-    pub(super) fn note(&mut self, facts: &Facts, verdict: Verdict) {
-        match verdict {
-            Verdict::Park { returning } => {
-                self.followers.push(facts.seq);
-                self.follows_returning |= returning;
-            }
-            Verdict::Turn => {
-                self.delayed.push(facts.seq);
-                self.next_due = self.next_due.into_iter().chain(facts.due).min();
-            }
-            Verdict::Return { .. } | Verdict::Pass => {}
-        }
+    /// What a selection has to write, with the holds of freed keys by their heads.
+    pub(super) fn of(
+        lease: Lease,
+        selection: &mut Selection<Summary, i64>,
+        holds: &HashMap<Seq, i64>,
+    ) -> Self {
+        let mut back = selection.write_back();
+        // With what was unparked the last row behind a key may be gone.
+        let unwanted = selection.unwanted().filter_map(|row| row.facts.hold);
+        back.free.extend(unwanted.filter_map(|hold| Some((lease.lane, *holds.get(&hold.head)?))));
+        Self { lease, back }
+    }
+
+    pub(super) fn park(&mut self, seq: Seq) {
+        self.back.park.push((self.lease.lane, seq));
+    }
+
+    pub(super) fn delay(&mut self, seq: Seq) {
+        self.back.delay.push((self.lease.lane, seq));
     }
 
     fn is_empty(&self) -> bool {
-        self.followers.is_empty()
-            && self.delayed.is_empty()
-            && self.refused.is_empty()
-            && self.empty.is_empty()
+        self.back.lanes().is_empty()
     }
 }
 
-/// Writes what was found, if anything was, in one transaction and only for lanes that are still held.
+/// Writes it, if there is anything, in one transaction and only for lanes that are still held.
 pub(super) async fn write(
     sql: &Statements,
     leases: &lease::Statements,
     conn: &mut SqliteConnection,
-    findings: &[Findings],
+    writes: &[Writes],
     claimed: &mut Claimed,
 ) -> sqlx::Result<()> {
-    if findings.iter().all(Findings::is_empty) {
+    if writes.iter().all(Writes::is_empty) {
         return Ok(());
     }
     let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
-    let lost = lease::lost(leases, &mut tx, findings.iter().map(|found| found.lease)).await?;
-    for found in findings.iter().filter(|found| !lost.contains(&found.lease.lane)) {
-        write_lane(sql, &mut tx, found, claimed).await?;
+    let lost = lease::lost(leases, &mut tx, writes.iter().map(|of_lane| of_lane.lease)).await?;
+    for of_lane in writes.iter().filter(|of_lane| !lost.contains(&of_lane.lease.lane)) {
+        write_lane(sql, &mut tx, of_lane, claimed).await?;
     }
     tx.commit().await?;
     claimed.lost.extend(lost);
@@ -138,30 +122,32 @@ pub(super) async fn write(
 async fn write_lane(
     sql: &Statements,
     conn: &mut SqliteConnection,
-    found: &Findings,
+    Writes { lease, back }: &Writes,
     claimed: &mut Claimed,
 ) -> sqlx::Result<()> {
-    let lane = found.lease.lane;
-    if !found.followers.is_empty() {
-        let park = sql.park.query().bind(json(&found.followers)?).bind(lane);
+    let lane = lease.lane;
+    let seqs = |rows: &[(Lane, Seq)]| json(&rows.iter().map(|(_, seq)| *seq).collect::<Vec<_>>());
+    if !back.park.is_empty() {
+        let park = sql.park.query().bind(seqs(&back.park)?).bind(lane);
         let rows = park.fetch_all(&mut *conn).await?;
         let parked: HashSet<Seq> =
             rows.iter().map(|row| row.try_get(0).map(natural)).collect::<sqlx::Result<_>>()?;
-        // Their key was freed in between, so they are due; but they were met, and nobody would look at them again.
-        let missed = found.followers.iter().filter(|seq| !parked.contains(seq));
+        // Their key was freed in between, so they are due; but they were met, and no later claim meets them again.
+        let missed = back.park.iter().filter(|(_, seq)| !parked.contains(seq));
         let known = claimed.again.len();
-        claimed.again.extend(missed.map(|&seq| (lane, seq)));
+        claimed.again.extend(missed);
         claimed.more |= claimed.again.len() > known;
     }
-    if !found.delayed.is_empty() {
-        sql.turn.query().bind(json(&found.delayed)?).bind(lane).execute(&mut *conn).await?;
+    if !back.delay.is_empty() {
+        sql.turn.query().bind(seqs(&back.delay)?).bind(lane).execute(&mut *conn).await?;
     }
-    if !found.refused.is_empty() {
-        sql.unpark.query().bind(json(&found.refused)?).bind(lane).execute(&mut *conn).await?;
+    if !back.unpark.is_empty() {
+        sql.unpark.query().bind(seqs(&back.unpark)?).bind(lane).execute(&mut *conn).await?;
     }
-    if !found.empty.is_empty() {
-        // Last: the parking may just have put somebody behind one of them, and the unparking taken the last away.
-        sql.free.query().bind(json(&found.empty)?).bind(lane).execute(&mut *conn).await?;
+    if !back.free.is_empty() {
+        // Last: the parking may just have put a row behind one of them, and the unparking taken the last one away.
+        let holds: Vec<i64> = back.free.iter().map(|(_, hold)| *hold).collect();
+        sql.free.query().bind(json(&holds)?).bind(lane).execute(&mut *conn).await?;
     }
     Ok(())
 }
@@ -200,17 +186,14 @@ mod tests {
     }
 
     async fn written(store: &SqliteStore, lease: Lease) -> Claimed {
-        let mut findings = Findings::new(lease);
-        let park = Verdict::Park { returning: false };
-        for (seq, verdict) in [(1, park), (2, park), (3, park), (4, Verdict::Turn)] {
-            let facts = Facts { seq, is_new: true, due: None, held_by: None };
-            findings.note(&facts, verdict);
-        }
-        findings.empty = vec![2, 3, 4];
-        let findings = [findings];
+        let mut of_lane = Writes::none(lease);
+        [1, 2, 3].into_iter().for_each(|seq| of_lane.park(seq));
+        of_lane.delay(4);
+        of_lane.back.free = vec![(0, 2), (0, 3), (0, 4)];
+        let writes = [of_lane];
         let mut claimed = Claimed::default();
         let mut conn = store.pool().acquire().await.unwrap();
-        write(&store.0.claim.write, &store.0.lease, &mut conn, &findings, &mut claimed).await.unwrap();
+        write(&store.0.claim.write, &store.0.lease, &mut conn, &writes, &mut claimed).await.unwrap();
         claimed
     }
 
@@ -238,11 +221,11 @@ mod tests {
                       VALUES (5, 'X', 'again', ''), (6, 'X', 'filled', '');
                       UPDATE postrider_event SET parked = 1 WHERE seq IN (5, 6)";
         sqlx::raw_sql(parked).execute(store.pool()).await.unwrap();
-        let mut findings = Findings::new(lease);
-        (findings.refused, findings.empty) = (vec![5, 6], vec![2, 4]);
+        let mut of_lane = Writes::none(lease);
+        (of_lane.back.unpark, of_lane.back.free) = (vec![(0, 5), (0, 6)], vec![(0, 2), (0, 4)]);
         let mut conn = store.pool().acquire().await.unwrap();
         let (sql, leases) = (&store.0.claim.write, &store.0.lease);
-        write(sql, leases, &mut conn, &[findings], &mut Claimed::default()).await.unwrap();
+        write(sql, leases, &mut conn, &[of_lane], &mut Claimed::default()).await.unwrap();
         drop(conn);
         assert_eq!(number(&store, "SELECT seq FROM postrider_event WHERE parked = 1").await, 5);
         // Nothing is left behind the key that came back, and it is free; the other waits for its new head.

@@ -1,29 +1,26 @@
-//! Rows as a claim looks at them: what decides about them, and not their payloads.
+//! Rows as a claim reads them: what decides about them, and not their payloads.
 //!
 //! A page of rows comes as one JSON text. Through sqlx every column of every row is a copy of its own and every row a message between
-//! two threads; a claim may walk over thousands of rows that it does not return.
+//! two threads; a claim may read thousands of rows that it does not return.
 
 use postrider_core::{
     Timestamp,
     event::limits,
+    select::{self, Facts, FreedKey, RETURNING_KEYS_MAX, RETURNING_OF_A_KEY_MAX},
     store::{Glance, Lane, Seq},
     tx::Prefix,
 };
 use sqlx::{Row, Sqlite, SqliteConnection, query::Query, sqlite::SqliteArguments};
 
 use super::super::{
-    row::{HELD_BY, HeldBy},
+    row::{HELD_BY, hold_of},
     statement::{Statement, integer, json, natural},
 };
-
-/// Most keys that come back in one claim, and most events of each.
-pub(super) const RETURNING_KEYS_MAX: usize = 256;
-pub(super) const RETURNING_OF_A_KEY_MAX: usize = 16;
 
 /// The statements of this file.
 #[derive(Debug)]
 pub(in super::super) struct Statements {
-    pub(in super::super) again: Statement,
+    pub(in super::super) recheck: Statement,
     pub(in super::super) fresh: Statement,
     pub(in super::super) tied: Statement,
     pub(in super::super) waiting: Statement,
@@ -59,7 +56,7 @@ impl Statements {
             Statement::new(&sql, prefix)
         };
         Self {
-            again: page(
+            recheck: page(
                 "SELECT value AS seq FROM json_each(?2)",
                 "WHERE +e.lane = ?1 AND e.parked = 0 AND e.status IN (0, 2)",
             ),
@@ -100,13 +97,13 @@ impl Statements {
     }
 
     /// All of these that can still be delivered.
-    pub(super) async fn again(
+    pub(super) async fn recheck(
         &self,
         conn: &mut SqliteConnection,
         lane: Lane,
         seqs: &[Seq],
-    ) -> sqlx::Result<Vec<Glanced>> {
-        page(conn, self.again.query().bind(lane).bind(json(seqs)?)).await
+    ) -> sqlx::Result<Vec<Summary>> {
+        page(conn, lane, self.recheck.query().bind(lane).bind(json(seqs)?)).await
     }
 
     /// The next fresh rows.
@@ -116,9 +113,9 @@ impl Statements {
         lane: Lane,
         (after, to): (Seq, Seq),
         rows: usize,
-    ) -> sqlx::Result<Vec<Glanced>> {
+    ) -> sqlx::Result<Vec<Summary>> {
         let query = self.fresh.query().bind(lane).bind(integer(after)).bind(integer(to));
-        page(conn, query.bind(integer(rows))).await
+        page(conn, lane, query.bind(integer(rows))).await
     }
 
     /// The next rows that wait for exactly this time.
@@ -128,8 +125,8 @@ impl Statements {
         lane: Lane,
         (at, after): (i64, Seq),
         rows: usize,
-    ) -> sqlx::Result<Vec<Glanced>> {
-        page(conn, self.tied.query().bind(lane).bind(at).bind(integer(after)).bind(integer(rows))).await
+    ) -> sqlx::Result<Vec<Summary>> {
+        page(conn, lane, self.tied.query().bind(lane).bind(at).bind(integer(after)).bind(integer(rows))).await
     }
 
     /// The next rows that wait for a time after this one and are due.
@@ -139,39 +136,46 @@ impl Statements {
         lane: Lane,
         (after, now): (i64, Timestamp),
         rows: usize,
-    ) -> sqlx::Result<Vec<Glanced>> {
+    ) -> sqlx::Result<Vec<Summary>> {
         let query = self.waiting.query().bind(lane).bind(after).bind(now.as_micros());
-        let mut page = page(conn, query.bind(integer(rows))).await?;
-        page.sort_by_key(|row| (row.due, row.seq));
+        let mut page = page(conn, lane, query.bind(integer(rows))).await?;
+        page.sort_by_key(|row| (row.facts.due_at, row.facts.seq));
         Ok(page)
     }
 
-    /// Parked rows of keys that are free again, by their holds.
+    /// Keys that are free again with their parked rows; a key is named by the row id of its hold.
     pub(super) async fn returning(
         &self,
         conn: &mut SqliteConnection,
         lane: Lane,
-    ) -> sqlx::Result<Vec<Returned>> {
+    ) -> sqlx::Result<Vec<FreedKey<Summary, i64>>> {
         type Fields = (i64, i64, Option<i64>, Option<i64>, Option<i64>, Text, Text, Text, Text);
         let mut page: Vec<Fields> = rows(conn, self.returning.query().bind(lane)).await?;
         page.sort_by_key(|(head, id, seq, ..)| (*head, *id, *seq));
-        let of =
-            |(head, hold, seq, payload, headers, event_type, aggregate_type, aggregate_id, key): Fields| {
-                let (event_type, aggregate_type) =
-                    (event_type.unwrap_or_default(), aggregate_type.unwrap_or_default());
-                let glanced = |seq| Glanced {
-                    seq: natural(seq),
-                    is_new: false,
-                    due: None,
-                    held_by: None,
-                    bytes: weight(payload.unwrap_or(0), headers.unwrap_or(0)),
-                    key: effective_key(key, &aggregate_type, aggregate_id),
-                    event_type,
-                    aggregate_type,
-                };
-                Returned { head: natural(head), hold, row: seq.map(glanced) }
+        let mut freed: Vec<FreedKey<Summary, i64>> = Vec::new();
+        for (head, hold, seq, payload, headers, event_type, aggregate_type, aggregate_id, key) in page {
+            if freed.last().is_none_or(|freed| freed.key != hold) {
+                freed.push(FreedKey { lane, head: natural(head), key: hold, parked: Vec::new() });
+            }
+            let (Some(seq), Some(freed)) = (seq, freed.last_mut()) else { continue };
+            let aggregate_type = aggregate_type.unwrap_or_default();
+            let facts = Facts {
+                lane,
+                seq: natural(seq),
+                is_fresh: false,
+                due_at: None,
+                hold: Some(hold_of(-head)),
+                bytes: weight(payload.unwrap_or(0), headers.unwrap_or(0)),
+                is_for_another_claim: false,
             };
-        Ok(page.into_iter().map(of).collect())
+            freed.parked.push(Summary {
+                facts,
+                key: effective_key(key, &aggregate_type, aggregate_id),
+                event_type: event_type.unwrap_or_default(),
+                aggregate_type,
+            });
+        }
+        Ok(freed)
     }
 }
 
@@ -184,46 +188,35 @@ fn effective_key(key: Text, aggregate_type: &str, aggregate_id: Text) -> Text {
 
 /// A row without its payload.
 #[derive(Debug)]
-pub(super) struct Glanced {
-    pub(super) seq: Seq,
-    pub(super) is_new: bool,
-    /// When it is due; none if it was written to be delivered at once.
-    pub(super) due: Option<Timestamp>,
-    pub(super) held_by: Option<HeldBy>,
-    pub(super) bytes: usize,
+pub(super) struct Summary {
+    pub(super) facts: Facts,
     event_type: String,
     aggregate_type: String,
     key: Text,
 }
 
-impl Glanced {
-    /// What an admission is asked about.
-    pub(super) fn glance(&self, lane: Lane) -> Glance<'_> {
+impl select::Row for Summary {
+    fn facts(&self) -> Facts {
+        self.facts
+    }
+
+    fn glance(&self) -> Glance<'_> {
         Glance {
-            lane,
-            seq: self.seq,
+            lane: self.facts.lane,
+            seq: self.facts.seq,
             event_type: &self.event_type,
             aggregate_type: &self.aggregate_type,
             key: self.key.as_deref(),
-            due_at: self.due.filter(|_| !self.is_new),
+            due_at: self.facts.due_at.filter(|_| !self.facts.is_fresh),
         }
     }
 }
 
-/// A parked row of a key that comes back; none if nothing is left behind the hold.
-#[derive(Debug)]
-pub(super) struct Returned {
-    /// The event that the key waited for.
-    pub(super) head: Seq,
-    /// The row id of the hold.
-    pub(super) hold: i64,
-    pub(super) row: Option<Glanced>,
-}
-
 async fn page(
     conn: &mut SqliteConnection,
+    lane: Lane,
     query: Query<'static, Sqlite, SqliteArguments>,
-) -> sqlx::Result<Vec<Glanced>> {
+) -> sqlx::Result<Vec<Summary>> {
     type Fields = (i64, u8, Option<i64>, Option<i64>, Option<i64>, Option<i64>, String, String, Text, Text);
     let of = |(
         seq,
@@ -236,19 +229,23 @@ async fn page(
         aggregate_type,
         aggregate_id,
         key,
-    ): Fields| Glanced {
-        seq: natural(seq),
-        is_new: status == 0,
-        due: due.map(Timestamp::from_micros),
-        held_by: held_by.map(HeldBy::new),
-        bytes: weight(payload.unwrap_or(0), headers.unwrap_or(0)),
+    ): Fields| Summary {
+        facts: Facts {
+            lane,
+            seq: natural(seq),
+            is_fresh: status == 0,
+            due_at: due.map(Timestamp::from_micros),
+            hold: held_by.map(hold_of),
+            bytes: weight(payload.unwrap_or(0), headers.unwrap_or(0)),
+            is_for_another_claim: false,
+        },
         key: effective_key(key, &aggregate_type, aggregate_id),
         event_type,
         aggregate_type,
     };
-    let mut page: Vec<Glanced> = rows::<Fields>(conn, query).await?.into_iter().map(of).collect();
+    let mut page: Vec<Summary> = rows::<Fields>(conn, query).await?.into_iter().map(of).collect();
     // An aggregate promises no order.
-    page.sort_by_key(|row| row.seq);
+    page.sort_by_key(|row| row.facts.seq);
     Ok(page)
 }
 
