@@ -46,21 +46,26 @@ impl<R, K> Default for Returning<R, K> {
 impl<R: Row, K> Returning<R, K> {
     /// Reads the freed keys, oldest head first. `met` says up to where the claims of a lane have met everything: beyond it an unparked event of the key
     /// may come first, so nothing returns from there.
-    pub(super) fn of(keys: Vec<FreedKey<R, K>>, rules: &Rules<'_>, met: impl Fn(Lane) -> Seq) -> Self {
+    pub(super) fn of(
+        keys: Vec<FreedKey<R, K>>,
+        of_a_key_max: usize,
+        rules: &Rules<'_>,
+        met: impl Fn(Lane) -> Seq,
+    ) -> Self {
         let mut returning = Self::default();
         let more_keys = keys.len() > RETURNING_KEYS_MAX;
         for FreedKey { lane, head, key, mut parked } in keys.into_iter().take(RETURNING_KEYS_MAX) {
             if parked.is_empty() {
                 returning.empty.push((lane, key));
             }
-            let is_longer = parked.len() > RETURNING_OF_A_KEY_MAX;
+            let is_longer = parked.len() > of_a_key_max;
             let first = parked.iter().map(|row| row.facts().seq).find(|seq| !rules.is_in_flight(*seq));
             // If the engine has all rows that were read, more may be parked behind them.
             if first.is_some() || !is_longer {
                 returning.first_parked.insert((lane, head), first);
             }
             let before = returning.rows.len();
-            parked.truncate(RETURNING_OF_A_KEY_MAX);
+            parked.truncate(of_a_key_max);
             let is_due = |seq: Seq| seq <= met(lane) && !rules.is_in_flight(seq);
             let due = parked.into_iter().filter(|row| is_due(row.facts().seq));
             returning.rows.extend(due.map(|row| (head, row)));

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::{
     budget::Budget,
-    freed::{FreedKey, Returning},
+    freed::{FreedKey, RETURNING_OF_A_KEY_MAX, Returning},
     list::{Next, Rows},
     row::{Disposition, Facts, Row, Rules},
     selection::Selection,
@@ -31,6 +31,7 @@ pub struct Selector<'a, R, K> {
     budget: Budget,
     /// Whether the claim reads up to a place that others have reached.
     is_bounded: bool,
+    of_a_key_max: usize,
     /// Rows to check again. No other list returns them.
     rechecked: HashSet<Seq>,
     turns: Option<Turns>,
@@ -49,6 +50,7 @@ impl<'a, R: Row, K> Selector<'a, R, K> {
             admission: claim.admission.as_deref(),
             budget: Budget::new(claim.limit, claim.bytes),
             is_bounded: claim.lanes.iter().any(|lane| lane.to < Seq::MAX),
+            of_a_key_max: RETURNING_OF_A_KEY_MAX,
             rechecked: HashSet::new(),
             turns: None,
             recheck: Rows::default(),
@@ -64,10 +66,15 @@ impl<'a, R: Row, K> Selector<'a, R, K> {
         Self { budget, ..self }
     }
 
+    /// The same, where at most so many events of one key return.
+    pub fn with_returning_of_a_key_max(self, of_a_key_max: usize) -> Self {
+        Self { of_a_key_max, ..self }
+    }
+
     /// Keys that are free again, oldest head first; one more than can return, if there are more. `met` says up to where the claims of a lane have
     /// met everything.
     pub fn freed(&mut self, keys: Vec<FreedKey<R, K>>, met: impl Fn(Lane) -> Seq) {
-        self.returning = Returning::of(keys, &self.rules, met);
+        self.returning = Returning::of(keys, self.of_a_key_max, &self.rules, met);
     }
 
     /// More may return than the freed keys that were read.

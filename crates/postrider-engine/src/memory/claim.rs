@@ -1,371 +1,227 @@
-//! Claiming: what is due, in order, and what is met on the way.
-//!
-//! A claim reads three streams: returning rows, waiting rows that are due, and fresh ones. Each is merged over the lanes,
-//! the oldest first, so that no lane waits for another's backlog. The first two together have half of what a claim may
-//! return and walk over, fresh rows the rest of it, and whatever one of them leaves goes to the others.
+//! Claiming: reads what is due, chooses by the [rules](postrider_core::select) that all stores share, and writes back what it met on the way.
 
-use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::HashSet, sync::Arc};
 
 use postrider_core::{
     Timestamp,
-    store::{Claim, Claimed, ClaimedEvent, HoldReason, Lane, LaneClaim, Seq},
+    select::{self, Facts, FreedKey, Hold, List, RETURNING_KEYS_MAX, Rules, Selection, Selector, WriteBack},
+    store::{Claim, Claimed, ClaimedEvent, Glance, HoldReason, Lane, LaneClaim, Seq},
 };
 
 use super::{
     faults::Faults,
-    hash::FixedSet,
-    lane::Held,
     row::{Row, Status, id_of},
     seqs::seqs_of,
-    streams::{Fresh, Waiting},
+    streams::{Fresh, Waiting, next_due},
     tables::Tables,
 };
 
-/// Most keys that one claim lets come back.
-const RETURNING_KEYS_MAX: usize = 256;
-/// What room is made for from the start.
-const BATCH_USUAL: usize = 512;
+/// How many waiting rows are read at a time.
+const PAGE_ROWS: usize = 64;
 
 pub(super) fn claim(tables: &mut Tables, claim: &Claim, now: Timestamp, faults: &Faults) -> Claimed {
     let (lanes, lost): (Vec<_>, Vec<_>) = claim.lanes.iter().partition(|lane| tables.is_held(&lane.lease));
-    let rows_max = tables.scanned_rows_max;
-    let mut fresh = Fresh::new(&lanes, tables);
-    let mut reading = Reading {
-        waiting: lanes.iter().map(|lane| Waiting::new(lane, now)).collect(),
-        lanes,
-        tables,
-        faults,
-        claim,
-        now,
-        locked: Vec::new(),
-        stuck: FixedSet::default(),
-        events: Vec::with_capacity(claim.limit.min(BATCH_USUAL)),
-        asked: FixedSet::default(),
-        asks_twice: !fresh.again().is_empty(),
-        bytes: 0,
-        met: 0,
-    };
-    reading.park_again(&fresh);
-    let (mut returning, mut more) = reading.returning();
-
-    let whole = Share { events: claim.limit, bytes: claim.bytes, met: rows_max };
-    let half = Share { events: whole.events.div_ceil(2), bytes: whole.bytes / 2, met: whole.met / 2 };
-    let quarter = Share { events: half.events.div_ceil(2), ..half };
-    reading.take_returning(&mut returning, quarter);
-    reading.take_waiting(half);
-    reading.take_returning(&mut returning, half);
-    more |= reading.take_fresh(&mut fresh, whole) || fresh.ends_at_a_front();
-    more |= reading.take_waiting(whole);
-    reading.take_returning(&mut returning, whole);
-    more |= !returning.is_empty();
-
     let lost = lost.into_iter().map(|lane| lane.lease.lane).collect();
-    reading.finish(&fresh, more, lost)
+    let mut claimed = Claimed { now, lost, ..Claimed::default() };
+    let writes = Reading { tables, claim, lanes: &lanes, now }.choose(&mut claimed);
+    write(tables, writes, faults, &mut claimed);
+    let next = next_due(&lanes, now, tables);
+    claimed.next_due = claimed.next_due.into_iter().chain(next).min();
+    claimed
 }
 
-/// How far one stream may go, with what those before it have used.
-#[derive(Clone, Copy)]
-struct Share {
-    events: usize,
-    bytes: usize,
-    met: usize,
+/// A row that a claim reads.
+#[derive(Debug)]
+struct Seen<'t> {
+    seq: Seq,
+    row: &'t Row,
+    hold: Option<Hold>,
 }
 
-/// What is to be done with a row that a claim met.
-enum Met {
-    /// Nothing: it is in memory, gone, or not due.
-    Pass,
-    /// It is not due yet and no longer fresh.
-    Wait,
-    /// It stands behind the head of its key.
-    Park,
-    /// It can be delivered.
-    Due(bool),
-}
+impl select::Row for Seen<'_> {
+    fn facts(&self) -> Facts {
+        Facts {
+            lane: self.row.lane,
+            seq: self.seq,
+            is_fresh: self.row.status == Status::New,
+            due_at: self.row.due_at(),
+            hold: self.hold,
+            bytes: self.row.weight_bytes,
+            is_for_another_claim: false,
+        }
+    }
 
-/// What became of a row that can be delivered.
-#[derive(PartialEq, Eq)]
-enum Offered {
-    Taken,
-    Refused,
-    /// It did not fit, and nobody was asked.
-    Left,
+    fn glance(&self) -> Glance<'_> {
+        self.row.glance(self.seq)
+    }
 }
 
 struct Reading<'a> {
-    tables: &'a mut Tables,
-    faults: &'a Faults,
+    tables: &'a Tables,
     claim: &'a Claim,
+    /// The lanes that are held.
+    lanes: &'a [&'a LaneClaim],
     now: Timestamp,
-    /// What was to be written and somebody else has locked: it has to be met again.
-    locked: Vec<(Lane, Seq)>,
-    /// Keys of such rows that something else of the key must not overtake in this claim.
-    stuck: FixedSet<(Lane, Arc<str>)>,
-    lanes: Vec<&'a LaneClaim>,
-    waiting: Vec<Waiting>,
-    events: Vec<ClaimedEvent>,
-    /// Rows that are not to be asked about once more, where this claim can meet a row twice.
-    asked: FixedSet<Seq>,
-    asks_twice: bool,
-    bytes: usize,
-    met: usize,
 }
 
-impl Reading<'_> {
-    /// Parks the followers among what is to be looked at once more, before anything comes back: they may be the first of
-    /// what does.
-    fn park_again(&mut self, fresh: &Fresh) {
-        for (seq, _) in fresh.again() {
-            if !self.is_in_flight(*seq) && matches!(self.judge(*seq), Met::Park) && !self.park(*seq) {
-                self.get_stuck(*seq);
+impl<'a> Reading<'a> {
+    /// Chooses what is returned, notes where the next claim begins, and says what has to be written.
+    fn choose(&self, claimed: &mut Claimed) -> WriteBack<Arc<str>> {
+        let Self { tables, claim, lanes, now } = *self;
+        let rules = Rules { now, in_flight: &claim.in_flight };
+        let of_a_key_max = tables.returning_of_a_key_max;
+        let mut selector = Selector::new(claim, rules).with_returning_of_a_key_max(of_a_key_max);
+        let met_of = |number| lanes.iter().find(|lane| lane.lease.lane == number).map(|lane| lane.from.met);
+        selector.freed(self.freed(of_a_key_max), |lane| met_of(lane).unwrap_or_default());
+        selector.recheck(self.recheck());
+
+        let mut fresh = Fresh::new(lanes, tables);
+        let mut waiting = Waiting::new(lanes, now, tables);
+        selector.extend(List::Fresh, Vec::new(), false);
+        selector.extend(List::Waiting, Vec::new(), waiting.is_at_end());
+        // Waiting rows may take half of what a claim reads.
+        let (mut fresh_left, mut waiting_left) = (tables.scanned_rows_max, tables.scanned_rows_max / 2);
+        while let Some(list) = selector.run() {
+            match list {
+                List::Fresh if fresh_left == 0 => selector.stop(List::Fresh),
+                List::Fresh => {
+                    let chunk = fresh.next_chunk(tables, &claim.in_flight);
+                    let mut page = Vec::new();
+                    if let Some((number, bits)) = chunk {
+                        let seqs = seqs_of(number, bits).filter_map(|seq| self.seen(seq));
+                        page.extend(seqs.filter(|seen| !fresh.skips(seen.seq, seen.row)));
+                    }
+                    fresh_left = fresh_left.saturating_sub(page.len());
+                    selector.extend(List::Fresh, page, chunk.is_none());
+                }
+                List::Waiting if waiting_left == 0 => selector.stop(List::Waiting),
+                List::Waiting => {
+                    let rows = PAGE_ROWS.min(waiting_left);
+                    let page = std::iter::from_fn(|| waiting.next(tables)).take(rows);
+                    let page: Vec<Seen<'_>> = page.filter_map(|seq| self.seen(seq)).collect();
+                    waiting_left = waiting_left.saturating_sub(rows);
+                    fresh_left = fresh_left.saturating_sub(page.len());
+                    selector.extend(List::Waiting, page, waiting.is_at_end());
+                }
             }
         }
+        let mut selection = selector.finish();
+
+        let met = match selection.fresh.left.first() {
+            Some(left) => left.seq.saturating_sub(1),
+            None if selection.fresh.is_done => Seq::MAX,
+            None => fresh.next_seq().saturating_sub(1),
+        };
+        let starts_over = claim.admission.is_none();
+        let position = |lane: &&LaneClaim| {
+            let number = lane.lease.lane;
+            let due = selection.waiting_from(number, lane.from, starts_over);
+            (number, fresh.position(lane, tables, met, due))
+        };
+        claimed.positions = lanes.iter().map(position).collect();
+        claimed.more = selection.more || fresh.ends_at_a_front();
+        claimed.again = selection.recheck_left().collect();
+        claimed.next_due = selection.next_due.map(|due| due.since(now));
+        let writes = selection.write_back();
+        claimed.events = events(selection);
+        writes
     }
 
-    /// The rows that come back, in order, at most as many as are wanted; and whether there are more. Takes away the holds
-    /// that nothing is left behind of.
-    fn returning(&mut self) -> (VecDeque<Seq>, bool) {
-        let mut keys: Vec<(Seq, Lane, Seq, Arc<str>)> = Vec::new();
-        for LaneClaim { lease, from, .. } in &self.lanes {
+    fn seen(&self, seq: Seq) -> Option<Seen<'a>> {
+        let row = self.tables.rows.get(seq)?;
+        let hold = || {
+            let lane = self.tables.lane(row.lane).filter(|lane| lane.held_keys() > 0)?;
+            let held = lane.hold_of(row.key()?)?;
+            Some(Hold { head: held.seq, is_returning: held.reason == HoldReason::Returning })
+        };
+        Some(Seen { seq, row, hold: hold() })
+    }
+
+    /// What has to be checked again, in order; some may be gone, dead or parked.
+    fn recheck(&self) -> Vec<Seen<'a>> {
+        let mut seqs: Vec<Seq> = self.lanes.iter().flat_map(|lane| lane.again.iter().copied()).collect();
+        seqs.sort_unstable();
+        seqs.dedup();
+        let seen = seqs.into_iter().filter_map(|seq| self.seen(seq));
+        seen.filter(|seen| !seen.row.parked && seen.row.status != Status::Dead).collect()
+    }
+
+    /// The freed keys of all lanes, oldest head first.
+    fn freed(&self, of_a_key_max: usize) -> Vec<FreedKey<Seen<'a>, Arc<str>>> {
+        let mut keys: Vec<(Seq, Lane, &Arc<str>)> = Vec::new();
+        for LaneClaim { lease, .. } in self.lanes {
             let Some(lane) = self.tables.lane(lease.lane) else { continue };
             let of_lane = lane.returning().take(RETURNING_KEYS_MAX + 1);
-            keys.extend(of_lane.map(|(head, key)| (*head, lease.lane, from.met, Arc::clone(key))));
+            keys.extend(of_lane.map(|(head, key)| (*head, lease.lane, key)));
         }
         keys.sort_unstable();
-        let more_keys = keys.len() > RETURNING_KEYS_MAX;
-        let (mut rows, mut left, of_a_key) = (VecDeque::new(), false, self.tables.returning_of_a_key_max);
-        for (_, number, met, key) in keys.into_iter().take(RETURNING_KEYS_MAX) {
-            if rows.len() > self.claim.limit {
-                left = true;
-                break;
-            }
-            let is_stuck = self.stuck.contains(&(number, Arc::clone(&key)));
-            let Some(lane) = self.tables.lane_mut(number) else { continue };
-            if lane.parked_count(&key) == 0 {
-                if !lane.locked {
-                    lane.drop_hold(&key);
-                }
-                continue;
-            }
-            // What could not be parked comes before what is.
-            if is_stuck {
-                continue;
-            }
-            // Beyond what was met something unparked of the key may come first.
-            let wanted = |seq: &Seq| *seq <= met && self.claim.in_flight.binary_search(seq).is_err();
-            let before = rows.len();
-            rows.extend(lane.parked_of(&key).take(of_a_key).filter(wanted));
-            // What stands behind rows that are all in memory already is not due: the next settle makes it so.
-            left |= rows.len() > before && lane.parked_count(&key) > of_a_key;
-        }
-        left |= more_keys && !rows.is_empty();
-        (rows, left)
-    }
-
-    fn take_returning(&mut self, rows: &mut VecDeque<Seq>, share: Share) {
-        while let Some(seq) = rows.front().copied().filter(|_| self.met < share.met) {
-            match self.offer(seq, true, share) {
-                Offered::Taken => {}
-                Offered::Refused => self.unpark(seq),
-                Offered::Left => break,
-            }
-            self.met += 1;
-            rows.pop_front();
-        }
-    }
-
-    /// Takes due waiting rows, the longest due first. Says whether some are left.
-    fn take_waiting(&mut self, share: Share) -> bool {
-        let mut heads = BinaryHeap::new();
-        for (place, waiting) in self.waiting.iter_mut().enumerate() {
-            heads.extend(waiting.next(self.tables).map(|due| Reverse((due, place))));
-        }
-        while let Some(Reverse((due, place))) = heads.pop() {
-            let (_, seq) = due;
-            if self.met >= share.met {
-                return true;
-            }
-            match self.judge(seq) {
-                _ if self.is_in_flight(seq) => {}
-                Met::Due(held) => {
-                    if self.offer(seq, held, share) == Offered::Left {
-                        return true;
-                    }
-                }
-                Met::Park => _ = self.park(seq),
-                Met::Wait | Met::Pass => {}
-            }
-            self.met += 1;
-            let Some(waiting) = self.waiting.get_mut(place) else { continue };
-            waiting.last = due;
-            heads.extend(waiting.next(self.tables).map(|due| Reverse((due, place))));
-        }
-        false
-    }
-
-    /// Takes fresh rows in order. Says whether some are left.
-    fn take_fresh(&mut self, fresh: &mut Fresh, share: Share) -> bool {
-        while let Some((number, bits)) = fresh.next_chunk(self.tables, &self.claim.in_flight) {
-            for seq in seqs_of(number, bits) {
-                if self.tables.rows.get(seq).is_some_and(|row| fresh.skips(seq, row)) {
-                    continue;
-                }
-                if self.met >= share.met {
-                    fresh.stop_before(seq);
-                    return true;
-                }
-                match self.judge(seq) {
-                    Met::Due(held) => {
-                        if self.offer(seq, held, share) == Offered::Left {
-                            fresh.stop_before(seq);
-                            return true;
-                        }
-                    }
-                    Met::Park => _ = self.park(seq),
-                    Met::Wait => _ = self.write(seq, |row| row.status = Status::Waiting),
-                    Met::Pass => {}
-                }
-                self.met += 1;
-            }
-        }
-        false
-    }
-
-    fn is_in_flight(&self, seq: Seq) -> bool {
-        self.claim.in_flight.binary_search(&seq).is_ok()
-    }
-
-    fn judge(&self, seq: Seq) -> Met {
-        let asked = self.asked.contains(&seq);
-        let Some(row) = self.tables.rows.get(seq).filter(|row| !asked && !row.parked) else {
-            return Met::Pass;
+        let parked = |lane: Lane, key: &Arc<str>| {
+            let lane = self.tables.lane(lane);
+            let parked = lane.into_iter().flat_map(|lane| lane.parked_of(key)).take(of_a_key_max + 1);
+            parked.filter_map(|seq| self.seen(seq)).collect()
         };
-        // Time goes before the hold: a row that was parked before its time would come back before its time.
-        match row.status {
-            Status::Dead => return Met::Pass,
-            Status::New if row.is_early(self.now) => return Met::Wait,
-            Status::Waiting if row.is_early(self.now) => return Met::Pass,
-            Status::New | Status::Waiting => {}
+        let freed = keys.into_iter().take(RETURNING_KEYS_MAX + 1);
+        freed
+            .map(|(head, lane, key)| FreedKey { lane, head, key: Arc::clone(key), parked: parked(lane, key) })
+            .collect()
+    }
+}
+
+/// What was chosen, in order.
+fn events(selection: Selection<Seen<'_>, Arc<str>>) -> Vec<ClaimedEvent> {
+    let event = |(Seen { seq, row, .. }, held): (Seen<'_>, bool)| ClaimedEvent {
+        lane: row.lane,
+        seq,
+        attempts: row.attempts,
+        held,
+        created_at: row.created_at,
+        event: row.content.clone().map_err(|undecodable| *undecodable),
+    };
+    let mut events: Vec<ClaimedEvent> = selection.into_chosen().map(event).collect();
+    events.sort_unstable_by_key(|event| event.seq);
+    events
+}
+
+/// Writes back what a claim met. What somebody else has locked stays as it is, and is checked again by the next claim.
+fn write(tables: &mut Tables, writes: WriteBack<Arc<str>>, faults: &Faults, claimed: &mut Claimed) {
+    for (lane, seq) in writes.park {
+        match is_locked(tables, faults, seq) {
+            true => claimed.again.push((lane, seq)),
+            false => tables.change(seq, |row| row.parked = true),
         }
-        match self.hold_of(row) {
-            None => Met::Due(false),
-            Some(hold) if hold.seq == seq || self.is_let_out(row, seq, hold) => Met::Due(true),
-            Some(_) => Met::Park,
+    }
+    for (lane, seq) in writes.delay {
+        match is_locked(tables, faults, seq) {
+            true => claimed.again.push((lane, seq)),
+            false => tables.change(seq, |row| row.status = Status::Waiting),
         }
     }
-
-    /// What the row's key is held by.
-    fn hold_of(&self, row: &Row) -> Option<Held> {
-        let lane = self.tables.lane(row.lane).filter(|lane| lane.held_keys() > 0)?;
-        lane.hold_of(row.key()?)
-    }
-
-    /// Whether this is a walk, and the row was unparked for it: nothing that is not in memory is parked before it.
-    fn is_let_out(&self, row: &Row, seq: Seq, hold: Held) -> bool {
-        let walks = hold.reason == HoldReason::Returning && self.lanes.iter().any(|lane| lane.to < Seq::MAX);
-        let Some((lane, key)) = self.tables.lane(row.lane).zip(row.key()).filter(|_| walks) else {
-            return false;
-        };
-        lane.parked_of(key).find(|seq| !self.is_in_flight(*seq)).is_none_or(|parked| seq < parked)
-    }
-
-    /// Parks a row, unless somebody else has locked it.
-    fn park(&mut self, seq: Seq) -> bool {
-        self.write(seq, |row| row.parked = true)
-    }
-
-    /// Changes a row. One that somebody else has locked is left as it is, to be met again.
-    fn write(&mut self, seq: Seq, change: impl FnOnce(&mut Row)) -> bool {
-        let Some(lane) = self.locked_in(seq) else {
-            self.tables.change(seq, change);
-            return true;
-        };
-        self.locked.push((lane, seq));
-        false
-    }
-
-    /// The lane of a row that somebody else has locked, or whose lane.
-    fn locked_in(&self, seq: Seq) -> Option<Lane> {
-        let row = self.tables.rows.get(seq)?;
-        let is_locked = || self.faults.is_locked(id_of(&row.content));
-        (is_locked() || self.tables.lane(row.lane).is_some_and(|lane| lane.locked)).then_some(row.lane)
-    }
-
-    /// Nothing else of this row's key is written or comes back in this claim.
-    fn get_stuck(&mut self, seq: Seq) {
-        self.stuck.extend(self.key_of_lane(seq));
-    }
-
-    fn key_of_lane(&self, seq: Seq) -> Option<(Lane, Arc<str>)> {
-        let row = self.tables.rows.get(seq)?;
-        Some((row.lane, Arc::clone(row.key()?)))
-    }
-
-    /// Lets a row that came back and was not wanted lie among the others, where it is not met by this claim. One that is locked stays parked, and
-    /// so do the later ones of its key: unparked, they would be read before it.
-    fn unpark(&mut self, seq: Seq) {
-        if self.locked_in(seq).is_some() {
-            self.get_stuck(seq);
+    // Behind a row that is locked the later ones of its key stay parked too: unparked, they would be read before it.
+    let mut stuck: HashSet<(Lane, Arc<str>)> = HashSet::new();
+    for (lane, seq) in writes.unpark {
+        let Some(key) = tables.rows.get(seq).and_then(Row::key).map(Arc::clone) else { continue };
+        if is_locked(tables, faults, seq) {
+            stuck.insert((lane, key));
+        } else if !stuck.contains(&(lane, key)) {
+            tables.unpark(seq);
         }
-        if self.key_of_lane(seq).is_none_or(|key| !self.stuck.contains(&key)) {
-            self.tables.unpark(seq);
-        }
-        self.asked.insert(seq);
     }
-
-    /// Returns a row to the engine, if it fits and is wanted. The first one always fits.
-    fn offer(&mut self, seq: Seq, held: bool, share: Share) -> Offered {
-        let Some(row) = self.tables.rows.get(seq) else { return Offered::Refused };
-        let bytes = self.bytes.saturating_add(row.weight_bytes);
-        if self.events.len() >= share.events || (bytes > share.bytes && !self.events.is_empty()) {
-            return Offered::Left;
-        }
-        if self.asks_twice {
-            self.asked.insert(seq);
-        }
-        if let Some(admission) = &self.claim.admission
-            && !admission.admits(&row.glance(seq))
+    // After the parking, which may just have put a row behind one of them.
+    for (number, key) in writes.free {
+        if let Some(lane) =
+            tables.lane_mut(number).filter(|lane| !lane.locked && lane.parked_count(&key) == 0)
         {
-            return Offered::Refused;
+            lane.drop_hold(&key);
         }
-        self.bytes = bytes;
-        self.events.push(ClaimedEvent {
-            lane: row.lane,
-            seq,
-            attempts: row.attempts,
-            held,
-            created_at: row.created_at,
-            event: row.content.clone().map_err(|undecodable| *undecodable),
-        });
-        Offered::Taken
     }
+    claimed.again.sort_unstable();
+    claimed.again.dedup();
+}
 
-    fn finish(mut self, fresh: &Fresh, more: bool, lost: Vec<Lane>) -> Claimed {
-        self.events.sort_unstable_by_key(|event| event.seq);
-        // Back to the start only when all lanes are through: a lane that went back alone would return its rows, which the
-        // engine has, over and over in front of the longer ones. And not where rows may have been passed over.
-        let round = self.claim.admission.is_none() && self.waiting.iter().all(|waiting| waiting.ended);
-        let position = |(lane, waiting): (&&LaneClaim, &Waiting)| {
-            let (due_at, due_seq) = if round { (Timestamp::EPOCH, 0) } else { waiting.last };
-            (lane.lease.lane, fresh.position(lane, self.tables, due_at, due_seq))
-        };
-        let mut again = fresh.left_of_again();
-        again.append(&mut self.locked);
-        again.sort_unstable();
-        again.dedup();
-        Claimed {
-            positions: self.lanes.iter().zip(&self.waiting).map(position).collect(),
-            again,
-            lost,
-            more,
-            next_due: self.waiting.iter().filter_map(|waiting| waiting.next_due(self.tables)).min(),
-            recovered: 0,
-            now: self.now,
-            events: self.events,
-        }
-    }
+/// Whether somebody else has locked this row, or its lane.
+fn is_locked(tables: &Tables, faults: &Faults, seq: Seq) -> bool {
+    tables.rows.get(seq).is_some_and(|row| {
+        let lane_is_locked = || tables.lane(row.lane).is_some_and(|lane| lane.locked);
+        faults.is_locked(id_of(&row.content)) || lane_is_locked()
+    })
 }

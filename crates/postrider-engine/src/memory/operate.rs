@@ -131,7 +131,7 @@ pub(super) fn status_of(row: &Row, now: Timestamp) -> EventStatus {
             error: row.last_error.as_deref().unwrap_or_default().to_owned(),
         },
         _ if row.parked => EventStatus::Parked,
-        Status::New if !row.is_early(now) => EventStatus::New,
+        Status::New if row.due_at().is_none_or(|due_at| due_at <= now) => EventStatus::New,
         Status::New | Status::Waiting => EventStatus::Waiting {
             attempts: row.attempts,
             available_at: row.available_at,

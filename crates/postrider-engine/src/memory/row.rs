@@ -136,10 +136,9 @@ impl Row {
         }
     }
 
-    /// Whether its time has not come. A row that was written to be delivered at once is never early, also if the clock
-    /// was set back since: taken for a delayed one, it would let later events of its key pass.
-    pub(super) fn is_early(&self, now: Timestamp) -> bool {
+    /// When it is due; none if it was written to be delivered at once.
+    pub(super) fn due_at(&self) -> Option<Timestamp> {
         let was_delayed = self.status != Status::New || self.available_at > self.created_at;
-        self.available_at > now && was_delayed
+        was_delayed.then_some(self.available_at)
     }
 }

@@ -51,6 +51,11 @@ pub(super) fn chunk_of(seq: Seq) -> u64 {
     seq / CHUNK_SEQS
 }
 
+/// The first seq of a chunk.
+pub(super) fn first_of(number: u64) -> Seq {
+    number.saturating_mul(CHUNK_SEQS)
+}
+
 /// The bit of a seq in its chunk.
 pub(super) fn bit(seq: Seq) -> u128 {
     1 << (seq % CHUNK_SEQS)

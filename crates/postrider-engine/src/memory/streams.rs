@@ -1,10 +1,9 @@
-//! Two of the streams that a claim reads, each with how far it has come.
+//! The two lists that a claim reads on: fresh rows and waiting ones, each with how far it was read.
 
 use std::{
-    ops::{
-        BitOr,
-        Bound::{Excluded, Included, Unbounded},
-    },
+    cmp::Reverse,
+    collections::BinaryHeap,
+    ops::Bound::{Excluded, Included, Unbounded},
     time::Duration,
 };
 
@@ -15,12 +14,12 @@ use postrider_core::{
 
 use super::{
     row::Row,
-    seqs::{bit, bits_to, chunk_of},
+    seqs::{bit, bits_to, chunk_of, first_of},
     tables::Tables,
 };
 use crate::broken::{self, Variant};
 
-/// The fresh rows of all lanes of a claim, and those to be looked at once more, in one order.
+/// The fresh rows of all lanes of a claim, in one order.
 ///
 /// A lane's own scan goes forward from its front. While transactions are open, rows may become visible behind it: these are told from
 /// the ones that were met by the commit that made them visible. A scan behind the front that a claim cannot finish goes on in the next one from
@@ -31,12 +30,8 @@ pub(super) struct Fresh {
     commits: u64,
     /// Whether any lane is read behind its front.
     reads_behind: bool,
-    /// What is to be looked at once more, sorted.
-    again: Vec<(Seq, Lane)>,
-    /// The next chunk to look at.
+    /// The next chunk to read.
     next: u64,
-    /// Everything up to here was met, in every lane.
-    met: Seq,
 }
 
 struct FreshLane {
@@ -53,16 +48,9 @@ struct FreshLane {
 
 impl Fresh {
     pub(super) fn new(lanes: &[&LaneClaim], tables: &Tables) -> Self {
-        let again_of = |claim: &&LaneClaim| {
-            let lane = claim.lease.lane;
-            claim.again.iter().map(move |seq| (*seq, lane)).collect::<Vec<_>>()
-        };
-        let mut again: Vec<(Seq, Lane)> = lanes.iter().flat_map(again_of).collect();
-        again.sort_unstable();
-        again.dedup();
         let lanes: Vec<FreshLane> = lanes.iter().map(|claim| FreshLane::of(claim)).collect();
         let reads_behind = lanes.iter().any(|lane| lane.from < lane.front);
-        Self { lanes, commits: tables.commits(), reads_behind, again, next: 0, met: Seq::MAX }
+        Self { lanes, commits: tables.commits(), reads_behind, next: 0 }
     }
 
     /// Whether a lane is read up to its front only, because a scan behind it goes on.
@@ -70,19 +58,18 @@ impl Fresh {
         self.lanes.iter().any(|lane| lane.to == lane.front)
     }
 
-    /// Whether this row is none of this claim's: an earlier one has met it, or a later one will. Not if somebody asked for it once more.
+    /// Whether this row is none of this claim's: an earlier one has met it, or a later one will.
     pub(super) fn skips(&self, seq: Seq, row: &Row) -> bool {
         let of_lane = |lane: &FreshLane| {
             let unmet = row.commit > lane.met_at && row.commit <= lane.sees_to;
             lane.lane == row.lane && seq <= lane.front && !unmet
         };
-        self.reads_behind
-            && self.lanes.iter().any(of_lane)
-            && self.again.binary_search(&(seq, row.lane)).is_err()
+        self.reads_behind && self.lanes.iter().any(of_lane)
     }
 
-    pub(super) fn again(&self) -> &[(Seq, Lane)] {
-        &self.again
+    /// Everything below this was read.
+    pub(super) fn next_seq(&self) -> Seq {
+        first_of(self.next)
     }
 
     /// The next rows that are not in memory, as the bits of a chunk.
@@ -93,11 +80,6 @@ impl Fresh {
             Some((first, _)) if *first < number => {}
             _ => found = Some((number, bits)),
         };
-        let again = self.again.partition_point(|(seq, _)| chunk_of(*seq) < self.next);
-        let mut again = self.again.iter().skip(again).map(|(seq, _)| *seq).peekable();
-        if let Some(number) = again.peek().map(|seq| chunk_of(*seq)) {
-            add(number, again.take_while(|seq| chunk_of(*seq) == number).map(bit).fold(0, BitOr::bitor));
-        }
         for lane in &self.lanes {
             let fresh =
                 tables.lane(lane.lane).and_then(|table| table.fresh.chunk_from(lane.start(self.next)));
@@ -105,7 +87,10 @@ impl Fresh {
                 add(number, bits & bits_to(number, lane.to) & !bits_to(number, lane.from));
             }
         }
-        let (number, mut bits) = found?;
+        let Some((number, mut bits)) = found else {
+            self.next = u64::MAX;
+            return None;
+        };
         self.next = number + 1;
         let known = in_flight.partition_point(|seq| chunk_of(*seq) < number);
         for seq in in_flight.iter().skip(known).take_while(|seq| chunk_of(**seq) == number) {
@@ -114,25 +99,20 @@ impl Fresh {
         Some((number, bits))
     }
 
-    /// The walk ends here, and goes on with this row.
-    pub(super) fn stop_before(&mut self, seq: Seq) {
-        self.met = seq.saturating_sub(1);
-    }
-
-    /// Where the next claim of a lane begins.
+    /// Where the next claim of a lane begins, if this one has met everything up to `met`.
     pub(super) fn position(
         &self,
         claim: &LaneClaim,
         tables: &Tables,
-        due_at: Timestamp,
-        due_seq: Seq,
+        met: Seq,
+        (due_at, due_seq): (Timestamp, Seq),
     ) -> Position {
         let (was, front) = (claim.from, front(&claim.from));
         if claim.to < front {
             // An end that lies behind takes nothing back.
             return Position { due_at, due_seq, ..was };
         }
-        let met = self.met.min(tables.last_seq()).min(FreshLane::of(claim).to);
+        let met = met.min(tables.last_seq()).min(FreshLane::of(claim).to);
         let scan = rescan_of(claim);
         if met < front {
             let began = if scan.is_under_way() { scan.began } else { self.commits };
@@ -149,12 +129,6 @@ impl Fresh {
         };
         let late = LateCommits { front: met, seen, rescan: Rescan::NONE };
         Position { seq, met: met.max(was.met), due_at, due_seq, late }
-    }
-
-    /// What was to be looked at once more, and was not.
-    pub(super) fn left_of_again(&self) -> Vec<(Lane, Seq)> {
-        let left = self.again.iter().filter(|(seq, _)| *seq > self.met);
-        left.map(|(seq, lane)| (*lane, *seq)).collect()
     }
 }
 
@@ -185,34 +159,51 @@ impl FreshLane {
     }
 }
 
-/// The due waiting rows of one lane.
+/// The due waiting rows of all lanes of a claim, in the order of their times.
 pub(super) struct Waiting {
-    lane: Lane,
     now: Timestamp,
-    /// The last one that was met.
-    pub(super) last: (Timestamp, Seq),
-    /// Whether nothing came after it.
-    pub(super) ended: bool,
+    /// The lanes, and the last row of each that was read.
+    lanes: Vec<(Lane, (Timestamp, Seq))>,
+    /// The next row of each lane, the first one on top, with the place of its lane.
+    next: BinaryHeap<Reverse<((Timestamp, Seq), usize)>>,
 }
 
 impl Waiting {
-    pub(super) fn new(claim: &LaneClaim, now: Timestamp) -> Self {
-        let last = (claim.from.due_at, claim.from.due_seq);
-        Self { lane: claim.lease.lane, now, last, ended: false }
+    pub(super) fn new(claims: &[&LaneClaim], now: Timestamp, tables: &Tables) -> Self {
+        let last = |claim: &&LaneClaim| (claim.lease.lane, (claim.from.due_at, claim.from.due_seq));
+        let mut waiting = Self { now, lanes: claims.iter().map(last).collect(), next: BinaryHeap::new() };
+        (0..claims.len()).for_each(|place| waiting.find_next(place, tables));
+        waiting
     }
 
-    pub(super) fn next(&mut self, tables: &Tables) -> Option<(Timestamp, Seq)> {
+    /// The next row.
+    pub(super) fn next(&mut self, tables: &Tables) -> Option<Seq> {
+        let Reverse((due, place)) = self.next.pop()?;
+        self.lanes.get_mut(place)?.1 = due;
+        self.find_next(place, tables);
+        Some(due.1)
+    }
+
+    pub(super) fn is_at_end(&self) -> bool {
+        self.next.is_empty()
+    }
+
+    fn find_next(&mut self, place: usize, tables: &Tables) {
         let end = (self.now, Seq::MAX);
-        let lane = tables.lane(self.lane).filter(|_| self.last < end);
-        let next = lane.and_then(|lane| lane.waiting.range((Excluded(self.last), Included(end))).next());
-        self.ended = next.is_none();
-        next.copied()
+        let Some((number, last)) = self.lanes.get(place).copied().filter(|(_, last)| *last < end) else {
+            return;
+        };
+        let lane = tables.lane(number);
+        let due = lane.and_then(|lane| lane.waiting.range((Excluded(last), Included(end))).next());
+        self.next.extend(due.map(|due| Reverse((*due, place))));
     }
+}
 
-    /// How long until the next one is due that is not yet.
-    pub(super) fn next_due(&self, tables: &Tables) -> Option<Duration> {
-        let waiting = &tables.lane(self.lane)?.waiting;
-        let (at, _) = waiting.range((Excluded((self.now, Seq::MAX)), Unbounded)).next()?;
-        Some(at.since(self.now))
-    }
+/// How long until the next row of these lanes is due that is not due yet.
+pub(super) fn next_due(claims: &[&LaneClaim], now: Timestamp, tables: &Tables) -> Option<Duration> {
+    let next = |claim: &&LaneClaim| {
+        let waiting = &tables.lane(claim.lease.lane)?.waiting;
+        waiting.range((Excluded((now, Seq::MAX)), Unbounded)).next().map(|(at, _)| at.since(now))
+    };
+    claims.iter().filter_map(next).min()
 }
