@@ -81,6 +81,7 @@ impl<'a> Reading<'a> {
         selector.extend(List::Waiting, Vec::new(), waiting.is_at_end());
         // Waiting rows may take half of what a claim reads.
         let (mut fresh_left, mut waiting_left) = (tables.scanned_rows_max, tables.scanned_rows_max / 2);
+        let mut read_to = 0;
         while let Some(list) = selector.run() {
             match list {
                 List::Fresh if fresh_left == 0 => selector.stop(List::Fresh),
@@ -91,7 +92,12 @@ impl<'a> Reading<'a> {
                         let seqs = seqs_of(number, bits).filter_map(|seq| self.seen(seq));
                         page.extend(seqs.filter(|seen| !fresh.skips(seen.seq, seen.row)));
                     }
-                    fresh_left = fresh_left.saturating_sub(page.len());
+                    read_to = fresh.next_seq().saturating_sub(1);
+                    if let Some(beyond) = page.get(fresh_left) {
+                        read_to = beyond.seq - 1;
+                        page.truncate(fresh_left);
+                    }
+                    fresh_left -= page.len();
                     selector.extend(List::Fresh, page, chunk.is_none());
                 }
                 List::Waiting if waiting_left == 0 => selector.stop(List::Waiting),
@@ -110,7 +116,7 @@ impl<'a> Reading<'a> {
         let met = match selection.fresh.left.first() {
             Some(left) => left.seq.saturating_sub(1),
             None if selection.fresh.is_done => Seq::MAX,
-            None => fresh.next_seq().saturating_sub(1),
+            None => read_to,
         };
         let starts_over = claim.admission.is_none();
         let position = |lane: &&LaneClaim| {
