@@ -66,7 +66,7 @@
 //! assert!(outbox.why("Card:7").await?.is_some());
 //!
 //! outbox.discard(["a1"]).await?; // or redrive: try it again, with its attempts counted from zero
-//! assert!(outbox.why("Card:7").await?.is_none());
+//! assert!(outbox.dead(0, 100).await?.is_empty());
 //! # outbox.shutdown().await;
 //! # Ok(()) }
 //! ```
