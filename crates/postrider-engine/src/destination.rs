@@ -347,7 +347,7 @@ impl Destinations {
 
     /// Whether it is one of those that share, because there are too many to tell apart.
     pub(crate) fn is_shared(&self, name: Option<Name>) -> bool {
-        name.is_some_and(|name| !self.named.contains_key(&name))
+        name.is_some_and(|name| self.named.len() >= NAMED_MAX && !self.named.contains_key(&name))
     }
 
     /// The pace of a destination.

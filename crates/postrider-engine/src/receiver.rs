@@ -550,7 +550,8 @@ impl Receiver {
                     self.answered(destination, now);
                 }
                 let Some(throttle) = self.destinations.throttle_of_its_own(destination, now) else {
-                    return Ruling::Stands;
+                    // It says nothing of the pace of the others, so this event alone waits, and longer each time.
+                    return Ruling::Excused(1);
                 };
                 // Where one event can fail the others, a batch may be several requests.
                 if attempt.others_delivered && self.independent {

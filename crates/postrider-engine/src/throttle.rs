@@ -46,9 +46,15 @@ const CONFIRMED_BY: u32 = 4;
 /// Each doubt halves that. Where there are so many, only the event waits that was refused...
 const DOUBTS_MAX: u32 = 5;
 
-/// ...as long as no more are refused than taken, but for these.
-const CREDIT: u32 = 5;
-const CREDIT_MAX: u32 = 20;
+/// ...as long as no more than one is refused for so many that are taken, but for these.
+const TAKEN_FOR_EACH: u32 = 3;
+const CREDIT: u32 = 2 * TAKEN_FOR_EACH;
+const CREDIT_MAX: u32 = 20 * TAKEN_FOR_EACH;
+
+/// Whoever was wrong to doubt a destination trusts it for so long, and twice as long each time: several processes may share its limit, and what it
+/// takes from the others looks as if it were about single events.
+const TRUSTS_MIN: Duration = Duration::from_secs(5);
+const TRUSTS_MAX: Duration = Duration::from_secs(80);
 
 /// That one event is refused again after others were taken is worth two of those that are taken after they were refused.
 const REFUSED_AGAIN: u32 = 2;
@@ -110,7 +116,10 @@ pub(crate) struct Throttle {
     asked_until: Option<Instant>,
     /// How often its holds turned out to be about single events, but for those that did not.
     doubts: u32,
-    /// How many more answers may pass for what single events draw.
+    /// It is not doubted before this moment, and for how long it is trusted when it was wrong to doubt it once more.
+    trusted_until: Option<Instant>,
+    trusts_for: Duration,
+    /// What is left for answers that may pass for what single events draw.
     credit: u32,
 }
 
@@ -145,6 +154,8 @@ impl Throttle {
             witnesses: 0,
             asked_until: None,
             doubts: 0,
+            trusted_until: None,
+            trusts_for: TRUSTS_MIN,
             credit: CREDIT,
         }
     }
@@ -223,7 +234,7 @@ impl Throttle {
             && self.fell_at.is_some_and(|at| sent_at > at)
         {
             self.asked_until = None;
-            self.doubt(1);
+            self.doubt(1, now);
         }
         let since = *self.taken_since.get_or_insert(now);
         if self.rate.is_none() && now.saturating_duration_since(since) >= WINDOW {
@@ -234,8 +245,8 @@ impl Throttle {
     }
 
     /// What it said turned out to be about a single event. Where that is so time and again, nothing is known of its pace.
-    fn doubt(&mut self, by: u32) {
-        if self.doubts < DOUBTS_MAX {
+    fn doubt(&mut self, by: u32, now: Instant) {
+        if self.doubts < DOUBTS_MAX && self.trusted_until.is_none_or(|until| now >= until) {
             self.doubts = (self.doubts + by).min(DOUBTS_MAX);
             if self.doubts == DOUBTS_MAX {
                 self.lift();
@@ -246,8 +257,8 @@ impl Throttle {
     /// Forgets its pace, and keeps what is known of its answers.
     fn lift(&mut self) {
         let limited = std::mem::take(&mut self.limited);
-        let (fell_at, refused_at, doubts) = (self.fell_at, self.refused_at, self.doubts);
-        *self = Self { limited, fell_at, refused_at, doubts, ..Self::new() };
+        let Self { fell_at, refused_at, doubts, trusted_until, trusts_for, .. } = *self;
+        *self = Self { limited, fell_at, refused_at, doubts, trusted_until, trusts_for, ..Self::new() };
     }
 
     fn rise(&mut self, now: Instant) {
@@ -284,15 +295,17 @@ impl Throttle {
             return true;
         }
         if times > 0 {
-            self.doubt(REFUSED_AGAIN);
+            self.doubt(REFUSED_AGAIN, now);
         }
         if self.doubts >= DOUBTS_MAX {
-            if let Some(credit) = self.credit.checked_sub(1) {
+            if let Some(credit) = self.credit.checked_sub(TAKEN_FOR_EACH) {
                 self.credit = credit;
                 return false;
             }
             // It refuses more than it takes, so it was wrong to doubt it.
             self.doubts = 0;
+            self.trusted_until = Some(now + self.trusts_for);
+            self.trusts_for = (self.trusts_for * 2).min(TRUSTS_MAX);
         }
         self.fall(after, now);
         false
@@ -449,6 +462,42 @@ mod tests {
                 assert!(share > 0.9, "{share} of {rate}/s with bursts of {most}, {refused} refused");
                 assert!(refused < 40, "{refused} refused of {rate}/s with bursts of {most}");
             }
+        }
+    }
+
+    #[test]
+    fn what_several_processes_share_is_refused_seldom_to_each_of_them() {
+        for (rate, most, after) in [(2.0, 1.0, ms(1150)), (3.0, 2.0, ms(400)), (5.0, 1.0, ms(1900))] {
+            let began = Instant::now();
+            let mut bucket = Bucket::new(rate, most, began);
+            // Each has a few keys, whose events it sends again until they are taken: one that is refused for a reason of its own after a while.
+            let keys = |first: u64| (first..first + 8).map(|key| (began, key)).collect::<VecDeque<_>>();
+            let mut processes = [(Throttle::new(), keys(0)), (Throttle::new(), keys(100))];
+            let (mut taken, mut refused, mut next) = (0_u64, 0_u64, 1000);
+            for now in (0..90_000).map(|at| began + ms(at)) {
+                for (throttle, keys) in &mut processes {
+                    // What is due together goes together.
+                    for _ in 0..keys.len() {
+                        let Some((due, key)) = keys.pop_front() else { break };
+                        if due > now || throttle.opens_at(now).is_some() {
+                            keys.push_back((due, key));
+                            continue;
+                        }
+                        throttle.sending(1, now);
+                        if bucket.takes(now) {
+                            taken += 1;
+                            next += 1;
+                            take(throttle, key, now, now + ms(1));
+                            keys.push_back((now, next));
+                        } else {
+                            refused += 1;
+                            let alone = refuse(throttle, key, now, after, now + ms(1));
+                            keys.push_back((if alone { now + after } else { now }, key));
+                        }
+                    }
+                }
+            }
+            assert!(refused < 40 + taken / 4, "{rate}/s: {taken} taken, {refused} refused");
         }
     }
 

@@ -34,19 +34,21 @@
 //!
 //! # Where to look
 //!
-//! * [`Outbox`] and [`OutboxBuilder`]: all of it in one piece
-//! * [`Event`]: what is written; [`Delivery`] and [`Outcome`]: what a handler sees and says
-//! * [`connect`]: the store of a database by its name alone
+//! * [`guide`]: chapters on writing, handling, ordering, retries, the relay and testing. Read this first
+//! * [`Outbox`] and [`OutboxBuilder`]: the outbox, and everything that can be set
+//! * [`Event`]: what is written; [`Delivery`] and [`Outcome`]: what a handler receives and returns
+//! * [`connect`]: the store of a database, by its URL alone
 //! * `sqlite`, `postgres` and `mysql`, each a feature: the stores; [`memory`]: a store without a database, for tests
-//! * `tls-rustls`, or `tls-rustls-native-roots` for the root certificates of the host: TLS to PostgreSQL, MySQL and MariaDB, asked for in the
-//!   name of the database (`sslmode=verify-full`, `ssl-mode=VERIFY_IDENTITY`)
-//! * `drivers`: what is known of drivers other than sqlx. Each is a feature (`tokio-postgres`, `deadpool-postgres`, `diesel-async`,
-//!   `sea-orm`, `rusqlite`), and its transactions are passed to [`Outbox::write`] like any other
-//! * `file`, `http`, `kafka`, `nats`, `rabbitmq` and `redis`, each a feature: the sinks that events go to; [`format`](mod@format): how
-//!   they look there
-//! * [`store`]: the verbs behind them, for those who write a store of their own
+//! * `tls-rustls`, or `tls-rustls-native-roots` for the root certificates of the host: TLS to PostgreSQL, MySQL and MariaDB. The URL asks for
+//!   it (`sslmode=verify-full`, `ssl-mode=VERIFY_IDENTITY`)
+//! * `tokio-postgres`, `deadpool-postgres`, `diesel-async`, `sea-orm` and `rusqlite`, each a feature: transactions of these drivers are passed to
+//!   [`Outbox::write`] like sqlx's
+//! * `file`, `http`, `kafka`, `nats`, `rabbitmq` and `redis`, each a feature: the sinks; [`format`](mod@format): what they send
+//! * `profiles`, a feature: delivery from external outbox tables
+//! * [`store`]: the store trait, for those who write a store of their own
 
 mod connect;
+pub mod guide;
 
 pub use connect::{ConnectOptions, Connected, connect};
 pub use postrider_core::{
@@ -64,7 +66,7 @@ pub use postrider_engine::{
 #[cfg(feature = "macros")]
 pub use postrider_macros::{AggregateType, EventType};
 
-/// The result of a function as an event, in the transaction that the function was given.
+/// Writes the result of a function as an event, in the transaction that the function was given.
 ///
 #[cfg_attr(feature = "sqlite", doc = "```")]
 #[cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
@@ -111,7 +113,7 @@ pub mod mysql {
     pub use postrider_sqlx::mysql::*;
 }
 
-/// Delivery from tables that somebody else designed.
+/// Delivery from external outbox tables: tables that another system designed and writes to.
 #[cfg(all(feature = "profiles", any(feature = "mysql", feature = "postgres")))]
 pub mod profile {
     pub use postrider_sqlx::profile::*;
@@ -175,3 +177,8 @@ pub mod rabbitmq {
 pub mod redis {
     pub use postrider_redis::*;
 }
+
+/// The programs of the README compile.
+#[cfg(all(doctest, feature = "sqlite", feature = "postgres"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

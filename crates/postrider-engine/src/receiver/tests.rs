@@ -282,6 +282,18 @@ async fn an_event_that_is_to_come_later_never_counts_and_slows_down_nobody_else(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_destination_whose_first_answer_is_too_fast_is_obeyed() {
+    let mut sink = Receiver::new(SinkTraits::SINK);
+    let since = sink.sending(Some(name("a")), Instant::now());
+    let too_fast = Outcome::deferred(Duration::from_secs(1));
+    let attempt = attempt(Some("a"), 1, since);
+    sink.rule(&too_fast, &attempt, Instant::now(), &mut Rng::seeded(1));
+    assert!(sink.is_troubled(), "each event has to be asked about");
+    assert!(matches!(gate(&mut sink, "a"), Gate::Wait(_)));
+    assert_eq!(gate(&mut sink, "b"), Gate::Open);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_receiver_that_puts_off_every_event_is_down() {
     let mut sink = Receiver::new(SinkTraits::SINK);
     let later = Outcome::later("500", Duration::from_secs(5));

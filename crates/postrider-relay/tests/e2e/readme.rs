@@ -1,4 +1,4 @@
-//! What the README shows of the relay is what happens: its commands are read from there and run as they stand.
+//! The way from an `INSERT` to Kafka that `docs/tables.md` shows is what happens: its commands are read from there and run as they stand.
 
 use std::{env, ffi::OsString, path::Path, process::Stdio};
 
@@ -11,10 +11,10 @@ use crate::{
     time::PATIENCE,
 };
 
-/// Stands before the commands in the README.
+/// Stands before the commands in the document.
 const MARK: &str = "<!-- walk: a test runs these commands as they stand -->\n\n```sh\n";
 
-const README: &str = include_str!("../../../../README.md");
+const DOCUMENT: &str = include_str!("../../../../docs/tables.md");
 
 /// PATH, with the program and the servers' clients before everything else.
 fn path() -> OsString {
@@ -42,7 +42,7 @@ fn commands(script: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_readme_goes_from_an_insert_in_psql_to_a_consumed_kafka_message_in_under_ten_commands() {
-    let (_, script) = README.split_once(MARK).expect("the README has the walk");
+    let (_, script) = DOCUMENT.split_once(MARK).expect("the document has the walk");
     let (script, _) = script.split_once("```").unwrap();
     assert!(commands(script) < 10, "{} commands:\n{script}", commands(script));
 
@@ -54,7 +54,7 @@ async fn the_readme_goes_from_an_insert_in_psql_to_a_consumed_kafka_message_in_u
     let running = shell.stdin(Stdio::null()).output();
     let output = tokio::time::timeout(PATIENCE, running).await.expect("the commands end").unwrap();
     assert!(output.status.success(), "{}", said(&output));
-    let (_, shown) = README.split_once(MARK).unwrap().1.split_once("prints `").unwrap();
+    let (_, shown) = DOCUMENT.split_once(MARK).unwrap().1.split_once("prints `").unwrap();
     let (payload, _) = shown.split_once('`').unwrap();
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(printed.lines().any(|line| line == payload), "{payload} is not in {}", said(&output));
