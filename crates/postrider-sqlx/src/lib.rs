@@ -40,6 +40,8 @@ mod high_water;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod operator_verbs;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod oldest;
 #[cfg(feature = "postgres")]
 pub mod postgres;

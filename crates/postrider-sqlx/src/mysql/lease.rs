@@ -14,10 +14,10 @@ use sqlx::{Connection, MySqlConnection, mysql::MySqlRow};
 
 use crate::connections::renewal::Locked;
 
-use super::statement::{
+use super::{Inner, statement::{
     AT, LIST_MAX, Listed, NOW, Ready, Statement, bound, filled, json, maybe, maybe_time, micros, natural,
     span, text, time,
-};
+}};
 
 /// Most characters of an owner's or instance's name that are stored.
 const NAME_CHARS_MAX: usize = 255;
@@ -379,7 +379,7 @@ async fn each(
 
 /// Says that an instance is there, and how many there are.
 pub(super) async fn join(
-    sql: &Statements,
+    Inner { lease: sql, .. }: &Inner,
     conn: &mut MySqlConnection,
     instance: &str,
     ttl: Duration,
@@ -425,7 +425,11 @@ async fn is_free(sql: &Statements, conn: &mut MySqlConnection, member: &str) -> 
 }
 
 /// Says that an instance is gone.
-pub(super) async fn leave(sql: &Statements, conn: &mut MySqlConnection, instance: &str) -> sqlx::Result<()> {
+pub(super) async fn leave(
+    Inner { lease: sql, .. }: &Inner,
+    conn: &mut MySqlConnection,
+    instance: &str,
+) -> sqlx::Result<()> {
     sql.leave.query().bind(name(instance)).execute(conn).await?;
     Ok(())
 }

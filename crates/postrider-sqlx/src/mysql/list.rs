@@ -12,6 +12,7 @@ use sqlx::{MySqlConnection, Row, mysql::MySqlRow};
 use crate::oldest::Look;
 
 use super::{
+    Inner,
     operate::{DELAYED, undelivered},
     statement::{AT, NOW, Statement, bound, integer, micros, natural, text, time},
 };
@@ -65,10 +66,11 @@ pub(super) fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
 
 /// A page, the oldest first.
 pub(super) async fn list(
-    prefix: &Prefix,
+    Inner { target, .. }: &Inner,
     conn: &mut MySqlConnection,
     listing: &Listing,
 ) -> sqlx::Result<Vec<ListedEvent>> {
+    let prefix = &target.prefix;
     let (seq, at) = match &listing.from {
         ListFrom::Newest => (u64::MAX, LAST_US),
         ListFrom::Before(mark) | ListFrom::After(mark) => (mark.seq, bound(mark.at)),
@@ -132,10 +134,11 @@ fn listed(row: &MySqlRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
 
 /// How many there are of each type.
 pub(super) async fn count_by_type(
-    prefix: &Prefix,
+    Inner { target, .. }: &Inner,
     conn: &mut MySqlConnection,
     types: usize,
 ) -> sqlx::Result<Vec<TypeCount>> {
+    let prefix = &target.prefix;
     let count = Statement::new(
         "SELECT event_type, CAST(SUM(status <> 3) AS SIGNED) AS pending, CAST(SUM(status = 3) AS SIGNED) AS dead
          FROM {p}event GROUP BY event_type ORDER BY COUNT(*) DESC, event_type LIMIT ?",
@@ -166,11 +169,12 @@ pub(super) fn oldest_statement(prefix: &Prefix) -> Statement {
 
 /// The oldest events that are pending.
 pub(super) async fn oldest(
-    prefix: &Prefix,
+    Inner { target, .. }: &Inner,
     conn: &mut MySqlConnection,
     after: Seq,
     limit: usize,
 ) -> sqlx::Result<Oldest> {
+    let prefix = &target.prefix;
     let (statement, mut look) = (oldest_statement(prefix), Look::new(after, limit));
     while let Some(after) = look.next() {
         let query = statement.query().bind(after).bind(integer(limit));

@@ -77,6 +77,7 @@ use crate::{
         retry::retried,
     },
     high_water::HighWater,
+    operator_verbs::{operator_verbs, verb},
 };
 
 /// Most connections of the verbs: a claim, what it marks, what is paused. Settles have their own, for batches and for attempts that are counted one by one;
@@ -418,17 +419,12 @@ impl Store for MysqlStore {
     }
 
     fn join<'a>(&'a self, instance: &'a str, ttl: Duration) -> BoxFuture<'a, Result<u32>> {
-        let Inner { lease: sql, .. } = &*self.0;
         self.set_lease(ttl);
-        self.run_keeping(
-            "join",
-            move |mut conn| async move { lease::join(sql, &mut conn, instance, ttl).await },
-        )
+        verb!(self.run_keeping, "join", lease::join(instance, ttl))
     }
 
     fn leave<'a>(&'a self, instance: &'a str) -> BoxFuture<'a, Result<()>> {
-        let Inner { lease: sql, .. } = &*self.0;
-        self.run_keeping("leave", move |mut conn| async move { lease::leave(sql, &mut conn, instance).await })
+        verb!(self.run_keeping, "leave", lease::leave(instance))
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
@@ -523,113 +519,5 @@ impl Store for MysqlStore {
         })
     }
 
-    fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
-        let Inner { operate: sql, .. } = &*self.0;
-        self.run_long("list dead letters", move |mut conn| async move {
-            operate::dead(sql, &mut conn, after, limit).await
-        })
-    }
-
-    fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
-        let Inner { operate: sql, lease, .. } = &*self.0;
-        self.run_long("redrive events", move |mut conn| async move {
-            operate::redrive(sql, lease, &mut conn, ids).await
-        })
-    }
-
-    fn discard<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
-        let Inner { operate: sql, lease, .. } = &*self.0;
-        self.run_long("discard events", move |mut conn| async move {
-            operate::discard(sql, lease, &mut conn, ids).await
-        })
-    }
-
-    fn free_orphans<'a>(
-        &'a self,
-        after: Option<&'a HeldKey>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Orphans>> {
-        let Inner { orphans: sql, lease, hold, .. } = &*self.0;
-        self.run_long("free keys whose head was deleted", move |mut conn| async move {
-            orphans::free(sql, lease, hold, &mut conn, after, limit).await
-        })
-    }
-
-    fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>> {
-        let Inner { operate: sql, .. } = &*self.0;
-        self.run_long("purge delivered events", move |mut conn| async move {
-            operate::purge(sql, &mut conn, retention, limit).await
-        })
-    }
-
-    fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
-        let Inner { operate: sql, .. } = &*self.0;
-        self.run_long("count events", move |mut conn| async move { operate::stats(sql, &mut conn).await })
-    }
-
-    fn instances(&self) -> BoxFuture<'_, Result<Option<Instances>>> {
-        let Inner { operate: sql, .. } = &*self.0;
-        self.run_long("look for instances", move |mut conn| async move {
-            operate::instances(sql, &mut conn).await.map(Some)
-        })
-    }
-
-    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {
-        let prefix = &self.0.target.prefix;
-        self.run_long(
-            "list events",
-            move |mut conn| async move { list::list(prefix, &mut conn, listing).await },
-        )
-    }
-
-    fn oldest(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Option<Oldest>>> {
-        let prefix = &self.0.target.prefix;
-        self.run_long("look for the oldest events", move |mut conn| async move {
-            list::oldest(prefix, &mut conn, after, limit).await.map(Some)
-        })
-    }
-
-    fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>> {
-        let prefix = &self.0.target.prefix;
-        self.run_long("count events", move |mut conn| async move {
-            list::count_by_type(prefix, &mut conn, types).await
-        })
-    }
-
-    fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {
-        let Inner { operate: sql, .. } = &*self.0;
-        self.run_long("look for an event", move |mut conn| async move {
-            operate::status(sql, &mut conn, id).await
-        })
-    }
-
-    fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
-        let Inner { operate: sql, .. } = &*self.0;
-        self.run_long(
-            "look for a hold",
-            move |mut conn| async move { operate::why(sql, &mut conn, key).await },
-        )
-    }
-
-    fn pause<'a>(&'a self, subject: &'a Subject, reason: &'a str) -> BoxFuture<'a, Result<Paused>> {
-        let Inner { pause: sql, .. } = &*self.0;
-        Box::pin(async move {
-            subject.check()?;
-            let reason = &clean_error(reason);
-            let paused = self.run("pause", move |mut conn| async move {
-                pause::pause(sql, &mut conn, subject, reason).await
-            });
-            paused.await?.ok_or_else(too_many_pauses)
-        })
-    }
-
-    fn resume<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, Result<Option<Pause>>> {
-        let Inner { pause: sql, .. } = &*self.0;
-        self.run("resume", move |mut conn| async move { pause::resume(sql, &mut conn, subject).await })
-    }
-
-    fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>>> {
-        let Inner { pause: sql, .. } = &*self.0;
-        self.run("read the pauses", move |mut conn| async move { pause::pauses(sql, &mut conn).await })
-    }
+    operator_verbs!(pause: run);
 }

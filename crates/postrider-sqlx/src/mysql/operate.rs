@@ -10,6 +10,7 @@ use postrider_core::{
 use sqlx::{Connection, MySqlConnection, SqlSafeStr, mysql::MySqlRow};
 
 use super::{
+    Inner,
     lease,
     statement::{
         AT, LIST_MAX, Listed, NOW, Statement, bound, filled, integer, maybe, maybe_time, micros, natural,
@@ -116,7 +117,7 @@ const SNAPSHOT: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START T
 
 /// Dead letters in the order of `seq`.
 pub(super) async fn dead(
-    sql: &Statements,
+    Inner { operate: sql, .. }: &Inner,
     conn: &mut MySqlConnection,
     after: Seq,
     limit: usize,
@@ -141,8 +142,7 @@ fn dead_letter(row: &MySqlRow) -> sqlx::Result<DeadLetter> {
 
 /// Makes dead events due again; their keys wait for them as before.
 pub(super) async fn redrive(
-    sql: &Statements,
-    lease: &lease::Statements,
+    Inner { operate: sql, lease, .. }: &Inner,
     conn: &mut MySqlConnection,
     ids: &[EventId],
 ) -> sqlx::Result<u64> {
@@ -163,8 +163,7 @@ pub(super) async fn redrive(
 
 /// Deletes dead events and lets those behind them come back.
 pub(super) async fn discard(
-    sql: &Statements,
-    lease: &lease::Statements,
+    Inner { operate: sql, lease, .. }: &Inner,
     conn: &mut MySqlConnection,
     ids: &[EventId],
 ) -> sqlx::Result<u64> {
@@ -214,7 +213,7 @@ async fn lock_dead(
 
 /// Deletes delivered events whose retention has ended.
 pub(super) async fn purge(
-    sql: &Statements,
+    Inner { operate: sql, .. }: &Inner,
     conn: &mut MySqlConnection,
     retention: Duration,
     limit: usize,
@@ -227,7 +226,10 @@ pub(super) async fn purge(
 }
 
 /// How much of everything there is, all of it at one moment.
-pub(super) async fn stats(sql: &Statements, conn: &mut MySqlConnection) -> sqlx::Result<Stats> {
+pub(super) async fn stats(
+    Inner { operate: sql, .. }: &Inner,
+    conn: &mut MySqlConnection,
+) -> sqlx::Result<Stats> {
     let mut snapshot = conn.begin_with(SNAPSHOT.into_sql_str()).await?;
     let mut stats = Stats::default();
     let mut oldest: Option<Seq> = None;
@@ -257,7 +259,7 @@ pub(super) async fn stats(sql: &Statements, conn: &mut MySqlConnection) -> sqlx:
 
 /// Where one event is.
 pub(super) async fn status(
-    sql: &Statements,
+    Inner { operate: sql, .. }: &Inner,
     conn: &mut MySqlConnection,
     id: &EventId,
 ) -> sqlx::Result<EventStatus> {
@@ -290,7 +292,7 @@ pub(super) fn undelivered(row: &MySqlRow) -> sqlx::Result<EventStatus> {
 
 /// What a key waits for.
 pub(super) async fn why(
-    sql: &Statements,
+    Inner { operate: sql, .. }: &Inner,
     conn: &mut MySqlConnection,
     key: &str,
 ) -> sqlx::Result<Option<Hold>> {
@@ -308,7 +310,10 @@ pub(super) async fn why(
 }
 
 /// Who delivers.
-pub(super) async fn instances(sql: &Statements, conn: &mut MySqlConnection) -> sqlx::Result<Instances> {
+pub(super) async fn instances(
+    Inner { operate: sql, .. }: &Inner,
+    conn: &mut MySqlConnection,
+) -> sqlx::Result<Instances> {
     let rows = sql.instances.query().fetch_all(conn).await?;
     let found = rows.iter().map(|row| Ok((text(row, "name")?, maybe(row, "lane")?, time(row, "until")?)));
     Ok(Instances::gather(found.collect::<sqlx::Result<Vec<_>>>()?))

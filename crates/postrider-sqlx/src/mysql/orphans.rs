@@ -7,6 +7,7 @@ use postrider_core::{
 use sqlx::{Connection, MySqlConnection};
 
 use super::{
+    Inner,
     hold::{self, Key, key_of},
     lease,
     statement::{LIST_MAX, Statement, integer, natural},
@@ -32,9 +33,7 @@ impl Statements {
 
 /// Searches at most so many holds, and frees the keys among them whose head is gone.
 pub(super) async fn free(
-    sql: &Statements,
-    lease: &lease::Statements,
-    hold: &hold::Statements,
+    Inner { orphans: sql, lease, hold, .. }: &Inner,
     conn: &mut MySqlConnection,
     after: Option<&HeldKey>,
     limit: usize,

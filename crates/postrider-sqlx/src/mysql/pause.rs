@@ -6,7 +6,7 @@ use postrider_core::{
 };
 use sqlx::{Connection, MySqlConnection, mysql::MySqlRow};
 
-use super::statement::{Statement, integer, micros, text, time};
+use super::{Inner, statement::{Statement, integer, micros, text, time}};
 
 /// The statements of this file.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Statements {
 
 /// Pauses a subject; none if there are too many pauses.
 pub(super) async fn pause(
-    sql: &Statements,
+    Inner { pause: sql, .. }: &Inner,
     conn: &mut MySqlConnection,
     subject: &Subject,
     reason: &str,
@@ -54,7 +54,7 @@ pub(super) async fn pause(
 
 /// Takes a pause away.
 pub(super) async fn resume(
-    sql: &Statements,
+    Inner { pause: sql, .. }: &Inner,
     conn: &mut MySqlConnection,
     subject: &Subject,
 ) -> sqlx::Result<Option<Pause>> {
@@ -67,7 +67,10 @@ pub(super) async fn resume(
 }
 
 /// All that is paused.
-pub(super) async fn pauses(sql: &Statements, conn: &mut MySqlConnection) -> sqlx::Result<Vec<Pause>> {
+pub(super) async fn pauses(
+    Inner { pause: sql, .. }: &Inner,
+    conn: &mut MySqlConnection,
+) -> sqlx::Result<Vec<Pause>> {
     sql.all.query().fetch_all(conn).await?.iter().map(decode).collect()
 }
 

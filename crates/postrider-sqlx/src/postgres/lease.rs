@@ -8,7 +8,7 @@ use sqlx::{PgConnection, Postgres, Row, postgres::PgArguments, query::Query};
 
 use crate::connections::renewal::Locked;
 
-use super::statement::{Shape, Statement, integer, natural, small, span};
+use super::{Inner, statement::{Shape, Statement, integer, natural, small, span}};
 
 /// The statements of this file.
 #[derive(Debug)]
@@ -190,7 +190,7 @@ async fn lanes(conn: &mut PgConnection, query: Bound) -> sqlx::Result<Vec<Lane>>
 /// Takes lanes that are free or whose lease has run out, as many as are wanted. An owner's name is no token: its own lanes are
 /// as taken as anybody's.
 pub(super) async fn lease(
-    sql: &Statements,
+    Inner { lease: sql, .. }: &Inner,
     conn: &mut PgConnection,
     request: &LeaseRequest,
     lanes: usize,
@@ -303,7 +303,7 @@ pub(super) async fn lock_some(
 
 /// Says that an instance is there, and how many there are.
 pub(super) async fn join(
-    sql: &Statements,
+    Inner { lease: sql, .. }: &Inner,
     conn: &mut PgConnection,
     instance: &str,
     ttl: Duration,
@@ -313,7 +313,11 @@ pub(super) async fn join(
 }
 
 /// Says that an instance is gone.
-pub(super) async fn leave(sql: &Statements, conn: &mut PgConnection, instance: &str) -> sqlx::Result<()> {
+pub(super) async fn leave(
+    Inner { lease: sql, .. }: &Inner,
+    conn: &mut PgConnection,
+    instance: &str,
+) -> sqlx::Result<()> {
     sql.leave.query().bind(instance).execute(conn).await?;
     Ok(())
 }

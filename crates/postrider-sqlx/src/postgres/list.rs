@@ -13,6 +13,7 @@ use sqlx::{PgConnection, Row, postgres::PgRow};
 use crate::oldest::Look;
 
 use super::{
+    Inner,
     operate::{DELAYED, where_it_is},
     statement::{Shape, Statement, integer, natural, time},
 };
@@ -59,7 +60,7 @@ pub(super) fn statement(shape: &Shape, listing: &Listing) -> Statement {
 
 /// A page, the oldest first.
 pub(super) async fn list(
-    shape: &Shape,
+    Inner { shape, .. }: &Inner,
     conn: &mut PgConnection,
     listing: &Listing,
 ) -> sqlx::Result<Vec<ListedEvent>> {
@@ -117,7 +118,7 @@ fn listed(row: &PgRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
 
 /// How many there are of each type.
 pub(super) async fn count_by_type(
-    shape: &Shape,
+    Inner { shape, .. }: &Inner,
     conn: &mut PgConnection,
     types: usize,
 ) -> sqlx::Result<Vec<TypeCount>> {
@@ -149,7 +150,7 @@ pub(super) fn oldest_statement(shape: &Shape) -> Statement {
 
 /// The oldest events that are pending.
 pub(super) async fn oldest(
-    shape: &Shape,
+    Inner { shape, .. }: &Inner,
     conn: &mut PgConnection,
     after: Seq,
     limit: usize,

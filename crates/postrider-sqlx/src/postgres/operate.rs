@@ -8,7 +8,7 @@ use postrider_core::{
 };
 use sqlx::{PgConnection, Row, postgres::PgRow};
 
-use super::statement::{Shape, Statement, integer, natural, optional_time, span, time};
+use super::{Inner, statement::{Shape, Statement, integer, natural, optional_time, span, time}};
 
 /// The statements of this file. Each is one, so that it speaks of one moment and needs no transaction around it.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl Statements {
 
 /// Dead letters in the order of `seq`.
 pub(super) async fn dead(
-    sql: &Statements,
+    Inner { operate: sql, .. }: &Inner,
     conn: &mut PgConnection,
     after: Seq,
     limit: usize,
@@ -138,18 +138,26 @@ fn dead_letter(row: &PgRow) -> sqlx::Result<DeadLetter> {
 }
 
 /// Makes dead events due again; their keys wait for them as before.
-pub(super) async fn redrive(sql: &Statements, conn: &mut PgConnection, ids: &[EventId]) -> sqlx::Result<u64> {
+pub(super) async fn redrive(
+    Inner { operate: sql, .. }: &Inner,
+    conn: &mut PgConnection,
+    ids: &[EventId],
+) -> sqlx::Result<u64> {
     Ok(sql.redrive.query().bind(texts(ids)).execute(conn).await?.rows_affected())
 }
 
 /// Deletes dead events and lets those behind them come back.
-pub(super) async fn discard(sql: &Statements, conn: &mut PgConnection, ids: &[EventId]) -> sqlx::Result<u64> {
+pub(super) async fn discard(
+    Inner { operate: sql, .. }: &Inner,
+    conn: &mut PgConnection,
+    ids: &[EventId],
+) -> sqlx::Result<u64> {
     Ok(sql.discard.query().bind(texts(ids)).execute(conn).await?.rows_affected())
 }
 
 /// Deletes delivered events whose retention has ended.
 pub(super) async fn purge(
-    sql: &Statements,
+    Inner { operate: sql, .. }: &Inner,
     conn: &mut PgConnection,
     retention: Duration,
     limit: usize,
@@ -159,7 +167,10 @@ pub(super) async fn purge(
 }
 
 /// How much of everything there is.
-pub(super) async fn stats(sql: &Statements, conn: &mut PgConnection) -> sqlx::Result<Stats> {
+pub(super) async fn stats(
+    Inner { operate: sql, .. }: &Inner,
+    conn: &mut PgConnection,
+) -> sqlx::Result<Stats> {
     let row = sql.stats.query().fetch_one(conn).await?;
     let count = |column| row.try_get(column).map(natural::<u64>);
     let (fresh, waiting, parked) = (count("fresh")?, count("waiting")?, count("parked")?);
@@ -179,7 +190,7 @@ pub(super) async fn stats(sql: &Statements, conn: &mut PgConnection) -> sqlx::Re
 
 /// Where one event is. One that is both pending and delivered, because its id was used again, is pending.
 pub(super) async fn status(
-    sql: &Statements,
+    Inner { operate: sql, .. }: &Inner,
     conn: &mut PgConnection,
     id: &EventId,
 ) -> sqlx::Result<EventStatus> {
@@ -200,7 +211,11 @@ pub(super) fn where_it_is(row: &PgRow) -> sqlx::Result<EventStatus> {
 }
 
 /// What a key waits for.
-pub(super) async fn why(sql: &Statements, conn: &mut PgConnection, key: &str) -> sqlx::Result<Option<Hold>> {
+pub(super) async fn why(
+    Inner { operate: sql, .. }: &Inner,
+    conn: &mut PgConnection,
+    key: &str,
+) -> sqlx::Result<Option<Hold>> {
     let Some(row) = sql.why.query().bind(key).fetch_optional(conn).await? else {
         return Ok(None);
     };
@@ -215,7 +230,10 @@ pub(super) async fn why(sql: &Statements, conn: &mut PgConnection, key: &str) ->
 }
 
 /// Who delivers.
-pub(super) async fn instances(sql: &Statements, conn: &mut PgConnection) -> sqlx::Result<Instances> {
+pub(super) async fn instances(
+    Inner { operate: sql, .. }: &Inner,
+    conn: &mut PgConnection,
+) -> sqlx::Result<Instances> {
     let rows = sql.instances.query().fetch_all(conn).await?;
     let found = rows.iter().map(|row| {
         let lane = row.try_get::<Option<i32>, _>("lane")?.map(|lane| natural(lane.into()));

@@ -3,7 +3,7 @@
 use postrider_core::store::{HeldKey, Orphans};
 use sqlx::{PgConnection, Row, postgres::PgRow};
 
-use super::statement::{Shape, Statement, integer, natural, small};
+use super::{Inner, statement::{Shape, Statement, integer, natural, small}};
 
 /// The statements of this file.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Statements {
 
 /// Searches at most so many holds, and frees the keys among them whose head is gone.
 pub(super) async fn free(
-    sql: &Statements,
+    Inner { orphans: sql, .. }: &Inner,
     conn: &mut PgConnection,
     after: Option<&HeldKey>,
     limit: usize,

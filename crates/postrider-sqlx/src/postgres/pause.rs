@@ -3,7 +3,7 @@
 use postrider_core::store::{PAUSES_MAX, Pause, Paused, Subject};
 use sqlx::{PgConnection, Row, postgres::PgRow};
 
-use super::statement::{Shape, Statement, integer, time};
+use super::{Inner, statement::{Shape, Statement, integer, time}};
 
 /// The statements of this file.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Statements {
 /// Pauses a subject; none if there are too many pauses. Two statements: of two who pause at once, the second sees what the first has written
 /// only in a snapshot that is taken after it has waited.
 pub(super) async fn pause(
-    sql: &Statements,
+    Inner { pause: sql, .. }: &Inner,
     conn: &mut PgConnection,
     subject: &Subject,
     reason: &str,
@@ -49,7 +49,7 @@ pub(super) async fn pause(
 
 /// Takes a pause away.
 pub(super) async fn resume(
-    sql: &Statements,
+    Inner { pause: sql, .. }: &Inner,
     conn: &mut PgConnection,
     subject: &Subject,
 ) -> sqlx::Result<Option<Pause>> {
@@ -58,7 +58,10 @@ pub(super) async fn resume(
 }
 
 /// All that is paused.
-pub(super) async fn pauses(sql: &Statements, conn: &mut PgConnection) -> sqlx::Result<Vec<Pause>> {
+pub(super) async fn pauses(
+    Inner { pause: sql, .. }: &Inner,
+    conn: &mut PgConnection,
+) -> sqlx::Result<Vec<Pause>> {
     sql.all.query().fetch_all(conn).await?.iter().map(decode).collect()
 }
 

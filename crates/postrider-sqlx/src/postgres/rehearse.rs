@@ -52,7 +52,7 @@ pub(super) async fn rehearse(
             format!("PREPARE postrider_rehearsal AS {}\n;DEALLOCATE postrider_rehearsal", statement.text());
         sqlx::raw_sql(AssertSqlSafe(plan)).execute(&mut *conn).await?;
     }
-    lease::join(&store.lease, conn, INSTANCE, Duration::ZERO).await?;
+    lease::join(store, conn, INSTANCE, Duration::ZERO).await?;
     Ok(Ok(()))
 }
 

@@ -7,7 +7,10 @@ use std::{ops, time::Duration};
 use sqlx::{AssertSqlSafe, Connection, Postgres};
 
 use super::connect::{Plans, Settings};
-use crate::connections::{Conn, limits::Limits};
+use crate::{
+    connections::{Conn, limits::Limits},
+    operator_verbs::Ending,
+};
 
 /// How plans are to be made for our statements, whatever is known of the tables: by the order of an index, which is the order that is asked
 /// for. An outbox is empty most of the time, so that is what the statistics say; a planner that believes them reads all rows of a lane and
@@ -138,6 +141,12 @@ impl Session {
         }
         self.conn.give_back();
         Ok(())
+    }
+}
+
+impl Ending for Session {
+    async fn end(self) -> sqlx::Result<()> {
+        self.commit().await
     }
 }
 

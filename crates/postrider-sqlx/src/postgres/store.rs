@@ -22,24 +22,14 @@ use super::{
 use sqlx::AssertSqlSafe;
 use tokio::time::Instant;
 
-use crate::connections::{
-    Task,
-    release::released,
-    renewal::{Locked, renewed},
+use crate::{
+    connections::{
+        Task,
+        release::released,
+        renewal::{Locked, renewed},
+    },
+    operator_verbs::{operator_verbs, verb},
 };
-
-/// A verb of one statement: runs it on the session and ends that.
-macro_rules! verb {
-    ($store:ident.$run:ident, $what:literal, $sql:ident, |$session:ident| $verb:expr) => {{
-        let Inner { $sql: sql, .. } = &*$store.0;
-        let $sql = sql;
-        $store.$run($what, move |mut $session: Session| async move {
-            let done = $verb.await?;
-            $session.commit().await?;
-            Ok(done)
-        })
-    }};
-}
 
 impl Store for PgStore {
     fn features(&self) -> Features {
@@ -91,22 +81,17 @@ impl Store for PgStore {
 
     fn join<'a>(&'a self, instance: &'a str, ttl: Duration) -> BoxFuture<'a, Result<u32>> {
         self.set_lease(ttl);
-        verb!(self.run_keeping, "join", lease, |session| lease::join(lease, &mut session, instance, ttl))
+        verb!(self.run_keeping, "join", lease::join(instance, ttl))
     }
 
     fn leave<'a>(&'a self, instance: &'a str) -> BoxFuture<'a, Result<()>> {
-        verb!(self.run_keeping, "leave", lease, |session| lease::leave(lease, &mut session, instance))
+        verb!(self.run_keeping, "leave", lease::leave(instance))
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
         self.set_lease(request.ttl);
         let lanes = self.0.lanes.load(Relaxed) as usize;
-        verb!(self.run_keeping, "take lanes", lease, |session| lease::lease(
-            lease,
-            &mut session,
-            request,
-            lanes
-        ))
+        verb!(self.run_keeping, "take lanes", lease::lease(request, lanes))
     }
 
     fn renew<'a>(&'a self, leases: &'a [Lease], ttl: Duration) -> BoxFuture<'a, Result<Renewed>> {
@@ -240,121 +225,7 @@ impl Store for PgStore {
         })
     }
 
-    fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
-        verb!(self.run_long, "list dead letters", operate, |session| operate::dead(
-            operate,
-            &mut session,
-            after,
-            limit
-        ))
-    }
-
-    fn redrive<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
-        verb!(self.run_long, "redrive events", operate, |session| operate::redrive(
-            operate,
-            &mut session,
-            ids
-        ))
-    }
-
-    fn discard<'a>(&'a self, ids: &'a [EventId]) -> BoxFuture<'a, Result<u64>> {
-        verb!(self.run_long, "discard events", operate, |session| operate::discard(
-            operate,
-            &mut session,
-            ids
-        ))
-    }
-
-    fn free_orphans<'a>(
-        &'a self,
-        after: Option<&'a HeldKey>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Orphans>> {
-        verb!(self.run_long, "free keys whose head was deleted", orphans, |session| orphans::free(
-            orphans,
-            &mut session,
-            after,
-            limit
-        ))
-    }
-
-    fn purge(&self, retention: Duration, limit: usize) -> BoxFuture<'_, Result<u64>> {
-        verb!(self.run_long, "purge delivered events", operate, |session| operate::purge(
-            operate,
-            &mut session,
-            retention,
-            limit
-        ))
-    }
-
-    fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
-        verb!(self.run_long, "count events", operate, |session| operate::stats(operate, &mut session))
-    }
-
-    fn instances(&self) -> BoxFuture<'_, Result<Option<Instances>>> {
-        Box::pin(async move {
-            let instances =
-                verb!(self.run_long, "look for instances", operate, |session| operate::instances(
-                    operate,
-                    &mut session
-                ));
-            instances.await.map(Some)
-        })
-    }
-
-    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>> {
-        verb!(self.run_long, "list events", shape, |session| list::list(shape, &mut session, listing))
-    }
-
-    fn oldest(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Option<Oldest>>> {
-        Box::pin(async move {
-            let oldest = verb!(self.run_long, "look for the oldest events", shape, |session| list::oldest(
-                shape,
-                &mut session,
-                after,
-                limit
-            ));
-            oldest.await.map(Some)
-        })
-    }
-
-    fn count_by_type(&self, types: usize) -> BoxFuture<'_, Result<Vec<TypeCount>>> {
-        verb!(self.run_long, "count events", shape, |session| list::count_by_type(shape, &mut session, types))
-    }
-
-    fn status<'a>(&'a self, id: &'a EventId) -> BoxFuture<'a, Result<EventStatus>> {
-        verb!(self.run_long, "look for an event", operate, |session| operate::status(
-            operate,
-            &mut session,
-            id
-        ))
-    }
-
-    fn why<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Hold>>> {
-        verb!(self.run_long, "look for a hold", operate, |session| operate::why(operate, &mut session, key))
-    }
-
-    fn pause<'a>(&'a self, subject: &'a Subject, reason: &'a str) -> BoxFuture<'a, Result<Paused>> {
-        Box::pin(async move {
-            subject.check()?;
-            let reason = &clean_error(reason);
-            let paused = verb!(self.run_whole, "pause", pause, |session| pause::pause(
-                pause,
-                &mut session,
-                subject,
-                reason
-            ));
-            paused.await?.ok_or_else(too_many_pauses)
-        })
-    }
-
-    fn resume<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, Result<Option<Pause>>> {
-        verb!(self.run, "resume", pause, |session| pause::resume(pause, &mut session, subject))
-    }
-
-    fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>>> {
-        verb!(self.run, "read the pauses", pause, |session| pause::pauses(pause, &mut session))
-    }
+    operator_verbs!(pause: run_whole);
 
     fn announce(&self) {
         let store = self.clone();

@@ -9,7 +9,7 @@ use postrider_core::{
 };
 use sqlx::{Connection, Row, SqliteConnection};
 
-use super::statement::{Statement, integer, natural};
+use super::{Inner, statement::{Statement, integer, natural}};
 
 /// The statements of this file.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ pub(super) async fn mark_sent(
 
 /// Says that an instance is there, and how many there are.
 pub(super) async fn join(
-    sql: &Statements,
+    Inner { lease: sql, .. }: &Inner,
     conn: &mut SqliteConnection,
     instance: &str,
     ttl: Duration,
@@ -181,7 +181,11 @@ pub(super) async fn join(
 }
 
 /// Says that an instance is gone.
-pub(super) async fn leave(sql: &Statements, conn: &mut SqliteConnection, instance: &str) -> sqlx::Result<()> {
+pub(super) async fn leave(
+    Inner { lease: sql, .. }: &Inner,
+    conn: &mut SqliteConnection,
+    instance: &str,
+) -> sqlx::Result<()> {
     sql.leave.query().bind(instance).execute(conn).await?;
     Ok(())
 }

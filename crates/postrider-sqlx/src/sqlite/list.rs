@@ -12,6 +12,7 @@ use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
 use crate::oldest::Look;
 
 use super::{
+    Inner,
     operate::{text, undelivered},
     statement::{Statement, integer, natural},
 };
@@ -53,10 +54,11 @@ pub(super) fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
 
 /// A page, the oldest first.
 pub(super) async fn list(
-    prefix: &Prefix,
+    Inner { target, .. }: &Inner,
     conn: &mut SqliteConnection,
     listing: &Listing,
 ) -> sqlx::Result<Vec<ListedEvent>> {
+    let prefix = &target.prefix;
     let (seq, at) = match &listing.from {
         ListFrom::Newest => (i64::MAX, i64::MAX),
         ListFrom::Before(mark) | ListFrom::After(mark) => (integer(mark.seq), mark.at.as_micros()),
@@ -114,10 +116,11 @@ fn listed(row: &SqliteRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
 
 /// How many there are of each type.
 pub(super) async fn count_by_type(
-    prefix: &Prefix,
+    Inner { target, .. }: &Inner,
     conn: &mut SqliteConnection,
     types: usize,
 ) -> sqlx::Result<Vec<TypeCount>> {
+    let prefix = &target.prefix;
     let count = Statement::new(
         "SELECT event_type, count(*) FILTER (WHERE status <> 3) AS pending, count(*) FILTER (WHERE status = 3) AS dead
          FROM {p}event GROUP BY event_type ORDER BY count(*) DESC, event_type LIMIT ?1",
@@ -145,11 +148,12 @@ pub(super) fn oldest_statement(prefix: &Prefix) -> Statement {
 
 /// The oldest events that are pending.
 pub(super) async fn oldest(
-    prefix: &Prefix,
+    Inner { target, .. }: &Inner,
     conn: &mut SqliteConnection,
     after: Seq,
     limit: usize,
 ) -> sqlx::Result<Oldest> {
+    let prefix = &target.prefix;
     let (statement, mut look) = (oldest_statement(prefix), Look::new(after, limit));
     while let Some(after) = look.next() {
         let query = statement.query().bind(integer(after)).bind(integer(limit));

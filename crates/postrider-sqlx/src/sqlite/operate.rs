@@ -9,7 +9,7 @@ use postrider_core::{
 };
 use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteRow};
 
-use super::statement::{Statement, integer, json, natural};
+use super::{Inner, statement::{Statement, integer, json, natural}};
 
 /// The statements of this file.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Statements {
 
 /// Dead letters in the order of `seq`.
 pub(super) async fn dead(
-    sql: &Statements,
+    Inner { operate: sql, .. }: &Inner,
     conn: &mut SqliteConnection,
     after: Seq,
     limit: usize,
@@ -130,7 +130,7 @@ pub(super) fn text(row: &SqliteRow, column: &str) -> sqlx::Result<Option<String>
 
 /// Makes dead events due again; their keys wait for them as before.
 pub(super) async fn redrive(
-    sql: &Statements,
+    Inner { operate: sql, .. }: &Inner,
     conn: &mut SqliteConnection,
     ids: &[EventId],
 ) -> sqlx::Result<u64> {
@@ -145,7 +145,7 @@ pub(super) async fn redrive(
 
 /// Deletes dead events and lets those behind them come back.
 pub(super) async fn discard(
-    sql: &Statements,
+    Inner { operate: sql, .. }: &Inner,
     conn: &mut SqliteConnection,
     ids: &[EventId],
 ) -> sqlx::Result<u64> {
@@ -159,7 +159,7 @@ pub(super) async fn discard(
 
 /// Deletes delivered events whose retention has ended.
 pub(super) async fn purge(
-    sql: &Statements,
+    Inner { operate: sql, .. }: &Inner,
     conn: &mut SqliteConnection,
     retention: Duration,
     limit: usize,
@@ -173,7 +173,10 @@ pub(super) async fn purge(
 }
 
 /// How much of everything there is, all of it at one moment.
-pub(super) async fn stats(sql: &Statements, conn: &mut SqliteConnection) -> sqlx::Result<Stats> {
+pub(super) async fn stats(
+    Inner { operate: sql, .. }: &Inner,
+    conn: &mut SqliteConnection,
+) -> sqlx::Result<Stats> {
     let mut snapshot = conn.begin().await?;
     let now = Timestamp::now();
     let row = sql.stats.query().bind(i64::MAX).bind(now.as_micros()).fetch_one(&mut *snapshot).await?;
@@ -200,7 +203,7 @@ pub(super) async fn stats(sql: &Statements, conn: &mut SqliteConnection) -> sqlx
 
 /// Where one event is.
 pub(super) async fn status(
-    sql: &Statements,
+    Inner { operate: sql, .. }: &Inner,
     conn: &mut SqliteConnection,
     id: &EventId,
 ) -> sqlx::Result<EventStatus> {
@@ -237,7 +240,7 @@ pub(super) fn undelivered(row: &SqliteRow) -> sqlx::Result<EventStatus> {
 
 /// What a key waits for.
 pub(super) async fn why(
-    sql: &Statements,
+    Inner { operate: sql, .. }: &Inner,
     conn: &mut SqliteConnection,
     key: &str,
 ) -> sqlx::Result<Option<Hold>> {
@@ -255,7 +258,10 @@ pub(super) async fn why(
 }
 
 /// Who delivers.
-pub(super) async fn instances(sql: &Statements, conn: &mut SqliteConnection) -> sqlx::Result<Instances> {
+pub(super) async fn instances(
+    Inner { operate: sql, .. }: &Inner,
+    conn: &mut SqliteConnection,
+) -> sqlx::Result<Instances> {
     let rows = sql.instances.query().bind(Timestamp::now().as_micros()).fetch_all(conn).await?;
     let found = rows.iter().map(|row| {
         let lane = row.try_get::<Option<i64>, _>("lane")?.map(natural);

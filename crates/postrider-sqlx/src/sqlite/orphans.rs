@@ -7,6 +7,7 @@ use postrider_core::{
 use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteRow};
 
 use super::{
+    Inner,
     operate::text,
     statement::{Statement, integer, json, natural},
 };
@@ -42,7 +43,7 @@ impl Statements {
 
 /// Searches at most so many holds, and frees the keys among them whose head is gone.
 pub(super) async fn free(
-    sql: &Statements,
+    Inner { orphans: sql, .. }: &Inner,
     conn: &mut SqliteConnection,
     after: Option<&HeldKey>,
     limit: usize,

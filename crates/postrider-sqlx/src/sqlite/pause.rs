@@ -7,7 +7,7 @@ use postrider_core::{
 };
 use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteRow};
 
-use super::statement::{Statement, integer};
+use super::{Inner, statement::{Statement, integer}};
 
 /// The statements of this file.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Statements {
 
 /// Pauses a subject; none if there are too many pauses.
 pub(super) async fn pause(
-    sql: &Statements,
+    Inner { pause: sql, .. }: &Inner,
     conn: &mut SqliteConnection,
     subject: &Subject,
     reason: &str,
@@ -51,7 +51,7 @@ pub(super) async fn pause(
 
 /// Takes a pause away.
 pub(super) async fn resume(
-    sql: &Statements,
+    Inner { pause: sql, .. }: &Inner,
     conn: &mut SqliteConnection,
     subject: &Subject,
 ) -> sqlx::Result<Option<Pause>> {
@@ -64,7 +64,10 @@ pub(super) async fn resume(
 }
 
 /// All that is paused.
-pub(super) async fn pauses(sql: &Statements, conn: &mut SqliteConnection) -> sqlx::Result<Vec<Pause>> {
+pub(super) async fn pauses(
+    Inner { pause: sql, .. }: &Inner,
+    conn: &mut SqliteConnection,
+) -> sqlx::Result<Vec<Pause>> {
     sql.all.query().fetch_all(conn).await?.iter().map(decode).collect()
 }
 
