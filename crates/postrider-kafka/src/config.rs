@@ -48,6 +48,18 @@ const DEFAULTS: [(&str, &str); 4] = [
     ("linger.ms", "1"),
 ];
 
+/// The properties that say which authorities certificates are checked against.
+const AUTHORITIES: [&str; 2] = [AUTHORITIES_PLACE, "ssl.ca.pem"];
+
+const AUTHORITIES_PLACE: &str = "ssl.ca.location";
+
+/// The value of `ssl.ca.location` that looks for the authorities where operating systems keep them. An OpenSSL that is compiled with this
+/// crate does not know these places.
+const AUTHORITIES_OF_THE_SYSTEM: &str = "probe";
+
+/// The variables that name the authorities for OpenSSL.
+const AUTHORITIES_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+
 /// Where events go, and how.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -182,6 +194,11 @@ impl KafkaConfig {
         for (name, value) in FIXED {
             client.set(name, value);
         }
+        let by_variable = AUTHORITIES_VARIABLES.iter().any(|name| std::env::var_os(name).is_some());
+        if cfg!(feature = "tls") && !by_variable && !AUTHORITIES.iter().any(|name| client.get(name).is_some())
+        {
+            client.set(AUTHORITIES_PLACE, AUTHORITIES_OF_THE_SYSTEM);
+        }
         let limit_ms = deadline::limit(self.send_timeout).as_millis().clamp(1, MESSAGE_TIMEOUT_MS_MAX);
         client.set(MESSAGE_TIMEOUT, limit_ms.to_string());
         client
@@ -194,4 +211,27 @@ pub(crate) fn wrong(
     allowed: impl Into<String>,
 ) -> ConfigError {
     ConfigError::OutOfRange { setting, value: value.to_string(), allowed: allowed.into() }
+}
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_checked_against_the_authorities_of_the_system_unless_others_are_named() {
+        if AUTHORITIES_VARIABLES.iter().any(|name| std::env::var_os(name).is_some()) {
+            return;
+        }
+        let location = |property: Option<(&str, &str)>| {
+            let config = KafkaConfig::new("host:9092", "topic").unwrap();
+            let config = match property {
+                Some((name, value)) => config.property(name, value),
+                None => config,
+            };
+            config.client().get(AUTHORITIES_PLACE).map(str::to_owned)
+        };
+        assert_eq!(location(None).as_deref(), Some("probe"));
+        assert_eq!(location(Some((AUTHORITIES_PLACE, "/ca.pem"))).as_deref(), Some("/ca.pem"));
+        assert_eq!(location(Some(("ssl.ca.pem", "-----BEGIN"))), None);
+    }
 }

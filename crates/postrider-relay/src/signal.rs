@@ -24,13 +24,14 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 const EXIT_BY_FORCE: i32 = 1;
 
 /// SIGINT and SIGTERM. The first of them asks this process to end, the second one ends it at once.
-pub(crate) struct Ending {
+#[derive(Debug)]
+pub struct Ending {
     asked: CancellationToken,
     limit: Limit,
 }
 
 /// How long an end may take from the first signal on; for ever unless it is said. Cloning it copies a pointer.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Limit(Arc<Mutex<Option<Duration>>>);
 
 impl Limit {
@@ -54,7 +55,7 @@ impl Limit {
 
 impl Ending {
     /// From here on the first signal no longer kills this process.
-    pub(crate) fn listen() -> Result<Self, Failure> {
+    pub fn listen() -> Result<Self, Failure> {
         let ending = Self { asked: CancellationToken::new(), limit: Limit::default() };
         let (asked, limit) = (ending.asked.clone(), ending.limit.clone());
         let (sender, listening) = mpsc::sync_channel(1);
@@ -77,7 +78,7 @@ impl Ending {
     }
 
     /// Returns when the process is asked to end. If it is dropped before, no signal is lost.
-    pub(crate) async fn asked(&self) {
+    pub async fn asked(&self) {
         self.asked.cancelled().await;
     }
 }

@@ -13,31 +13,32 @@ use crate::{Verdict, operations::log};
 
 /// Whom a command speaks to: people, or with `--json` a program. Then nothing is said for people: errors alone go to stderr.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Terminal {
+pub struct Terminal {
     json: bool,
 }
 
 impl Terminal {
-    pub(crate) fn new(json: bool) -> Self {
+    /// `json`: stdout carries one JSON object instead of text for people.
+    pub fn new(json: bool) -> Self {
         Self { json }
     }
 
     /// A line or more for people. Line breaks are kept; other control characters are somebody else's, and are spelled out.
-    pub(crate) fn say(self, text: impl Display) {
+    pub fn say(self, text: impl Display) {
         if !self.json {
             let _ = writeln!(stdout(), "{}", plain_lines(&text.to_string()));
         }
     }
 
     /// The sentence of a verdict, in its colour where colours are wanted.
-    pub(crate) fn conclude(self, verdict: Verdict, sentence: &str) {
+    pub fn conclude(self, verdict: Verdict, sentence: &str) {
         if !self.json {
             let _ = writeln!(stdout(), "{}", self.paint(verdict, &plain_lines(sentence)));
         }
     }
 
     /// The one line for programs, if one is wanted.
-    pub(crate) fn answer(self, object: Map<String, Value>) {
+    pub fn answer(self, object: Map<String, Value>) {
         if self.json {
             let _ = writeln!(stdout(), "{}", Value::Object(object));
             let _ = stdout().flush();
@@ -107,7 +108,7 @@ impl Canvas {
 }
 
 /// An empty table with a header; the columns in `numbers` are numbers.
-pub(crate) fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
+pub fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
     let mut table = Table::new();
     table
         .load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')))

@@ -47,7 +47,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         terminal.answer(bad(problems.list.iter().map(Problem::told).collect()));
         Failure::configuration(problems)
     })?;
-    let plans = plans_of(&config).inspect_err(|failure| terminal.answer(bad(vec![failure.told()])))?;
+    let plans = plans_of(&config).inspect_err(|failure| terminal.answer(bad(vec![failure.to_json()])))?;
     let mut answer = Map::new();
     answer.insert("configuration".to_owned(), json!(config));
     let comes_to = ComesTo::of(&config, &plans)?;

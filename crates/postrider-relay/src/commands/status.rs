@@ -40,7 +40,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
             // The others are none the worse for it.
             Err(failure) => {
                 rows.add_row([&name, "cannot be looked at"]);
-                answer.insert(name, json!({ "error": failure.told() }));
+                answer.insert(name, json!({ "error": failure.to_json() }));
                 failures.push(failure);
                 continue;
             }

@@ -106,9 +106,9 @@ fn check_sink(name: &str, sink: &Sink, say: &mut impl FnMut(Problem)) {
     let by_tls = protocol.is_some_and(|protocol| protocol.expose().to_ascii_lowercase().ends_with("ssl"));
     if by_tls && !cfg!(feature = "kafka-tls") {
         say(Problem::new(format!(
-            "the sink `{name}` wants TLS to Kafka, which this program was built without"
+            "the sink `{name}` sets TLS to Kafka, and this program was built without it"
         ))
-        .hint("build it with `--features kafka-tls`"));
+        .hint("build it with the default feature `kafka-tls`"));
     }
     if sink.timeout.is_some_and(|timeout| timeout.0.is_zero()) {
         say(Problem::new(format!("`timeout` of the sink `{name}` is 0s")).hint("it must be more"));

@@ -215,9 +215,9 @@ pub(crate) struct Kafka {
     /// The topic of single event types.
     #[serde(default)]
     pub(crate) topics: BTreeMap<String, String>,
-    /// Further properties of librdkafka, such as `security.protocol` or `sasl.password`. They are never printed. TLS is `security.protocol`
-    /// with `ssl` or `sasl_ssl`, `ssl.ca.location`, `ssl.certificate.location` and `ssl.key.location`, in a relay that was built with the
-    /// feature `kafka-tls`.
+    /// Further properties of librdkafka, such as `security.protocol` or `sasl.password`. They are never printed. For TLS set
+    /// `security.protocol` to `ssl` or `sasl_ssl`; `ssl.ca.location`, `ssl.certificate.location` and `ssl.key.location` name files. For SASL
+    /// set `sasl.mechanisms` to `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`, with `sasl.username` and `sasl.password`.
     #[serde(default)]
     pub(crate) properties: BTreeMap<String, Secret>,
 }

@@ -8,9 +8,11 @@
 //! * [`state`]: what all of them are doing
 //! * `once`: a run to the end of what is due
 //! * `reload`: what changes on SIGHUP
+//! * [`in_process`]: one source inside another program, for `postrider-bench`
 //! * [`crate::operations`]: health and metrics for those who ask
 
 mod build;
+mod in_process;
 mod once;
 mod reload;
 mod routes;
@@ -24,6 +26,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use tracing::info;
 
+pub use self::in_process::InProcess;
 use self::source::Running;
 pub(crate) use self::{
     build::{Instruments, Plan, outbox_of, plan, plans, settings},

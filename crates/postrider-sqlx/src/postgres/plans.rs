@@ -389,8 +389,7 @@ async fn a_claim_of_a_full_table_is_planned_once() {
         assert_eq!(claim(store, &mut lanes).await.len(), 10);
     }
     let asked = "SELECT sum(custom_plans)::bigint, sum(generic_plans)::bigint FROM pg_prepared_statements WHERE statement LIKE '%postrider_event%'";
-    let (custom, generic): (i64, i64) =
-        sqlx::query_as(asked).fetch_one(&store.0.verbs.pool()).await.unwrap();
+    let (custom, generic): (i64, i64) = sqlx::query_as(asked).fetch_one(&store.0.verbs.pool()).await.unwrap();
     assert_eq!(custom, 0, "{generic} executions used a plan that was kept");
     own.close().await;
 }
