@@ -1,4 +1,4 @@
-//! `postrider completions`: what a shell has to know to complete commands and options.
+//! `postrider completions`: prints the script that lets a shell complete commands and options.
 
 use std::io::Write as _;
 
@@ -7,12 +7,12 @@ use clap_complete::Shell;
 
 use crate::Verdict;
 
-/// Print what a shell needs to complete commands and options.
+/// Print the script that lets a shell complete commands and options
 ///
-/// For bash: postrider completions bash > ~/.local/share/bash-completion/completions/postrider
+/// Example: postrider completions bash > ~/.local/share/bash-completion/completions/postrider
 #[derive(ClapArgs)]
 pub(crate) struct Args {
-    /// The shell
+    /// The shell to print it for
     #[arg(value_enum)]
     shell: Shell,
 }

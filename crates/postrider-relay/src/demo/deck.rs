@@ -1,4 +1,4 @@
-//! Which stories are told: dealt from a shuffled deck, decided by the seed alone.
+//! Deals the shop's stories from a shuffled deck that only the seed decides.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use postrider::rng::Rng;
 
 use super::story::{Draft, End, Fate, Happening, Key, Owner, Step, Story};
 
-/// Customers that the shop has; their keys are shared by all writers and all starts.
+/// Customers of the shop. All writers and all starts share their keys.
 const CUSTOMERS: u64 = 25;
 
 /// The kinds of story.
@@ -23,7 +23,7 @@ enum Card {
     Reminder,
 }
 
-/// How many of each kind there are in a hundred. Dealing from a deck, rather than by chance, shows all of them soon.
+/// How many of a hundred stories are of each kind. A deck, unlike chance, shows all of them soon.
 const DECK: [(Card, usize); 9] = [
     (Card::Order, 46),
     (Card::Points, 14),
@@ -36,22 +36,22 @@ const DECK: [(Card, usize); 9] = [
     (Card::Reminder, 4),
 ];
 
-/// Stories, one after the other, until so many events are to be committed.
+/// Deals stories until enough events will be committed.
 pub(crate) struct Stories {
     rng: Rng,
-    /// Which start of the demo this is: keeps the numbers of its orders apart from those of others.
+    /// Which start of the demo this is, so that order numbers of different starts differ.
     start: i64,
-    told: u64,
+    dealt: u64,
     left: u64,
     deck: Vec<Card>,
 }
 
 impl Stories {
     pub(crate) fn new(seed: u64, start: i64, events: u64) -> Self {
-        Self { rng: Rng::seeded(seed), start, told: 0, left: events, deck: Vec::new() }
+        Self { rng: Rng::seeded(seed), start, dealt: 0, left: events, deck: Vec::new() }
     }
 
-    /// So many events more.
+    /// Adds events to commit.
     pub(crate) fn go_on(&mut self, events: u64) {
         self.left = events;
     }
@@ -86,7 +86,7 @@ impl Stories {
         use Happening::{
             GiftAdded, OrderPaid, OrderPlaced, OrderShipped, PageViewed, PointsEarned, ReminderDue,
         };
-        // What is rolled back is worth most where it could have left by the hot path.
+        // A rollback tests most where the event could have taken the hot path.
         let any_key = if self.rng.chance(0.5) { Key::Order } else { Key::None };
         let placed = Draft::new(OrderPlaced, Key::Order);
         let points = Draft::new(PointsEarned, Key::Customer);
@@ -119,7 +119,7 @@ impl Stories {
                 }
                 steps
             }
-            // It has no key: an event that is delayed and was never tried does not hold its key.
+            // It has no key, because a delayed event that was never tried does not hold its key.
             Card::Reminder => {
                 let delay = Some(Duration::from_millis(100 + self.rng.below(300)));
                 let reminder = Draft { delay, ..Draft::new(ReminderDue, Key::None) };
@@ -128,7 +128,7 @@ impl Stories {
         }
     }
 
-    /// Placed, as a rule paid, often shipped; now and then paid when it is placed.
+    /// Placed, usually paid, often shipped; now and then paid when it is placed.
     fn order(&mut self, placed: Draft) -> Vec<Step> {
         let paid = Draft::new(Happening::OrderPaid, Key::Order);
         let shipped = Draft::new(Happening::OrderShipped, Key::Order);
@@ -162,9 +162,9 @@ impl Iterator for Stories {
             !step.drafts.is_empty()
         });
         self.left = left;
-        self.told += 1;
+        self.dealt += 1;
         Some(Story {
-            order: format!("{}-{}", self.start, self.told),
+            order: format!("{}-{}", self.start, self.dealt),
             customer: 1 + self.rng.below(CUSTOMERS),
             cents: 100 + self.rng.below(100_000),
             steps,

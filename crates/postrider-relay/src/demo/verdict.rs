@@ -1,4 +1,4 @@
-//! The verdict: what the ledger says at the end, as a table, a sentence and one JSON object.
+//! The verdict on a run: a table, a sentence and one JSON object, all read from the ledger.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::{
     terminal::{self, Terminal},
 };
 
-/// Dead letters that are listed at most.
+/// Dead letters that are listed.
 const LISTED: usize = 5;
 
-/// What a run came to.
+/// The result of a run.
 pub(crate) struct Report {
     counts: Counts,
-    /// Some of the dead letters, each with how many events wait behind it.
+    /// Some dead letters, each with the number of events that wait behind it.
     dead: Vec<(DeadLetter, i64)>,
     took: Duration,
     /// Events that this start delivered.
@@ -29,7 +29,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Reads the ledger, after the engine has stopped.
+    /// Reads the ledger after the engine has stopped.
     pub(crate) async fn read(
         outbox: &Outbox,
         ledger: &Ledger,

@@ -1,4 +1,4 @@
-//! One request to whoever collects spans.
+//! Sends spans to a collector, one request at a time.
 
 use std::time::Duration;
 
@@ -23,15 +23,15 @@ pub(super) struct Collector {
     service: String,
 }
 
-/// Why spans were not taken.
+/// Why spans were not accepted.
 pub(super) struct Refused {
     pub(super) reason: String,
-    /// Whether another try may help.
+    /// Whether a retry may succeed.
     pub(super) again: bool,
 }
 
 impl Collector {
-    /// Without a connection: that comes with the first request.
+    /// Does not connect; the first request does.
     pub(super) fn new(config: &Traces) -> Result<Self, ConfigError> {
         let wrong = |setting, value: &str, allowed: String| ConfigError::OutOfRange {
             setting,
@@ -66,7 +66,7 @@ impl Collector {
             .default_headers(headers)
             .user_agent(concat!("postrider/", env!("CARGO_PKG_VERSION")))
             .timeout(config.timeout.map_or(TIMEOUT, |span| span.0))
-            // Tokens do not follow a redirect.
+            // Following a redirect would send tokens elsewhere.
             .redirect(Policy::none())
             .no_proxy()
             .build()
@@ -90,9 +90,9 @@ impl Collector {
                         | StatusCode::SERVICE_UNAVAILABLE
                         | StatusCode::GATEWAY_TIMEOUT
                 );
-                Err(Refused { reason: format!("the answer was {status}"), again })
+                Err(Refused { reason: format!("the collector answered {status}"), again })
             }
-            // Its address may hold a password.
+            // The URL of the error may contain a password.
             Err(error) => Err(Refused { reason: error_chain(&error.without_url()), again: true }),
         }
     }

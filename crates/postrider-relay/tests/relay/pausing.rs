@@ -58,7 +58,7 @@ async fn what_an_operator_pauses_waits_at_a_relay_that_runs_and_after_its_restar
         json!({
             "name": "audit",
             "well": null,
-            "answer": "cannot be asked without sending",
+            "answer": "has no health check",
             "relay_takes_it_for_down": null
         }),
         "{why}"
@@ -154,7 +154,7 @@ async fn why_names_a_sink_that_does_not_answer_a_route_that_is_switched_off_and_
     let file = file.to_str().unwrap();
     for (key, told) in [
         ("OrderPlaced", "  sink `orders` did not pass its health check just now: "),
-        ("InvoicePaid", "  waits: its route is switched off in the configuration"),
+        ("InvoicePaid", "  waits: the configuration disables its route"),
         ("Noted", "no route takes it: it goes dead when its turn comes"),
     ] {
         let output = postrider(&["why", "--key", key, "--config", file]);

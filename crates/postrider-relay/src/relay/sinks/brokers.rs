@@ -1,4 +1,4 @@
-//! Message brokers.
+//! Builds the sinks of message brokers from their configuration.
 
 use postrider::ConfigError;
 use postrider_kafka::{KafkaConfig, KafkaSink};

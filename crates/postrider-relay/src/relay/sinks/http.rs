@@ -1,4 +1,4 @@
-//! HTTP sinks.
+//! Builds HTTP sinks from their configuration.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -62,7 +62,7 @@ fn webhook_config(sink: &Sink, config: &Webhook, routes: &[&Route]) -> Result<We
     Ok(webhook)
 }
 
-/// What the two have in common.
+/// What `http` and `webhook` have in common.
 struct Place<'a> {
     url: &'a SecretUrl,
     path: Option<&'a str>,
@@ -78,7 +78,7 @@ impl Place<'_> {
         let mut endpoint = Endpoint::new(self.url.expose()).tls(tls(self.tls));
         let by_route = routes.iter().any(|route| route.topic.is_some());
         if self.path.is_some() || !self.paths.is_empty() || by_route {
-            // What has no path of its own goes to the URL alone.
+            // Events without a path of their own go to the URL itself.
             endpoint = endpoint.path(destination(self.path.unwrap_or("/"), self.paths, routes)?);
         }
         for (name, value) in self.headers {
@@ -89,7 +89,7 @@ impl Place<'_> {
         }
         let request =
             sink.timeout.map_or(endpoint.request_timeout, |span| span.0.max(Duration::from_millis(1)));
-        // What is not said is as long as it may be.
+        // The default must not exceed the request timeout.
         let connect = self.connect_timeout.map_or(endpoint.connect_timeout.min(request), |span| span.0);
         Ok(endpoint.timeouts(connect, request))
     }

@@ -1,4 +1,4 @@
-//! What a relay that runs here says of its sinks. Whether it takes one for down is known to it alone, and it tells on its operations port.
+//! Asks the relay that runs on this machine which sinks it believes to be down. Only the relay knows; its operations port says so.
 
 use std::{
     collections::BTreeMap,
@@ -12,11 +12,11 @@ use serde::Deserialize;
 
 use crate::config::Config;
 
-/// It is on this machine, or not there.
+/// The relay is on this machine, so it answers quickly or not at all.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a relay says.
-pub(super) struct Says {
+/// The readiness of a relay that answered.
+pub(super) struct RunningRelay {
     address: SocketAddr,
     sinks_down: BTreeMap<String, Vec<String>>,
 }
@@ -26,8 +26,8 @@ struct Readiness {
     sinks_down: BTreeMap<String, Vec<String>>,
 }
 
-impl Says {
-    /// Asks the relay of a configuration. None if none answers where it says that one listens.
+impl RunningRelay {
+    /// Asks the relay of a configuration; `None` if no relay answers at its operations address.
     pub(super) async fn of(config: &Config) -> Option<Self> {
         let operations = &config.operations;
         let mut address = operations.listen;
@@ -49,15 +49,15 @@ impl Says {
         Some(Self { address, sinks_down })
     }
 
-    /// The sinks of a source that it takes for down.
+    /// The sinks of a source that the relay believes to be down.
     pub(super) fn down(&self, source: &str) -> &[String] {
         self.sinks_down.get(source).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// That it takes a sink for down, in a sentence.
+    /// Says of a sink that it is down.
     pub(super) fn sentence(&self, sink: &str) -> String {
         format!(
-            "the relay at {} takes the sink `{sink}` for down, and sends it one event now and then",
+            "the relay at {} believes the sink `{sink}` to be down and sends it one probe now and then",
             self.address
         )
     }

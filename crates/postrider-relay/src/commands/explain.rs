@@ -1,17 +1,17 @@
-//! What is said of an event and of a key: where it is, and what it waits for.
+//! Explains where an event or a key is and what it waits for, in a sentence and as JSON.
 
 use postrider::store::{EventStatus, Hold, HoldReason, ListedEvent};
 use serde_json::{Map, Value, json};
 
 use crate::terminal::{count, plain};
 
-/// A sentence for people, and the same for programs.
-pub(super) struct Story {
+/// An explanation for people and for programs.
+pub(super) struct Explanation {
     pub(super) sentence: String,
     pub(super) answer: Map<String, Value>,
 }
 
-impl Story {
+impl Explanation {
     fn new(sentence: String, answer: Value) -> Self {
         let answer = match answer {
             Value::Object(map) => map,
@@ -21,22 +21,23 @@ impl Story {
     }
 }
 
-/// Whether something is still to become of an event by itself.
+/// Whether an event will change its status without an operator's help.
 pub(super) fn is_pending(status: &EventStatus) -> bool {
     matches!(status, EventStatus::New | EventStatus::Parked | EventStatus::Waiting { .. })
 }
 
-/// Of an event that was asked for by its id.
-pub(super) fn of_event(id: &str, event: Option<&ListedEvent>) -> Story {
+/// Explains an event that was looked up by its ID.
+pub(super) fn of_event(id: &str, event: Option<&ListedEvent>) -> Explanation {
     let status = event.map_or(&EventStatus::Absent, |event| &event.status);
     let key = event.and_then(|event| event.key.as_deref());
-    let mut story = Story::new(format!("{} {}", plain(id), told(id, status, key)), of_status(status));
-    story.answer.insert("id".to_owned(), json!(id));
-    story
+    let mut explanation =
+        Explanation::new(format!("{} {}", plain(id), describe(id, status, key)), of_status(status));
+    explanation.answer.insert("id".to_owned(), json!(id));
+    explanation
 }
 
-/// Where an event is, in the words that go on after its name.
-fn told(id: &str, status: &EventStatus, key: Option<&str>) -> String {
+/// Where an event is: the rest of a sentence that begins with its ID.
+fn describe(id: &str, status: &EventStatus, key: Option<&str>) -> String {
     let tried = |attempts: &u32| match attempts {
         0 => String::new(),
         attempts => format!(", after {}", count((*attempts).into(), "attempt")),
@@ -58,19 +59,19 @@ fn told(id: &str, status: &EventStatus, key: Option<&str>) -> String {
         EventStatus::Dead { attempts, error } => {
             format!("is dead{}: {}\n  hint: {}", tried(attempts), plain(error), remedy(id))
         }
-        other => format!("is in a state that this program does not know: {other:?}"),
+        other => format!("has a status that this version does not know: {other:?}"),
     }
 }
 
-/// What an attempt said, if it said something.
+/// The error of the last attempt, if it failed.
 fn last(error: Option<&str>) -> String {
-    error.map(|error| format!("; the last time it was said: {}", plain(error))).unwrap_or_default()
+    error.map(|error| format!("; last error: {}", plain(error))).unwrap_or_default()
 }
 
-/// What can be done about a dead event.
+/// What an operator can do about a dead event.
 fn remedy(id: &str) -> String {
     format!(
-        "`postrider dead redrive --id {0}` tries it again, `postrider dead discard --id {0} --yes` lets it go",
+        "retry it with `postrider dead redrive --id {0}`, or delete it with `postrider dead discard --id {0} --yes`",
         plain(id)
     )
 }
@@ -91,18 +92,18 @@ fn of_status(status: &EventStatus) -> Value {
     }
 }
 
-/// Of a key: the event that it waits for, or else the next of its events, if there is one.
-pub(super) fn of_key(key: &str, hold: Option<&Hold>, event: Option<&ListedEvent>) -> Story {
+/// Explains a key by the event that it waits for or, if it is not held, by its next event.
+pub(super) fn of_key(key: &str, hold: Option<&Hold>, event: Option<&ListedEvent>) -> Explanation {
     let id = event.map(|event| event.id.as_str());
     let sentence = match (hold, event) {
         (Some(hold), event) => held(hold, event),
         (None, Some(event)) => {
-            let told = told(event.id.as_str(), &event.status, None);
-            format!("is not held; its next event {} {told}", plain(event.id.as_str()))
+            let state = describe(event.id.as_str(), &event.status, None);
+            format!("is not held; its next event {} {state}", plain(event.id.as_str()))
         }
         (None, None) => "waits for nothing: all of its events are delivered, discarded or dead".to_owned(),
     };
-    let mut story = Story::new(
+    let mut explanation = Explanation::new(
         format!("{} {sentence}", plain(key)),
         event.map_or_else(|| json!({}), |event| of_status(&event.status)),
     );
@@ -117,12 +118,12 @@ pub(super) fn of_key(key: &str, hold: Option<&Hold>, event: Option<&ListedEvent>
         }),
         None => json!({ "held": false }),
     };
-    story.answer.extend([("key".to_owned(), json!(key)), ("id".to_owned(), json!(id))]);
-    story.answer.extend(Story::new(String::new(), of_hold).answer);
-    story
+    explanation.answer.extend([("key".to_owned(), json!(key)), ("id".to_owned(), json!(id))]);
+    explanation.answer.extend(Explanation::new(String::new(), of_hold).answer);
+    explanation
 }
 
-/// What a held key waits for, in the words that go on after its name.
+/// What a held key waits for: the rest of a sentence that begins with the key.
 fn held(hold: &Hold, head: Option<&ListedEvent>) -> String {
     let behind = match hold.parked {
         1 => "1 event waits behind it".to_owned(),
@@ -135,7 +136,7 @@ fn held(hold: &Hold, head: Option<&ListedEvent>) -> String {
     }
     let Some(head) = head else {
         return format!(
-            "waits for an event that was deleted from the table; {behind}\n  hint: a relay that runs lets the key go on within a minute"
+            "waits for an event that was deleted from the table; {behind}\n  hint: a running relay frees the key within a minute"
         );
     };
     let id = plain(head.id.as_str());
@@ -155,8 +156,8 @@ fn held(hold: &Hold, head: Option<&ListedEvent>) -> String {
                 remedy(head.id.as_str())
             )
         }
-        HoldReason::Deferred => format!("waits for {id}, which was put off{until}{last}; {behind}"),
-        _ => format!("waits for {id}, which failed and waits{until} to be tried again{last}; {behind}"),
+        HoldReason::Deferred => format!("waits for {id}, which was deferred{until}{last}; {behind}"),
+        _ => format!("waits for {id}, which failed and is retried{until}{last}; {behind}"),
     }
 }
 
@@ -182,30 +183,33 @@ mod tests {
     }
 
     #[test]
-    fn every_state_of_an_event_is_a_sentence_and_an_object() {
+    fn every_status_of_an_event_is_a_sentence_and_an_object() {
         let waiting = EventStatus::Waiting {
             attempts: 1,
             available_at: Timestamp::EPOCH,
             error: Some("no".to_owned()),
         };
-        for (status, word, told) in [
+        for (status, word, text) in [
             (EventStatus::New, "new", "first attempt"),
             (EventStatus::Parked, "parked", "--key Order:1"),
-            (waiting, "waiting", "after 1 attempt; the last time it was said: no"),
+            (waiting, "waiting", "after 1 attempt; last error: no"),
             (EventStatus::Done { done_at: Timestamp::EPOCH }, "done", "1970"),
             (
                 EventStatus::Dead { attempts: 3, error: "never".to_owned() },
                 "dead",
-                "after 3 attempts: never\n  hint: `postrider dead redrive --id e-1`",
+                "after 3 attempts: never\n  hint: retry it with `postrider dead redrive --id e-1`",
             ),
         ] {
-            let story = of_event("e-1", Some(&event(status)));
+            let explanation = of_event("e-1", Some(&event(status)));
             assert!(
-                story.sentence.starts_with("e-1 ") && story.sentence.contains(told),
+                explanation.sentence.starts_with("e-1 ") && explanation.sentence.contains(text),
                 "{}",
-                story.sentence
+                explanation.sentence
             );
-            assert_eq!((&story.answer["status"], &story.answer["id"]), (&json!(word), &json!("e-1")));
+            assert_eq!(
+                (&explanation.answer["status"], &explanation.answer["id"]),
+                (&json!(word), &json!("e-1"))
+            );
         }
         let absent = of_event("e-1", None);
         assert_eq!(absent.answer["status"], "absent");
@@ -217,18 +221,18 @@ mod tests {
         let hold =
             |reason, parked| Hold { lane: 3, key: "Order:1".to_owned(), seq: 7, reason, until: None, parked };
         let dead = event(EventStatus::Dead { attempts: 3, error: "never".to_owned() });
-        let story = of_key("Order:1", Some(&hold(HoldReason::Dead, 12)), Some(&dead));
-        let told = "Order:1 waits for e-1, which is dead: never; 12 events wait behind it\n  hint: `postrider dead redrive --id e-1`";
-        assert!(story.sentence.starts_with(told), "{}", story.sentence);
-        assert_eq!((&story.answer["parked"], &story.answer["id"]), (&json!(12), &json!("e-1")));
+        let explanation = of_key("Order:1", Some(&hold(HoldReason::Dead, 12)), Some(&dead));
+        let text = "Order:1 waits for e-1, which is dead: never; 12 events wait behind it\n  hint: retry it with `postrider dead redrive --id e-1`";
+        assert!(explanation.sentence.starts_with(text), "{}", explanation.sentence);
+        assert_eq!((&explanation.answer["parked"], &explanation.answer["id"]), (&json!(12), &json!("e-1")));
         let waiting = EventStatus::Waiting {
             attempts: 1,
             available_at: Timestamp::EPOCH,
             error: Some("no".to_owned()),
         };
         let retry = of_key("Order:1", Some(&hold(HoldReason::Retry, 1)), Some(&event(waiting)));
-        let told = "to be tried again; the last time it was said: no; 1 event waits behind it";
-        assert!(retry.sentence.ends_with(told), "{}", retry.sentence);
+        let text = "which failed and is retried; last error: no; 1 event waits behind it";
+        assert!(retry.sentence.ends_with(text), "{}", retry.sentence);
     }
 
     #[test]
@@ -241,9 +245,9 @@ mod tests {
             until: None,
             parked: 1,
         };
-        let story = of_key("Order:1", Some(&hold), None);
-        assert_eq!(story.sentence, "Order:1 was freed, and 1 event that waited comes back");
-        assert_eq!(story.answer["id"], Value::Null);
+        let explanation = of_key("Order:1", Some(&hold), None);
+        assert_eq!(explanation.sentence, "Order:1 was freed, and 1 event that waited comes back");
+        assert_eq!(explanation.answer["id"], Value::Null);
     }
 
     #[test]
@@ -256,21 +260,24 @@ mod tests {
             until: None,
             parked: 6,
         };
-        let story = of_key("Order:1", Some(&hold), None);
-        let told =
+        let explanation = of_key("Order:1", Some(&hold), None);
+        let text =
             "Order:1 waits for an event that was deleted from the table; 6 events wait behind it\n  hint: ";
         assert!(
-            story.sentence.starts_with(told) && story.sentence.contains("within a minute"),
+            explanation.sentence.starts_with(text) && explanation.sentence.contains("within a minute"),
             "{}",
-            story.sentence
+            explanation.sentence
         );
-        assert_eq!((&story.answer["held"], &story.answer["id"]), (&json!(true), &Value::Null));
+        assert_eq!((&explanation.answer["held"], &explanation.answer["id"]), (&json!(true), &Value::Null));
     }
 
     #[test]
-    fn a_key_that_is_not_held_tells_of_its_next_event() {
-        let story = of_key("Order:1", None, Some(&event(EventStatus::New)));
-        assert_eq!(story.sentence, "Order:1 is not held; its next event e-1 waits for its first attempt");
+    fn a_key_that_is_not_held_shows_its_next_event() {
+        let explanation = of_key("Order:1", None, Some(&event(EventStatus::New)));
+        assert_eq!(
+            explanation.sentence,
+            "Order:1 is not held; its next event e-1 waits for its first attempt"
+        );
         assert!(of_key("Order:2", None, None).sentence.starts_with("Order:2 waits for nothing"));
     }
 }

@@ -1,20 +1,20 @@
-//! Which events a command is about.
+//! The filter of events that several commands share: by type, by key, or both.
 
 use clap::Args as ClapArgs;
 
-/// Only events of a type, of a key, or both.
+/// Selects events by type, by key, or by both.
 #[derive(ClapArgs, Clone, Default)]
-pub(crate) struct Which {
-    /// Only those of this type
+pub(crate) struct FilterArgs {
+    /// Select events of this type, such as OrderPlaced
     #[arg(long = "type", visible_alias = "event-type", value_name = "TYPE")]
     pub(crate) event_type: Option<String>,
-    /// Only those of this key
+    /// Select events of this key, such as Order:42
     #[arg(long)]
     pub(crate) key: Option<String>,
 }
 
-impl Which {
-    pub(crate) fn fits(&self, event_type: &str, key: Option<&str>) -> bool {
+impl FilterArgs {
+    pub(crate) fn matches(&self, event_type: &str, key: Option<&str>) -> bool {
         self.event_type.as_ref().is_none_or(|wanted| wanted == event_type)
             && self.key.as_ref().is_none_or(|wanted| Some(wanted.as_str()) == key)
     }

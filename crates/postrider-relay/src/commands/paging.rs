@@ -1,4 +1,4 @@
-//! Pages of events, from the newest back: those of one command, and those that were not there at the last look.
+//! Reads events in pages, from the newest back: once for a list, or again and again to follow changes.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -8,37 +8,37 @@ use postrider::{
     store::{Bookmark, EventStatus, ListFrom, ListedEvent, Listing, Shelf},
 };
 
-use super::which::Which;
+use super::filter_args::FilterArgs;
 
-/// Most events that one page has, and most with their payloads, which may be a mebibyte each.
+/// Page size, and page size with payloads, which may have a mebibyte each.
 const PAGE: usize = 500;
 const PAGE_WITH_PAYLOADS: usize = 20;
 
-/// Most pages that one look reads back: more than that between two looks is not followed.
+/// Pages that one poll reads back at most. A follower misses what exceeds this between two polls.
 const PAGES_MAX: usize = 20;
 
-/// Most events whose last state is remembered between looks.
+/// Events whose last status a follower remembers.
 const SEEN_MAX: usize = 50_000;
 
-/// The states that can be asked for.
+/// The statuses that a list can be filtered by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Wanted {
+pub(crate) enum StatusFilter {
     /// Neither delivered nor dead
     Pending,
-    /// Pending, and never tried
+    /// Pending and never tried
     New,
-    /// Pending, and waiting for a time
+    /// Pending and waiting for its time
     Waiting,
-    /// Pending, behind the head of its key
+    /// Pending behind the head of its key
     Parked,
-    /// Not to be tried again
+    /// Dead: not tried again by itself
     Dead,
-    /// Delivered and kept
+    /// Delivered and still kept
     Done,
 }
 
-/// What an event's state is called.
-pub(super) fn word(status: &EventStatus) -> &'static str {
+/// The name of a status, as commands print it.
+pub(super) fn status_name(status: &EventStatus) -> &'static str {
     match status {
         EventStatus::Absent => "absent",
         EventStatus::New => "new",
@@ -50,8 +50,8 @@ pub(super) fn word(status: &EventStatus) -> &'static str {
     }
 }
 
-impl Wanted {
-    fn fits(self, status: &EventStatus) -> bool {
+impl StatusFilter {
+    fn matches(self, status: &EventStatus) -> bool {
         match self {
             Self::Pending => !matches!(status, EventStatus::Dead { .. } | EventStatus::Done { .. }),
             Self::New => matches!(status, EventStatus::New),
@@ -63,21 +63,21 @@ impl Wanted {
     }
 }
 
-/// What is looked at.
+/// A store and a filter of its events.
 pub(super) struct View<'a> {
     pub(super) store: &'a dyn Store,
-    pub(super) which: Which,
-    pub(super) status: Option<Wanted>,
+    pub(super) filter: FilterArgs,
+    pub(super) status: Option<StatusFilter>,
     pub(super) payloads: bool,
 }
 
 impl View<'_> {
-    /// Where such events are.
-    pub(super) fn shelves(&self) -> &'static [Shelf] {
+    /// The lists that can hold such events.
+    pub(super) fn scopes(&self) -> &'static [Shelf] {
         match self.status {
             None => &[Shelf::Undelivered, Shelf::Delivered],
-            Some(Wanted::Dead) => &[Shelf::Dead],
-            Some(Wanted::Done) => &[Shelf::Delivered],
+            Some(StatusFilter::Dead) => &[Shelf::Dead],
+            Some(StatusFilter::Done) => &[Shelf::Delivered],
             Some(_) => &[Shelf::Undelivered],
         }
     }
@@ -86,13 +86,13 @@ impl View<'_> {
         if self.payloads { PAGE_WITH_PAYLOADS } else { PAGE }
     }
 
-    /// One page of a shelf, whatever the state of its events, the oldest first.
-    async fn page(&self, shelf: Shelf, from: ListFrom, limit: usize) -> postrider::Result<Vec<ListedEvent>> {
+    /// One page of a list, oldest first, whatever the status of its events.
+    async fn page(&self, scope: Shelf, from: ListFrom, limit: usize) -> postrider::Result<Vec<ListedEvent>> {
         let listing = Listing {
-            shelf,
+            shelf: scope,
             from,
-            event_type: self.which.event_type.clone(),
-            key: self.which.key.clone(),
+            event_type: self.filter.event_type.clone(),
+            key: self.filter.key.clone(),
             id: None,
             limit,
             payloads: self.payloads,
@@ -100,23 +100,23 @@ impl View<'_> {
         self.store.list(&listing).await
     }
 
-    fn fits(&self, event: &ListedEvent) -> bool {
-        self.status.is_none_or(|wanted| wanted.fits(&event.status))
+    fn matches(&self, event: &ListedEvent) -> bool {
+        self.status.is_none_or(|wanted| wanted.matches(&event.status))
     }
 
-    /// The newest ones, the oldest of them first.
+    /// The newest events, oldest first.
     pub(super) async fn newest(&self, limit: usize) -> postrider::Result<Vec<ListedEvent>> {
         let mut all = Vec::new();
-        for &shelf in self.shelves() {
+        for &scope in self.scopes() {
             let (mut from, mut found) = (ListFrom::Newest, Vec::new());
             while found.len() < limit {
                 let size = self.page_size().min(limit);
-                let page = self.page(shelf, from, size).await?;
+                let page = self.page(scope, from, size).await?;
                 let (Some(first), length) = (page.first().map(|first| first.bookmark.clone()), page.len())
                 else {
                     break;
                 };
-                found.splice(0..0, page.into_iter().filter(|event| self.fits(event)));
+                found.splice(0..0, page.into_iter().filter(|event| self.matches(event)));
                 from = ListFrom::Before(first);
                 if length < size {
                     break;
@@ -130,64 +130,64 @@ impl View<'_> {
     }
 }
 
-/// By their places, or, where there are none, by when they were written.
+/// Sorts events by their position or, where they have none, by when they were written.
 fn in_order(events: &mut [ListedEvent]) {
     events.sort_by(|a, b| {
         (a.bookmark.seq, a.created_at, a.id.as_str()).cmp(&(b.bookmark.seq, b.created_at, b.id.as_str()))
     });
 }
 
-/// What was seen so far, for those who go on looking.
+/// Finds what has changed since the last poll.
 ///
-/// Each look reads back from the newest event to the newest one of the last look, and one page at least: what was committed late, and what
-/// changed among the newest, is in it.
-pub(super) struct Followed {
-    marks: Vec<Marks>,
+/// Each poll reads back from the newest event to the newest one of the last poll, and one page at least. That page catches late commits and
+/// changes among the newest events.
+pub(super) struct Follower {
+    progress: Vec<Progress>,
     seen: HashSet<(String, &'static str)>,
     order: VecDeque<(String, &'static str)>,
 }
 
-/// How far a shelf was looked through.
-struct Marks {
-    /// What lies before it was there at the beginning, seen or not: it comes into sight when newer ones are gone, and is no news.
+/// How far a list was read.
+struct Progress {
+    /// Events before this one existed when following began. They may come into view once newer ones are gone, and are not new.
     floor: Bookmark,
     newest: Bookmark,
 }
 
-impl Followed {
-    /// Begins after what there is now.
+impl Follower {
+    /// Begins after the events that exist now.
     pub(super) async fn begin(view: &View<'_>) -> postrider::Result<Self> {
-        let mut followed = Self { marks: Vec::new(), seen: HashSet::new(), order: VecDeque::new() };
-        for &shelf in view.shelves() {
-            let page = view.page(shelf, ListFrom::Newest, view.page_size()).await?;
+        let mut followed = Self { progress: Vec::new(), seen: HashSet::new(), order: VecDeque::new() };
+        for &scope in view.scopes() {
+            let page = view.page(scope, ListFrom::Newest, view.page_size()).await?;
             let place =
                 |event: Option<&ListedEvent>| event.map(|event| event.bookmark.clone()).unwrap_or_default();
             let floor = if page.len() < view.page_size() { Bookmark::default() } else { place(page.first()) };
-            followed.marks.push(Marks { floor, newest: place(page.last()) });
-            page.iter().for_each(|event| _ = followed.is_news(event));
+            followed.progress.push(Progress { floor, newest: place(page.last()) });
+            page.iter().for_each(|event| _ = followed.is_new(event));
         }
         Ok(followed)
     }
 
-    /// What was not there, or not in this state, at the last look.
-    pub(super) async fn news(&mut self, view: &View<'_>) -> postrider::Result<Vec<ListedEvent>> {
+    /// The events that did not exist, or had another status, at the last poll.
+    pub(super) async fn changes(&mut self, view: &View<'_>) -> postrider::Result<Vec<ListedEvent>> {
         let mut all = Vec::new();
-        for (number, &shelf) in view.shelves().iter().enumerate() {
-            let Some(Marks { floor, newest }) = self.marks.get(number) else { continue };
-            let mut found = since(view, shelf, newest).await?;
+        for (number, &scope) in view.scopes().iter().enumerate() {
+            let Some(Progress { floor, newest }) = self.progress.get(number) else { continue };
+            let mut found = since(view, scope, newest).await?;
             found.retain(|event| event.bookmark >= *floor);
-            if let (Some(last), Some(marks)) = (found.last(), self.marks.get_mut(number)) {
-                marks.newest = last.bookmark.clone().max(marks.newest.clone());
+            if let (Some(last), Some(progress)) = (found.last(), self.progress.get_mut(number)) {
+                progress.newest = last.bookmark.clone().max(progress.newest.clone());
             }
-            all.extend(found.into_iter().filter(|event| self.is_news(event) && view.fits(event)));
+            all.extend(found.into_iter().filter(|event| self.is_new(event) && view.matches(event)));
         }
         in_order(&mut all);
         Ok(all)
     }
 
-    /// Notes an event and its state, and says whether they are news.
-    fn is_news(&mut self, event: &ListedEvent) -> bool {
-        let seen = (event.id.as_str().to_owned(), word(&event.status));
+    /// Remembers an event with its status and returns whether they are new.
+    fn is_new(&mut self, event: &ListedEvent) -> bool {
+        let seen = (event.id.as_str().to_owned(), status_name(&event.status));
         if !self.seen.insert(seen.clone()) {
             return false;
         }
@@ -201,11 +201,11 @@ impl Followed {
     }
 }
 
-/// The events of a shelf from the newest back to this one, one page of them at least, the oldest first.
-async fn since(view: &View<'_>, shelf: Shelf, newest: &Bookmark) -> postrider::Result<Vec<ListedEvent>> {
+/// The events of a list from the newest back to `newest`, one page at least, oldest first.
+async fn since(view: &View<'_>, scope: Shelf, newest: &Bookmark) -> postrider::Result<Vec<ListedEvent>> {
     let (mut from, mut found) = (ListFrom::Newest, Vec::new());
     for _ in 0..PAGES_MAX {
-        let mut page = view.page(shelf, from, view.page_size()).await?;
+        let mut page = view.page(scope, from, view.page_size()).await?;
         let Some(first) = page.first().map(|first| first.bookmark.clone()) else { break };
         let whole = page.len() >= view.page_size();
         page.append(&mut found);

@@ -1,4 +1,4 @@
-//! What a configuration comes to: every setting of every source and route, with nothing left open.
+//! Reports the effective configuration: every setting of every source and route, defaults included.
 
 use postrider::{KeyOrder, Settings, Sink as _};
 use serde::Serialize;
@@ -11,17 +11,17 @@ use crate::{
     terminal::table,
 };
 
-/// All sources and routes, those that are switched off included.
-pub(super) struct ComesTo<'a> {
+/// The effective settings of all sources and routes, disabled ones included.
+pub(super) struct EffectiveReport<'a> {
     sources: Vec<EffectiveSource>,
     routes: Vec<EffectiveRoute<'a>>,
 }
 
-/// What the engine of a source is set to.
+/// The effective settings of a source.
 #[derive(Serialize)]
 struct EffectiveSource {
     source: String,
-    /// Whose table it is.
+    /// The system whose table it is.
     table: String,
     claim_batch: usize,
     poll_min: Span,
@@ -33,7 +33,7 @@ struct EffectiveSource {
     queue_bytes: Size,
     drain_timeout: Span,
     order: &'static str,
-    /// Of a table that somebody else designed: when rows are left alone, and when they are given back.
+    /// For an external table: which rows are left alone, and when stuck rows are given back.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<EffectiveTimes>,
 }
@@ -51,8 +51,8 @@ struct EffectiveRoute<'a> {
     effective: Effective,
 }
 
-impl<'a> ComesTo<'a> {
-    /// What the plans of a configuration say. A source that is switched off has none, and its routes are told all the same.
+impl<'a> EffectiveReport<'a> {
+    /// Builds the report. A disabled source has no plan; its routes are in the report all the same.
     pub(super) fn of(config: &'a Config, plans: &[Plan]) -> Result<Self, Failure> {
         let mut routes = Vec::new();
         for (name, source) in &config.sources {
@@ -62,7 +62,7 @@ impl<'a> ComesTo<'a> {
             let plan = plans.iter().find(|plan| plan.name == *name);
             for route in &source.routes {
                 let mut effective = Effective::of(config, source, route, &built_in);
-                // A route sends no more at once than its sink takes.
+                // A route never sends more at once than its sink takes.
                 let most = plan.map(|plan| plan.sinks.of_route(route).traits().batch_max);
                 effective.batch = effective.batch.into_iter().chain(most).min();
                 routes.push(EffectiveRoute { source: name, route, effective });
@@ -110,7 +110,7 @@ impl<'a> ComesTo<'a> {
         rows
     }
 
-    /// The same for programs.
+    /// The report as JSON.
     pub(super) fn answer(&self, answer: &mut Map<String, Value>) {
         let routes = self.routes.iter().map(|EffectiveRoute { source, route, effective }| {
             json!({
@@ -157,7 +157,7 @@ impl EffectiveSource {
     }
 }
 
-/// A backoff in a few words.
+/// Describes a backoff in a few words.
 fn shown(backoff: &EffectiveBackoff) -> String {
     if !backoff.enabled {
         return backoff.delay.to_string();
