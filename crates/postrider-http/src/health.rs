@@ -1,11 +1,11 @@
-//! Whether the receiver is well, asked without sending an event.
+//! Checks the receiver's health without sending an event.
 
 use postrider_core::Health;
 use reqwest::{Method, StatusCode};
 
 use crate::client::{Answer, Client};
 
-/// Asks the health path, where there is one. Else any answer shows that something is there, but not that it would take an event.
+/// Asks the health path, if set. Otherwise any response shows that a server is there, but not that it would accept an event.
 pub(crate) async fn ask(client: &Client, health_path: Option<&str>) -> Health {
     let method = if health_path.is_some() { Method::GET } else { Method::OPTIONS };
     let url = match client.base.url(health_path.unwrap_or_default()) {
@@ -22,7 +22,7 @@ pub(crate) async fn ask(client: &Client, health_path: Option<&str>) -> Health {
     }
 }
 
-/// What no receiver in order answers, whatever it is asked: its gateway misses it, or it does not know us.
+/// Statuses that no healthy receiver returns for any request: a gateway without its backend, or failed authentication.
 fn says_no(status: StatusCode) -> bool {
     matches!(status.as_u16(), 401 | 403 | 407 | 429 | 502..=504)
 }

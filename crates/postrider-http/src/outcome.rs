@@ -1,4 +1,4 @@
-//! What an answer means: the table of statuses.
+//! Turns responses into outcomes.
 
 use std::time::Duration;
 
@@ -11,33 +11,33 @@ use crate::{
     limits,
 };
 
-/// What a status says of what was sent.
+/// The meaning of a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It arrived.
+    /// Everything arrived.
     Delivered,
-    /// There is something in it that will never be taken.
+    /// An event will never be accepted.
     Refused,
-    /// The receiver, or the way to it, is not in order.
+    /// The receiver, or the way to it, is broken.
     Unavailable,
-    /// The receiver is in order, and wants less of it.
+    /// The receiver works and demands a slower pace.
     TooFast,
-    /// It failed, and the answer says when to send it again. One event may be the reason, so this says nothing of others.
+    /// Failed, with a time for the retry. One event may be the reason, so this says nothing about others.
     Later,
-    /// It may have arrived.
+    /// The events may have arrived.
     Unknown,
-    /// It failed, and may work another time.
+    /// Failed; a retry may succeed.
     Retry,
 }
 
 impl Verdict {
-    /// Only 429 and 503 speak for the whole path when they carry `Retry-After`. Any other failure may be of one event: it is no attempt of
-    /// that event, and others are not put off for it. A status that blames the event, or the way to the receiver, means the same with and without it.
+    /// Only 429 and 503 with `Retry-After` apply to the whole path. Any other failure with it may be about one event: it costs that event no attempt
+    /// and does not delay others. Statuses that blame the event, or the way to the receiver, mean the same with and without it.
     pub(crate) fn of(status: StatusCode, retry_after: Option<Duration>) -> Self {
         match status.as_u16() {
             200..=299 => Self::Delivered,
             400 | 422 => Self::Refused,
-            // A wrong path, a wrong token or a redirect must not kill a backlog.
+            // A wrong path, a wrong token or a redirect must not turn a backlog into dead letters.
             300..=399 | 401 | 403 | 404 | 405 | 407 | 410 | 415 | 425 => Self::Unavailable,
             429 => Self::TooFast,
             503 if retry_after.is_some() => Self::TooFast,
@@ -49,12 +49,12 @@ impl Verdict {
         }
     }
 
-    /// Whether any of the events in a request may be the reason for it.
+    /// Whether any event of a request may be the reason.
     fn is_of_any(self) -> bool {
         matches!(self, Self::Unknown | Self::Retry | Self::Later)
     }
 
-    /// The outcome of an event that stands alone.
+    /// The outcome of an event that was sent alone.
     pub(crate) fn outcome(self, said: &Said, error: String) -> Outcome {
         match (self, said.retry_after) {
             (Self::Delivered, _) => Outcome::Delivered,
@@ -68,23 +68,23 @@ impl Verdict {
     }
 }
 
-/// How long a receiver is left alone that says it is asked too fast. No time at all would be no pause.
+/// How long to leave a receiver alone that demands a slower pace. Zero would be no pause.
 fn pause(retry_after: Option<Duration>) -> Duration {
     retry_after.filter(|after| !after.is_zero()).unwrap_or(limits::TOO_FAST_PAUSE)
 }
 
-/// What an answer means for a path, and what is noted of it.
+/// What a response means for its path.
 pub(crate) struct Judged {
     pub(crate) verdict: Verdict,
-    /// Of everything that was in the request.
+    /// The meaning for everything in the request.
     pub(crate) outcome: Outcome,
-    /// The body, for results of single items.
+    /// The body, which has results for single events.
     pub(crate) said: Option<Said>,
-    /// Whether nothing at all can be sent.
+    /// Whether nothing can be sent at all.
     pub(crate) no_connection: bool,
 }
 
-/// Judges the answer to a request with so many events, and notes the pause that it asks for.
+/// Interprets the response to a request with `events` events, and records the pause that it demands.
 pub(crate) fn judge(
     client: &Client,
     hold_offs: &mut HoldOffs,

@@ -1,21 +1,21 @@
-//! What Kafka answered as an outcome.
+//! Turns Kafka's reports into outcomes.
 
 use postrider_core::Outcome;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
-/// What became of one record.
+/// What a report says about a record.
 #[derive(Debug, Clone)]
 pub(crate) enum Fate {
-    /// This is what is said of it.
+    /// The outcome of the record.
     Told(Outcome),
-    /// Something in the request that it was in was refused for good. A request holds many records; whether it was this one, only
-    /// sending it alone will tell.
+    /// Something in the record's request was refused for good. A request holds many records; only sending this one alone shows whether it
+    /// was the reason.
     Suspected(String),
-    /// Its producer ended before there was an answer.
+    /// The producer ended before an answer.
     Lost,
 }
 
-/// What a report says of a record.
+/// Interprets the report of a record.
 pub(crate) fn of_report(report: Result<(), Code>) -> Fate {
     let Err(code) = report else { return Fate::Told(Outcome::Delivered) };
     let text = format!("Kafka: {code}");
@@ -40,10 +40,10 @@ pub(crate) fn of_report(report: Result<(), Code>) -> Fate {
     }
 }
 
-/// What librdkafka said when a record was handed to it, and it did not take it.
+/// Interprets the error with which librdkafka did not accept a record.
 pub(crate) fn of_refusal(code: Code) -> Fate {
     match code {
-        // It knows its own limit, and this record alone breaks it.
+        // The limit of the producer itself, and only this record exceeds it.
         Code::MessageSizeTooLarge => Fate::Told(Outcome::rejected(format!(
             "Kafka: {code}: it is larger than the property message.max.bytes"
         ))),
@@ -52,7 +52,7 @@ pub(crate) fn of_refusal(code: Code) -> Fate {
     }
 }
 
-/// Something to put right, after which the same record is taken.
+/// Whether an operator can fix the cause, after which the same record is accepted.
 fn is_outage(code: Code) -> bool {
     matches!(
         code,

@@ -1,8 +1,7 @@
-//! Reads the result of each event from the body of an answer.
+//! Reads the result of each event from the body of a response.
 //!
-//! Results are matched by ID as soon as one of them carries an ID, and by position only if none does and there is one for each event.
-//! IDs are compared exactly. An event without an unambiguous result is `unknown`: it is sent again, and is never taken for delivered or
-//! refused because of a result that may belong to another event.
+//! Results are matched by ID as soon as one of them has an ID, and by position only if none has and there is one for each event. IDs are compared
+//! exactly. An event without an unambiguous result is `unknown` and is sent again; a result that may belong to another event never counts.
 
 use std::collections::HashMap;
 
@@ -60,7 +59,7 @@ impl ItemStatus {
     }
 }
 
-/// What an answer says of each of these events of the batch.
+/// The results of these events of the batch.
 pub(super) fn read(client: &Client, said: &Said, batch: &[Delivery], places: &[usize]) -> Vec<Outcome> {
     let nothing = |why: String| {
         let error = format!(
@@ -75,7 +74,7 @@ pub(super) fn read(client: &Client, said: &Said, batch: &[Delivery], places: &[u
     }
     let results = match serde_json::from_slice::<Body>(&said.body) {
         Ok(Body::Named { results } | Body::Bare(results)) => results,
-        // The reason of an untagged enum says nothing that helps.
+        // The error of an untagged enum does not help.
         Err(_) => return nothing("it is no JSON with a list of results".to_owned()),
     };
     let has_ids = results.iter().any(|result| result.id.is_some());
@@ -96,7 +95,7 @@ pub(super) fn read(client: &Client, said: &Said, batch: &[Delivery], places: &[u
 enum Matched<'a> {
     None,
     One(&'a ItemResult),
-    /// Several results that mean different things.
+    /// Several results that disagree.
     Contradicting,
 }
 

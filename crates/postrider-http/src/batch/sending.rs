@@ -1,4 +1,4 @@
-//! One send: plan, post, split.
+//! Sends one batch: plans, posts and splits.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     outcome::{Judged, Verdict, judge},
 };
 
-/// Sends a batch, and says what became of each event.
+/// Sends a batch and returns the outcome of each event.
 pub(super) async fn send(config: &BatchConfig, client: &Client, batch: &[Delivery]) -> Vec<Outcome> {
     let begin_until = Instant::now() + config.endpoint.request_timeout;
     let mut sending = Sending {
@@ -36,9 +36,9 @@ struct Sending<'a> {
     client: &'a Client,
     batch: &'a [Delivery],
     outcomes: Vec<Option<Outcome>>,
-    /// The keys that have an event which was not delivered, and what its followers are told.
+    /// The keys with an event that was not delivered, and the outcome of its followers.
     stopped: HashMap<&'a str, Outcome>,
-    /// No request begins later. What is left comes again.
+    /// No request begins after this. Remaining events are deferred.
     begin_until: Instant,
     hold_offs: HoldOffs,
     /// Why nothing can be sent at all.
@@ -59,7 +59,7 @@ impl<'a> Sending<'a> {
             }
         }
         for planned in plan(self.batch, paths) {
-            // A stack of parts, the first on top. A part that is refused comes back as two.
+            // A stack of parts, the first on top. A refused part is replaced by its halves.
             let mut parts = vec![planned.places];
             while let Some(part) = parts.pop() {
                 if let Some([first, second]) = self.deliver(&planned.path, part).await {
@@ -70,7 +70,7 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Sends a part of the batch, and notes what became of it; or gives its halves, if something in it was refused.
+    /// Sends a part of the batch and records its outcomes, or returns its halves if an event in it was refused.
     async fn deliver(&mut self, path: &str, mut part: Vec<usize>) -> Option<[Vec<usize>; 2]> {
         part.retain(|place| !self.is_stopped(*place));
         if part.is_empty() {
@@ -100,12 +100,12 @@ impl<'a> Sending<'a> {
         self.take(part, judged)
     }
 
-    /// What becomes of events for this path without a request, if there is a reason.
+    /// The outcome of events for this path without a request, if there is one.
     fn not_now(&self, path: &str) -> Option<Outcome> {
         if let Some(outcome) = &self.no_connection {
             return Some(outcome.clone());
         }
-        // The split of a large batch takes many requests; this ends it before the engine would.
+        // Splitting a large batch takes many requests; this ends the send before the engine would.
         if Instant::now() >= self.begin_until {
             return Some(Outcome::deferred(Duration::ZERO));
         }
@@ -143,7 +143,7 @@ impl<'a> Sending<'a> {
         if outcome != Outcome::Delivered
             && let Some(key) = self.key(place)
         {
-            // A follower was not tried, so no attempt of its own is counted; but it is no sign of life either.
+            // A follower was not tried, so it costs no attempt; but it shows no life of the receiver either.
             let behind = match &outcome {
                 Outcome::Unavailable { .. } => outcome.clone(),
                 _ => Outcome::deferred(Duration::ZERO),
@@ -155,7 +155,7 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Whether an earlier event of the same key was not delivered; then this one is told to wait.
+    /// Whether an earlier event of the same key was not delivered; then this one waits.
     fn is_stopped(&mut self, place: usize) -> bool {
         let behind = self.key(place).and_then(|key| self.stopped.get(key)).cloned();
         let stopped = behind.is_some();

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use postrider_net::TlsFiles;
+
 use super::{
-    Config, Overrides, Problem, Route, SecretUrl, Sink, Source, Tls,
+    Config, Overrides, Problem, Route, SecretUrl, Sink, Source,
     problem::{listed, nearest},
     sink::{FormatName, KINDS, SinkKind},
     source::{Column, Profile, System},
@@ -134,14 +136,14 @@ fn check_files(config: &Config, say: &mut impl FnMut(Problem)) {
 fn check_tls(
     place: &str,
     url: &SecretUrl,
-    tls: &Tls,
+    tls: &TlsFiles,
     [plain, encrypted]: [&str; 2],
     say: &mut impl FnMut(Problem),
 ) {
     let is_plain = |url: &str| {
         url.trim().split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case(plain))
     };
-    if *tls != Tls::default() && url.expose().split(',').any(is_plain) {
+    if *tls != TlsFiles::default() && url.expose().split(',').any(is_plain) {
         say(Problem::new(format!(
             "{place} sets `tls`, but its URL begins with `{plain}://` and is not encrypted"
         ))

@@ -43,7 +43,7 @@ pub(crate) use self::{
     reference::reference,
     route::{DeadHeads, Longest, Overrides, Route},
     secret::{Secret, SecretUrl},
-    sink::{File, FormatName, Http, Kafka, Nats, Rabbitmq, Redis, Sink, SinkKind, Tls, Webhook},
+    sink::{File, FormatName, Http, Kafka, Nats, Rabbitmq, Redis, Sink, SinkKind, Webhook},
     source::{Column, NullKey, Order, Profile, Source, Statuses, System},
     units::{Rate, Size, Span},
 };

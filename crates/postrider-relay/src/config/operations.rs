@@ -5,10 +5,11 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
 };
 
+use postrider_net::TlsFiles;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Secret, SecretUrl, Span, Tls, yes};
+use super::{Secret, SecretUrl, Span, yes};
 
 /// What is logged, and how. The environment variable `POSTRIDER_LOG` overrides the level.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -72,7 +73,7 @@ pub(crate) struct Traces {
     pub(crate) timeout: Option<Span>,
     /// TLS for `https://`.
     #[serde(default)]
-    pub(crate) tls: Tls,
+    pub(crate) tls: TlsFiles,
 }
 
 impl Default for Operations {

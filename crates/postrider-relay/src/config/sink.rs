@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use postrider_net::TlsFiles;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -124,18 +125,6 @@ pub(crate) enum FormatName {
     CloudEventsStructured,
 }
 
-/// TLS settings. By default, certificates are checked against the authorities of the operating system.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Tls {
-    /// PEM file of the authorities to trust instead.
-    pub(crate) ca_file: Option<PathBuf>,
-    /// PEM file of the client's certificate.
-    pub(crate) certificate_file: Option<PathBuf>,
-    /// PEM file of its key.
-    pub(crate) key_file: Option<PathBuf>,
-}
-
 /// POSTs JSON arrays of events.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -167,7 +156,7 @@ pub(crate) struct Http {
     pub(crate) connect_timeout: Option<Span>,
     /// TLS for `https://`.
     #[serde(default)]
-    pub(crate) tls: Tls,
+    pub(crate) tls: TlsFiles,
 }
 
 /// POSTs each event alone, signed as the Standard Webhooks specification demands.
@@ -201,7 +190,7 @@ pub(crate) struct Webhook {
     pub(crate) connect_timeout: Option<Span>,
     /// TLS for `https://`.
     #[serde(default)]
-    pub(crate) tls: Tls,
+    pub(crate) tls: TlsFiles,
 }
 
 /// Apache Kafka.
@@ -239,7 +228,7 @@ pub(crate) struct Rabbitmq {
     pub(crate) routing_keys: BTreeMap<String, String>,
     /// TLS for `amqps://`.
     #[serde(default)]
-    pub(crate) tls: Tls,
+    pub(crate) tls: TlsFiles,
 }
 
 /// NATS JetStream. The stream must exist.
@@ -258,7 +247,7 @@ pub(crate) struct Nats {
     pub(crate) credentials_file: Option<PathBuf>,
     /// TLS for `tls://`.
     #[serde(default)]
-    pub(crate) tls: Tls,
+    pub(crate) tls: TlsFiles,
 }
 
 /// Redis Streams.
@@ -277,7 +266,7 @@ pub(crate) struct Redis {
     pub(crate) max_len: Option<u64>,
     /// TLS for `rediss://`.
     #[serde(default)]
-    pub(crate) tls: Tls,
+    pub(crate) tls: TlsFiles,
 }
 
 /// A file with one JSON object per line.

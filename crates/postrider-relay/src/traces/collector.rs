@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use postrider::{ConfigError, sink::error_chain};
-use postrider_net::TlsFiles;
 use reqwest::{
     Client, StatusCode, Url,
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
@@ -33,12 +32,9 @@ pub(super) struct Refused {
 impl Collector {
     /// Does not connect; the first request does.
     pub(super) fn new(config: &Traces) -> Result<Self, ConfigError> {
-        let wrong = |setting, value: &str, allowed: String| ConfigError::OutOfRange {
-            setting,
-            value: value.to_owned(),
-            allowed,
+        let bad_url = |allowed: String| {
+            ConfigError::out_of_range("operations.traces.endpoint", config.endpoint.shown(), allowed)
         };
-        let bad_url = |why: String| wrong("operations.traces.endpoint", &config.endpoint.shown(), why);
         let mut url = Url::parse(config.endpoint.expose())
             .map_err(|error| bad_url(format!("a URL such as http://localhost:4318 ({error})")))?;
         if !matches!(url.scheme(), "http" | "https") {
@@ -50,19 +46,16 @@ impl Collector {
         }
         let mut headers = HeaderMap::new();
         for (name, value) in &config.headers {
-            let bad = |what: &str| wrong("operations.traces.headers", name, format!("a header with {what}"));
-            let header = HeaderName::try_from(name.as_str()).map_err(|_| bad("another name"))?;
-            let mut value = HeaderValue::try_from(value.expose()).map_err(|_| bad("another value"))?;
+            let bad = |allowed: &str| ConfigError::out_of_range("operations.traces.headers", name, allowed);
+            let header =
+                HeaderName::try_from(name.as_str()).map_err(|_| bad("a header with a valid name"))?;
+            let mut value =
+                HeaderValue::try_from(value.expose()).map_err(|_| bad("a header with a valid value"))?;
             value.set_sensitive(true);
             headers.insert(header, value);
         }
-        let tls = TlsFiles {
-            ca_file: config.tls.ca_file.clone(),
-            certificate_file: config.tls.certificate_file.clone(),
-            key_file: config.tls.key_file.clone(),
-        };
         let client = Client::builder()
-            .tls_backend_preconfigured(tls.client_config()?)
+            .tls_backend_preconfigured(config.tls.client_config()?)
             .default_headers(headers)
             .user_agent(concat!("postrider/", env!("CARGO_PKG_VERSION")))
             .timeout(config.timeout.map_or(TIMEOUT, |span| span.0))

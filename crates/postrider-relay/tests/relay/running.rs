@@ -143,7 +143,7 @@ async fn a_hang_up_makes_it_read_its_configuration_again_and_a_mistake_in_it_cha
     relay.until_logged("delivering");
     folder.write("relay.yaml", &old.replace("path: /orders", "paht: /other"));
     relay.signal("HUP");
-    let failure = relay.until_logged("the old one holds");
+    let failure = relay.until_logged("configuration not reloaded");
     assert!(failure["failure"].as_str().unwrap().contains("did you mean `path`?"), "{failure}");
     insert(&mut database, "OrderPlaced", "Order:1", "1").await;
     eventually("the old one holds", async || receiver.payloads() == [json!(1)]).await;

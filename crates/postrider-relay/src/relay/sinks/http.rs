@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use postrider::ConfigError;
 use postrider_http::{BatchConfig, Endpoint, HttpBatchSink, WebhookConfig, WebhookSink};
+use postrider_net::TlsFiles;
 
-use super::{cloud_events, destination, format, tls};
-use crate::config::{FormatName, Http, Route, Secret, SecretUrl, Sink, Span, Tls, Webhook};
+use super::{cloud_events, destination, format};
+use crate::config::{FormatName, Http, Route, Secret, SecretUrl, Sink, Span, Webhook};
 
 pub(super) fn batch(sink: &Sink, config: &Http, routes: &[&Route]) -> Result<HttpBatchSink, ConfigError> {
     let place = Place {
@@ -70,12 +71,12 @@ struct Place<'a> {
     headers: &'a BTreeMap<String, Secret>,
     health_path: Option<&'a str>,
     connect_timeout: Option<Span>,
-    tls: &'a Tls,
+    tls: &'a TlsFiles,
 }
 
 impl Place<'_> {
     fn endpoint(&self, sink: &Sink, routes: &[&Route]) -> Result<Endpoint, ConfigError> {
-        let mut endpoint = Endpoint::new(self.url.expose()).tls(tls(self.tls));
+        let mut endpoint = Endpoint::new(self.url.expose()).tls(self.tls.clone());
         let by_route = routes.iter().any(|route| route.topic.is_some());
         if self.path.is_some() || !self.paths.is_empty() || by_route {
             // Events without a path of their own go to the URL itself.

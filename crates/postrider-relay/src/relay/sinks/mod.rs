@@ -18,11 +18,10 @@ use postrider::{
     format::{CloudEvents, Format},
 };
 use postrider_file::FileSink;
-use postrider_net::TlsFiles;
 
 use self::{closed::Closed, destination::destination, traced::Traced, tuned::Tuned};
 use crate::{
-    config::{Config, FormatName, Route, Sink, SinkKind, Source, Tls},
+    config::{Config, FormatName, Route, Sink, SinkKind, Source},
     operations::ByType,
     traces::{Labels, Tracer},
 };
@@ -122,12 +121,4 @@ fn format(sink: &Sink) -> Format {
 
 fn cloud_events(sink: &Sink) -> CloudEvents {
     sink.cloud_events_source.as_ref().map_or_else(CloudEvents::default, CloudEvents::new)
-}
-
-fn tls(config: &Tls) -> TlsFiles {
-    TlsFiles {
-        ca_file: config.ca_file.clone(),
-        certificate_file: config.certificate_file.clone(),
-        key_file: config.key_file.clone(),
-    }
 }
