@@ -1,7 +1,7 @@
-//! A backlog of many keys, each of which waits for its retry: what does it cost in memory?
+//! Measures the memory of a backlog of many keys that all wait for a retry.
 //!
-//! One event a key, a handler that always fails, and an hour until the next attempt. When each has failed once, all keys
-//! are held, and none of that may lie in memory.
+//! Each key has one event, the handler always fails, and the next attempt is an hour away. Once each event has failed, all keys are held, and
+//! nothing of that may stay in memory.
 
 use std::{
     sync::Arc,
@@ -13,7 +13,7 @@ use postrider_relay::{Failure, TemporaryFolder};
 
 use super::{figure::Figure, memory::Resident, rounds::bar};
 
-/// What a million held keys may take, all of the process together.
+/// Limit of the process's memory.
 const RSS_MIB_MAX: f64 = 256.0;
 
 /// Events in one transaction of the writer.
@@ -21,10 +21,10 @@ const BATCH: u64 = 2000;
 
 const RETRY: Duration = Duration::from_secs(3600);
 
-/// How often the progress is looked at.
+/// How often progress is checked.
 const BEAT: Duration = Duration::from_millis(100);
 
-/// Without any progress for so long, it has come to a stop.
+/// Without progress for this long, the run has stopped.
 const STALL: Duration = Duration::from_secs(60);
 
 pub(super) async fn measure(keys: u64) -> Result<Vec<Figure>, Failure> {
@@ -62,7 +62,7 @@ pub(super) async fn measure(keys: u64) -> Result<Vec<Figure>, Failure> {
     ])
 }
 
-/// Writes one event for each key, and says how many seconds it took.
+/// Writes one event for each key and returns the seconds that it took.
 async fn write(path: &str, keys: u64) -> Result<f64, Failure> {
     let store = SqliteStore::connect(path).await?;
     let pool = store.pool().clone();
@@ -88,7 +88,7 @@ async fn write(path: &str, keys: u64) -> Result<f64, Failure> {
     Ok(took.as_secs_f64())
 }
 
-/// Waits until as many failures are settled as there are keys, and says how many seconds it took.
+/// Waits until as many failures are settled as there are keys, and returns the seconds that it took.
 async fn until_each_failed(metrics: &Recording, keys: u64) -> Result<f64, Failure> {
     let bar = bar("backlog", "fail", keys);
     let started = Instant::now();

@@ -1,15 +1,15 @@
-//! What a claim costs beside what it does not return.
+//! Measures what rows that a claim does not return cost it.
 //!
-//! A claim of 200 events, by the store's own verb and from the very bottom, on SQLite files that hold 200 fresh events and:
+//! A claim of 200 events from the very beginning, by the store's own verb, on SQLite files that hold 200 fresh events and:
 //!
 //! * **empty:** nothing else; this is the bound;
 //! * **history:** 1,000,000 delivered events that are kept;
 //! * **parked:** 100,000 events behind one key whose head waits for its retry;
-//! * **excepted:** 1,000,000 events of a route whose receiver is down, which earlier claims have passed over. This claim goes on
-//!   where those ended, and asks for each row whether it is wanted, as an engine does then.
+//! * **excepted:** 1,000,000 events of a route whose receiver is down, which earlier claims have skipped. This claim continues where those
+//!   ended, and asks for each row whether it is wanted, as an engine does.
 //!
-//! What lies there was put there by an engine. The files take turns, claim by claim; each is of the same 200, which a claim
-//! does not change.
+//! An engine has put the other rows there. The files take turns, claim by claim; each claims the same 200 events, which a claim does not
+//! change.
 
 use std::{
     sync::Arc,
@@ -32,10 +32,10 @@ use super::{
     settled::Settled,
 };
 
-/// How much longer a claim may take because of what it does not return.
+/// Limit: the time of a claim over that of one on an empty file.
 const RATIO_MAX: f64 = 1.5;
 
-/// Events of a claim.
+/// Events in a claim.
 const CLAIM: usize = 200;
 
 const PAYLOAD_BYTES: usize = 100;
@@ -43,10 +43,10 @@ const PAYLOAD_BYTES: usize = 100;
 /// Longer than any run.
 const LONG: Duration = Duration::from_secs(24 * 3600);
 
-/// How often is looked whether all is parked.
+/// How often to check whether everything is parked.
 const BEAT: Duration = Duration::from_millis(50);
 
-/// All must be parked by then.
+/// Timeout for parking.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(super) async fn measure(scale: Scale, rounds: Rounds) -> Result<Vec<Figure>, Failure> {
@@ -77,7 +77,7 @@ pub(super) async fn measure(scale: Scale, rounds: Rounds) -> Result<Vec<Figure>,
     ])
 }
 
-/// Has so many events delivered, and kept.
+/// Delivers this many events, which are kept.
 async fn deliver(store: SqliteStore, count: u64) -> Result<(), Failure> {
     fill("claim", &store, count, |n| event(n, PAYLOAD_BYTES)).await?;
     let settled = Settled::all_of(count);
@@ -99,10 +99,10 @@ async fn deliver(store: SqliteStore, count: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has so many events parked behind a head that failed.
+/// Parks this many events behind a head that failed.
 async fn park(store: SqliteStore, count: u64) -> Result<(), Failure> {
     let of_one_key = |_| event(0, PAYLOAD_BYTES).key("the one");
-    // The head fails alone, so that all the others meet a key that is held.
+    // The head fails alone, so that all others meet a held key.
     fill("claim", &store, 1, of_one_key).await?;
     let settled = Settled::all_of(1);
     let outbox = in_bulk(&store)
@@ -132,13 +132,13 @@ async fn park(store: SqliteStore, count: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An outbox with a large queue: the file is only being prepared.
+/// An outbox with a large queue, to prepare the file.
 fn in_bulk(store: &SqliteStore) -> OutboxBuilder {
     let settings = postrider::Settings { settle_batch: 5000, ..Default::default() };
     Outbox::builder().store(store.clone()).settings(settings).claim_batch(2000).cold_queue(10_000)
 }
 
-/// Somebody who claims from a file that holds 200 fresh events beside what was there.
+/// Claims from a file that holds 200 fresh events beside what was there.
 struct Claimant {
     store: SqliteStore,
     claim: Claim,
@@ -148,7 +148,7 @@ impl Claimant {
     async fn of(files: &Files, name: &str) -> Result<Self, Failure> {
         let writer = files.open(name).await?;
         fill("claim", &writer, CLAIM as u64, |n| event(n, PAYLOAD_BYTES)).await?;
-        // All files are read as they lie on the disk, by one new connection, whatever was done to them before.
+        // All files are read from disk by one new connection, whatever was done to them before.
         close(writer).await;
         let store = files.open(name).await?;
         let lanes = lease(&store).await?.into_iter();
@@ -157,7 +157,7 @@ impl Claimant {
         Ok(Self { store, claim })
     }
 
-    /// Goes on behind what was passed over, with 200 others there.
+    /// Continues behind the skipped events, with 200 fresh ones there.
     async fn past_what_is_down(files: &Files, name: &str) -> Result<Self, Failure> {
         let end = pass_over(files.open(name).await?).await?;
         let mut this = Self::of(files, name).await?;
@@ -166,7 +166,7 @@ impl Claimant {
         Ok(this)
     }
 
-    /// What one claim takes, in milliseconds.
+    /// Milliseconds of one claim.
     async fn claim(&self) -> Result<f64, Failure> {
         let started = Instant::now();
         let claimed = self.store.claim(&self.claim).await?;
@@ -178,7 +178,7 @@ impl Claimant {
     }
 }
 
-/// Claims until all that goes to the receiver that is down was passed over, and says where that ends.
+/// Claims until all events of the receiver that is down are skipped, and returns where they end.
 async fn pass_over(store: SqliteStore) -> Result<Position, Failure> {
     let leases = lease(&store).await?;
     let lanes = leases.iter().map(|lease| LaneClaim::after(*lease, Position::START)).collect();
@@ -205,7 +205,7 @@ fn down(number: u64) -> EventBuilder {
     Event::json_text("Down", format!("\"{}\"", "x".repeat(PAYLOAD_BYTES))).aggregate("Order", number)
 }
 
-/// Wants all but those.
+/// Wants all events but those.
 #[derive(Debug)]
 struct NotDown;
 

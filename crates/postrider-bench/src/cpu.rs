@@ -1,4 +1,4 @@
-//! Processor time, as Linux tells it: of a relay, and of the server's processes or threads that work for it, where the server runs here.
+//! Reads processor time from Linux: of a relay, and of the server's processes or threads that work for it if the server runs here.
 
 use std::{collections::BTreeMap, fs};
 
@@ -7,19 +7,19 @@ use sqlx::{Connection, MySqlConnection, PgConnection};
 
 use super::server::process::Relay;
 
-/// Seconds of processor time that all threads of a process have taken.
+/// Seconds of processor time of all threads of a process.
 pub(super) fn of_process(id: u32) -> Result<f64, Failure> {
     let tasks = fs::read_dir(format!("/proc/{id}/task"))
         .map_err(|error| Failure::unreachable("cannot list the threads of a process", &error))?;
     Ok(tasks.flatten().filter_map(|task| of_file(&task.path().join("schedstat").to_string_lossy())).sum())
 }
 
-/// Seconds of processor time of one thread; none if there is no such thread.
+/// Seconds of processor time of one thread; `None` if there is no such thread.
 fn of_thread(id: i64) -> Option<f64> {
     of_file(&format!("/proc/{id}/task/{id}/schedstat"))
 }
 
-/// The first number is nanoseconds on a processor.
+/// Reads a `schedstat` file, whose first number is nanoseconds on a processor.
 fn of_file(path: &str) -> Option<f64> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.split(' ').next()?.parse::<f64>().ok()? / 1e9)
@@ -31,19 +31,19 @@ enum Asking {
     Mysql(MySqlConnection),
 }
 
-/// A relay, and what a server does for it.
+/// A relay and the server threads that work for it.
 pub(super) struct Both {
     asking: Option<Asking>,
-    /// Threads of the server that are somebody else's, or were there before.
+    /// Threads of the server that are not counted.
     others: Vec<i64>,
-    /// What each thread had taken when it was last seen; one that has ended keeps it.
+    /// The last known time of each thread; one that has ended keeps it.
     seen: BTreeMap<i64, f64>,
-    /// What each had taken when it was first seen.
+    /// The first known time of each thread.
     first: BTreeMap<i64, f64>,
 }
 
 impl Both {
-    /// Watches a relay, and the server at this place unless it is elsewhere.
+    /// Watches a relay, and the server at this URL if it runs here.
     pub(super) async fn of(relay: &Relay, url: Option<&str>) -> Result<Self, Failure> {
         let asking = match url.and_then(|url| Some((url, url.split_once("://")?.0))) {
             Some((url, "postgres" | "postgresql")) => {
@@ -57,7 +57,7 @@ impl Both {
         Ok(both)
     }
 
-    /// Leaves out a connection that is not the relay's.
+    /// Does not count the thread of a connection that is not the relay's.
     pub(super) fn without(mut self, thread: Option<i64>) -> Self {
         self.others.extend(thread);
         self
@@ -68,7 +68,7 @@ impl Both {
         !self.seen.is_empty()
     }
 
-    /// Seconds of processor time that both have taken, from some moment on.
+    /// Seconds of processor time of both, from some moment on.
     pub(super) async fn taken(&mut self, relay: &Relay) -> Result<f64, Failure> {
         for thread in self.threads().await? {
             if let Some(taken) = of_thread(thread) {
@@ -92,7 +92,7 @@ impl Both {
                 (sqlx::query_scalar(sql).fetch_all(conn).await?, &["postgres"])
             }
             Some(Asking::Mysql(conn)) => {
-                // MySQL itself has no such column: then only the relay is counted.
+                // MySQL has no such column; then only the relay is counted.
                 let sql = "SELECT CAST(tid AS SIGNED) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()";
                 (sqlx::query_scalar(sql).fetch_all(conn).await.unwrap_or_default(), &["maria", "mysqld"])
             }

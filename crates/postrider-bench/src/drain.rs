@@ -1,12 +1,11 @@
-//! Draining a SQLite file against bare SQL.
+//! Measures draining a SQLite file against bare SQL.
 //!
-//! * **Ours:** an engine with the settings of its start, but for a retention of zero, drains a file of events with 1 KiB of
-//!   payload and one key each into a handler that does nothing. The clock runs from before the start until the last settle
-//!   is committed.
-//! * **The bound:** a loop over the same file reads the next 200 rows with all their columns, takes the values out, and
-//!   deletes these rows by their numbers; one statement each, through the same pool with the same pragmas.
+//! * **Ours:** an engine with default settings, except a retention of zero, drains a file of events with 1 KiB of payload and one key each into a
+//!   handler that does nothing. The clock runs from before the start until the last settle is committed.
+//! * **The bound:** a loop over the same file reads the next 200 rows with all their values and deletes them by their numbers; one statement each,
+//!   through the same pool with the same pragmas.
 //!
-//! Each turn has a copy of the same file, in the same folder.
+//! Each turn has a copy of the same file in the same folder.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +22,7 @@ use super::{
     settled::Settled,
 };
 
-/// How much of the bare loop's throughput the engine reaches.
+/// Limit: the engine's rate over that of the bare loop.
 const RATIO_MIN: f64 = 0.6;
 
 const PAYLOAD_BYTES: usize = 1024;
@@ -92,7 +91,7 @@ async fn bound(store: SqliteStore, count: u64) -> Result<f64, Failure> {
     Ok(per_second(count, took))
 }
 
-/// A row with all that a claim reads of it, each value on its own.
+/// A row with every value that a claim reads.
 type Row = (
     i64,
     i64,

@@ -1,11 +1,10 @@
-//! The engine against a channel: what does all of it cost beside the least that could carry an event?
+//! Measures the engine against a channel, the least that could carry an event.
 //!
-//! * **Ours:** the events lie in an in-memory store, one key each. An engine with the settings of its start claims them 200
-//!   at a time into its queue of 1000, gives each to a handler that does nothing, and settles it; retention is zero. The
-//!   clock runs from before the start until the last settle is committed.
-//! * **The bound:** a task clones the very same events 200 at a time, as a claim does, and sends each of them through a
-//!   bounded tokio channel of 1000; another task receives them one by one and counts. The clock runs until the last is
-//!   counted.
+//! * **Ours:** the events are in an in-memory store, one key each. An engine with default settings claims them 200 at a time into its queue of
+//!   1000, gives each to a handler that does nothing, and settles it; retention is zero. The clock runs from before the start until the last settle
+//!   is committed.
+//! * **The bound:** a task clones the same events 200 at a time, as a claim does, and sends each through a bounded tokio channel of 1000; another
+//!   task receives and counts them. The clock runs until the last is counted.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +21,7 @@ use super::{
     settled::Settled,
 };
 
-/// How much of the channel's throughput the engine reaches.
+/// Limit: the engine's rate over the channel's.
 const RATIO_MIN: f64 = 0.25;
 
 const PAYLOAD_BYTES: usize = 100;
@@ -71,7 +70,7 @@ async fn ours(events: &[Event]) -> Result<f64, Failure> {
 
 async fn bound(events: &[Event]) -> Result<f64, Failure> {
     let Settings { claim_batch, cold_queue, .. } = Settings::default();
-    // The sender must own what it sends from; the engine's rows are in its store before the clock runs, too.
+    // The sender must own its events; the engine's rows are in its store before the clock starts, too.
     let rows = events.to_vec();
     let (sender, mut receiver) = mpsc::channel::<Event>(cold_queue);
     let started = Instant::now();
@@ -88,7 +87,7 @@ async fn bound(events: &[Event]) -> Result<f64, Failure> {
     let all = events.len();
     let counting = tokio::spawn(async move {
         let mut count = 0;
-        // Not until the channel is closed: before that the sender gives up its rows, which is no part of the bound.
+        // Stop before the channel closes: dropping the sender's events is not part of the bound.
         while count < all && receiver.recv().await.is_some() {
             count += 1;
         }

@@ -1,4 +1,4 @@
-//! Databases for one run: all in one temporary folder, so all on the same file system.
+//! The SQLite files of one run, all in one temporary folder and so on the same file system.
 
 use std::{fs, path::PathBuf};
 
@@ -7,10 +7,10 @@ use postrider_relay::{Failure, TemporaryFolder};
 
 use super::rounds::bar;
 
-/// Events in one transaction of a writer that fills a table.
+/// Events in one transaction that fills a table.
 const BATCH: u64 = 2000;
 
-/// A folder of databases, gone when this is dropped.
+/// A folder of databases; dropping it removes them.
 pub(super) struct Files(TemporaryFolder);
 
 impl Files {
@@ -29,9 +29,9 @@ impl Files {
         Ok(SqliteStore::connect(path).await?)
     }
 
-    /// The store in a copy of a file that nobody has open.
+    /// The store in a copy of a closed file.
     pub(super) async fn open_copy(&self, of: &str, name: &str) -> Result<SqliteStore, Failure> {
-        // What an earlier round left of that name would belong to another database.
+        // A file that an earlier round left under this name would belong to another database.
         for suffix in ["-wal", "-shm"] {
             let _ = fs::remove_file(self.path(name).with_extension(format!("db{suffix}")));
         }
@@ -42,7 +42,7 @@ impl Files {
     }
 }
 
-/// Writes events, many in a transaction, as a service would that does nothing else.
+/// Writes events, many per transaction, as a service would that does nothing else.
 pub(super) async fn fill(
     bench: &'static str,
     store: &SqliteStore,
@@ -63,12 +63,12 @@ pub(super) async fn fill(
     Ok(())
 }
 
-/// Closes a store; with its last connection the log of a file goes into the file.
+/// Closes a store; its last connection moves the write-ahead log into the file.
 pub(super) async fn close(store: SqliteStore) {
     store.close().await;
 }
 
-/// An event of an aggregate of its own with so many bytes of payload.
+/// An event of an aggregate of its own with this many bytes of payload.
 pub(super) fn event(number: u64, payload_bytes: usize) -> EventBuilder {
     let around = r#"{"note":""}"#.len();
     let text = format!(r#"{{"note":"{}"}}"#, "x".repeat(payload_bytes.saturating_sub(around)));

@@ -1,8 +1,8 @@
-//! The hand-over in memory: from the commit to the handler.
+//! Measures the hot path: from the commit to the handler.
 //!
-//! A task writes 50 events a second without a key, each in a transaction of its own that the outbox owns, to a SQLite file,
-//! and waits for the handler to be called. The clock runs from the moment when the commit has returned, which a write hook
-//! is told, to the first instruction of the handler. There is no bound beside it but the limit.
+//! A task writes 50 events a second without a key to a SQLite file, each in a transaction that the outbox owns, and waits for the handler. The clock
+//! runs from the return of the commit, which a write hook observes, to the first instruction of the handler. There is no bound, only the
+//! limit.
 
 use std::{
     sync::{
@@ -29,13 +29,13 @@ use super::{
     rounds::{Rounds, median, percentile},
 };
 
-/// What the hand-over may take, in microseconds.
+/// Limit in microseconds.
 const MICROS_MAX: f64 = 50.0;
 
-/// Between two events: 50 a second.
+/// The interval of 50 events a second.
 const TICK: Duration = Duration::from_millis(20);
 
-/// An event that has not come by then has taken another way.
+/// Timeout of an event, after which it has taken another path.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) async fn measure(scale: Scale, rounds: Rounds) -> Result<Vec<Figure>, Failure> {
@@ -72,15 +72,15 @@ pub(super) async fn measure(scale: Scale, rounds: Rounds) -> Result<Vec<Figure>,
     close(store).await;
     Ok(vec![
         Figure::new("hot_us_p50", turns.median("ours")).below(MICROS_MAX),
-        // But for the round that does not count.
+        // The first round does not count.
         Figure::new("hot_us_p99", median(tails.into_iter().skip(1))),
     ])
 }
 
-/// How long after its commit an event came to the handler, and by which way.
+/// When an event reached the handler after its commit, and by which path.
 type Arrival = (Duration, Source);
 
-/// Writes events one by one at their pace, and gives what each took in microseconds.
+/// Writes events at their interval and returns the time of each in microseconds.
 async fn write(
     outbox: Outbox,
     store: SqliteStore,

@@ -1,8 +1,8 @@
-//! The machine that the figures are of.
+//! Describes the machine that the figures are from.
 
 use std::{fs, thread};
 
-/// What a reader must know to compare.
+/// What a reader must know to compare figures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Machine {
     pub(super) cores: usize,
@@ -11,7 +11,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// This one, as far as it says what it is.
+    /// This machine, as far as the system describes it.
     pub(super) fn this() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         Self {
@@ -21,7 +21,7 @@ impl Machine {
         }
     }
 
-    /// In one line, for people.
+    /// A line for people.
     pub(super) fn line(&self) -> String {
         let Self { cores, cpu, kernel } = self;
         let build = if cfg!(debug_assertions) { "; a debug build, whose figures mean nothing" } else { "" };
@@ -30,7 +30,7 @@ impl Machine {
 }
 
 fn cpu_model(cpuinfo: &str) -> Option<&str> {
-    // x86 says "model name"; some others "Model", "cpu model" or only what a part is called.
+    // x86 has "model name"; others have "Model", "cpu model" or only a part number.
     ["model name", "Model", "cpu model", "CPU part"].iter().find_map(|name| {
         let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
         lines

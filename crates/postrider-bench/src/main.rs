@@ -84,8 +84,8 @@ enum Bench {
     Write,
     /// From the return of a commit to the handler, in memory, at 50 events a second
     Hot,
-    /// A claim of 200 beside 1,000,000 delivered events, 100,000 parked ones, or 1,000,000 that were passed over; against one on a
-    /// table with nothing else
+    /// A claim of 200 beside 1,000,000 delivered events, 100,000 parked ones, or 1,000,000 skipped ones; against one on a table with nothing
+    /// else
     Claim,
     /// With --store: plain INSERTs into the outbox, each committed alone, inside the server; against the same into the smallest outbox that
     /// there can be, a table of an id and a payload

@@ -1,14 +1,14 @@
-//! What this process has in memory, as Linux tells it.
+//! Reads the memory of a process from Linux.
 
 use postrider_relay::Failure;
 
 const STATUS: &str = "/proc/self/status";
 
-/// Memory that is resident, in MiB.
+/// Resident memory in MiB.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Resident {
     pub(super) now_mib: f64,
-    /// The most that it ever was.
+    /// The peak.
     pub(super) peak_mib: f64,
 }
 
@@ -21,7 +21,7 @@ impl Resident {
         Self::of(&status)
     }
 
-    /// What the file of some process says.
+    /// Reads the contents of a process's `status` file.
     pub(super) fn of(status: &str) -> Result<Self, Failure> {
         Self::parse(status)
             .ok_or_else(|| Failure::unusable(format!("{STATUS} does not say VmRSS and VmHWM in kB")))

@@ -1,7 +1,8 @@
-//! What nobody tells of: plain INSERTs on a connection of their own, one a transaction, 50 a second, delivered by a relay with nothing set.
+//! Measures plain INSERTs without notification: each in its own transaction on its own connection, 50 a second, delivered by a relay with
+//! default settings.
 //!
-//! Time runs from the return of the INSERT until the sink, a server that answers at once, has read the request. Processor time is that of
-//! the relay and of the server's connections, but for the one that inserts; SQLite has no server.
+//! Time runs from the return of the INSERT until the sink, a server that answers at once, has read the request. Processor time is that of the
+//! relay and of the server's connections except the one that inserts; SQLite has no server.
 
 use std::{
     sync::Arc,
@@ -27,22 +28,22 @@ use super::{
     server::process::Relay,
 };
 
-/// What PostgreSQL has promised, in milliseconds and cores.
+/// Limits for PostgreSQL, in milliseconds and cores.
 const P50_MS_MAX: f64 = 5.0;
 const P99_MS_MAX: f64 = 15.0;
 const CPU_MAX: f64 = 0.03;
 const IDLE_CPU_MAX: f64 = 0.01;
 
-/// Between two events: 50 a second.
+/// The interval of 50 events a second.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Events before those that count.
 const FIRST: u64 = 100;
 
-/// An event that has not come by then does not come.
+/// Timeout of an event.
 const ARRIVES_WITHIN: Duration = Duration::from_secs(30);
 
-/// After the last event, everything comes to rest before it is watched.
+/// Settling time after the last event, before the idle relay is watched.
 const COME_TO_REST: Duration = Duration::from_secs(6);
 const IDLE_FOR: Duration = Duration::from_secs(30);
 
@@ -62,7 +63,7 @@ impl Writer {
         })
     }
 
-    /// The thread of the server that serves it, where the server says which.
+    /// The server's thread that serves the connection, where the server shows it.
     async fn thread(&mut self) -> Result<Option<i64>, Failure> {
         Ok(match self {
             Self::Postgres(conn) => {
@@ -106,7 +107,7 @@ pub(super) async fn on_file(scale: Scale) -> Result<Vec<Figure>, Failure> {
     measured
 }
 
-/// Measures the empty outbox at this place.
+/// Measures the empty outbox at this URL.
 pub(super) async fn measure(url: &str, scale: Scale) -> Result<Vec<Figure>, Failure> {
     let (first, count) = (scale.pick(FIRST, 5), scale.pick(1500, 10));
     let (come_to_rest, idle_for) = match scale {
@@ -156,7 +157,7 @@ pub(super) async fn measure(url: &str, scale: Scale) -> Result<Vec<Figure>, Fail
     ])
 }
 
-/// A server that notes when it has read of which event.
+/// A server that records when it has read which event.
 struct Arrivals {
     url: String,
     arrivals: mpsc::UnboundedReceiver<(u64, Instant)>,
@@ -174,20 +175,20 @@ impl Arrivals {
             let now = Instant::now();
             let payloads: Vec<serde_json::Value> = serde_json::from_slice(&body).unwrap_or_default();
             for number in payloads.iter().filter_map(|payload| payload.get("number")?.as_u64()) {
-                // The receiving end is gone once enough has arrived.
+                // The receiving end is gone once enough events have arrived.
                 let _ = arrived.send((number, now));
             }
             std::future::ready(StatusCode::NO_CONTENT)
         };
         let router = Router::new().fallback(answer);
         let server = tokio::spawn(async move {
-            // It ends with the process, or when nobody can connect any more: then events do not arrive.
+            // It ends with the process, or when connections fail: then events do not arrive.
             _ = axum::serve(listener, router).await;
         });
         Ok(Self { url, arrivals, server })
     }
 
-    /// When an event has come, whatever has come before it.
+    /// Waits for an event, whatever arrives before it, and returns its time.
     async fn arrival(&mut self, number: u64) -> Result<Instant, Failure> {
         loop {
             match timeout(ARRIVES_WITHIN, self.arrivals.recv()).await {

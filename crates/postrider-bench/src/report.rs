@@ -22,15 +22,15 @@ pub(super) fn print(terminal: Terminal, figures: &[Figure], enforced: bool) -> V
         table.add_row([figure.name, &figure.shown().to_string(), &figure.limit().unwrap_or_default(), word]);
         object.insert(figure.name.to_owned(), json!(figure.shown()));
     }
-    terminal.say(machine.line());
-    terminal.say(table.trim_fmt());
+    terminal.print(machine.line());
+    terminal.print(table.trim_fmt());
     let Machine { cores, cpu, kernel } = machine;
     let of_machine = [("cores", json!(cores)), ("cpu", json!(cpu)), ("kernel", json!(kernel))];
     object.extend(of_machine.map(|(name, value)| (name.to_owned(), value)));
 
     let (verdict, sentence) = verdict(figures, enforced);
-    terminal.conclude(verdict, &sentence);
-    terminal.answer(object);
+    terminal.print_verdict(verdict, &sentence);
+    terminal.print_json(object);
     verdict
 }
 

@@ -1,4 +1,4 @@
-//! Rounds: ours and the bound by turns, so that whatever else the machine does meets both, and medians of them.
+//! Runs rounds in which Postrider and the bound take turns, so that other load meets both, and computes medians.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,7 +7,7 @@ use postrider_relay::{Failure, terminal::Terminal};
 
 use super::figure::rounded;
 
-/// How the rounds of a benchmark are run and told.
+/// How many rounds a benchmark has and whether each is printed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rounds {
     count: usize,
@@ -21,8 +21,8 @@ impl Rounds {
         Self { count, each, terminal }
     }
 
-    /// In every round, gives each of `who` so many turns, one after the other; the value of a round is their median. A
-    /// first round warms up and does not count.
+    /// In every round, gives each of `who` this many turns, one after the other; the value of a round is their median. A first round warms up and
+    /// does not count.
     pub(super) async fn by_turns<const N: usize>(
         self,
         bench: &'static str,
@@ -48,7 +48,7 @@ impl Rounds {
             bar.inc(1);
             if self.each {
                 let values = values.map(|(name, value)| format!("{name} {} {unit}", rounded(value)));
-                bar.suspend(|| self.terminal.say(format!("{bench}, round {round}: {}", values.join(", "))));
+                bar.suspend(|| self.terminal.print(format!("{bench}, round {round}: {}", values.join(", "))));
             }
         }
         bar.finish_and_clear();
@@ -56,7 +56,7 @@ impl Rounds {
     }
 }
 
-/// What was measured, round by round.
+/// The values of each round.
 #[derive(Debug, Default)]
 pub(super) struct Turns(BTreeMap<&'static str, Vec<f64>>);
 
@@ -69,7 +69,7 @@ impl Turns {
         self.0.get(name).into_iter().flatten().copied()
     }
 
-    /// Notes, for each round, what two rates come to if what they count is done by the one and then by the other.
+    /// Adds, for each round, the rate of doing two things one after the other.
     pub(super) fn add_serial(&mut self, name: &'static str, one: &str, other: &str) {
         let pairs: Vec<(f64, f64)> = self.of(one).zip(self.of(other)).collect();
         pairs.into_iter().for_each(|(one, other)| self.add(name, 1.0 / (1.0 / one + 1.0 / other)));
@@ -86,12 +86,12 @@ impl Turns {
     }
 }
 
-/// The middle one of these; of an even number, the lower of the two in the middle.
+/// The median; of an even number of values, the lower of the two in the middle.
 pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     percentile(values, 50)
 }
 
-/// The smallest of these that so many in a hundred of them do not exceed.
+/// The smallest value that at least `percent` percent of the values do not exceed.
 pub(super) fn percentile(values: impl IntoIterator<Item = f64>, percent: usize) -> f64 {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -99,12 +99,12 @@ pub(super) fn percentile(values: impl IntoIterator<Item = f64>, percent: usize) 
     sorted.get(place).copied().unwrap_or(f64::NAN)
 }
 
-/// How many of these there are in a second.
+/// A count as a rate per second.
 pub(super) fn per_second(count: u64, took: Duration) -> f64 {
     count as f64 / took.as_secs_f64()
 }
 
-/// A bar on stderr, if somebody watches.
+/// A progress bar on stderr, if it is a terminal.
 pub(super) fn bar(bench: &'static str, phase: &'static str, length: u64) -> ProgressBar {
     let style =
         ProgressStyle::with_template("  {msg:8}{prefix:8}{bar:32} {pos}/{len}  {per_sec}, {eta} left")

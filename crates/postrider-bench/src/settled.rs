@@ -1,4 +1,4 @@
-//! Waiting until so many outcomes are settled.
+//! Counts settled outcomes and waits for all of them.
 
 use std::{
     sync::{
@@ -13,10 +13,10 @@ use postrider::Metrics;
 use postrider_relay::Failure;
 use tokio::sync::Notify;
 
-/// Without any progress for so long, it has come to a stop.
+/// Without progress for this long, the run has stopped.
 const STALL: Duration = Duration::from_secs(60);
 
-/// Counts settled outcomes for an outbox, and tells the moment when all are.
+/// Counts settled outcomes of an outbox and signals the last one.
 #[derive(Debug)]
 pub(super) struct Settled {
     wanted: u64,
@@ -29,11 +29,11 @@ impl Settled {
         Arc::new(Self { wanted, settled: AtomicU64::new(0), all: Notify::new() })
     }
 
-    /// Returns when as many outcomes were settled as are wanted.
+    /// Returns when all outcomes are settled.
     pub(super) async fn wait(&self, bar: &ProgressBar) -> Result<(), Failure> {
         let (mut known, mut moved) = (0, Instant::now());
         loop {
-            // The notification stays until it is fetched, so that none is missed.
+            // The notification stays until it is taken, so none is missed.
             if tokio::time::timeout(BEAT, self.all.notified()).await.is_ok() {
                 return Ok(());
             }
@@ -51,7 +51,7 @@ impl Settled {
     }
 }
 
-/// How often the progress is looked at.
+/// How often progress is checked.
 const BEAT: Duration = Duration::from_millis(100);
 
 impl Metrics for Settled {

@@ -1,10 +1,10 @@
-//! Writing in the caller's transaction against bare inserts.
+//! Measures writing in the caller's transaction against bare inserts.
 //!
-//! * **Ours:** 100 calls of `write` in one transaction of the caller's, each with an event that is built there and then.
-//! * **The bound:** 100 `INSERT`s of the same values into the same table, with its indexes, in one transaction: one
-//!   prepared statement, run 100 times.
+//! * **Ours:** 100 calls of `write` in one transaction of the caller, each with an event that is built there.
+//! * **The bound:** 100 `INSERT`s of the same values into the same table, with its indexes, in one transaction: one prepared statement, run
+//!   100 times.
 //!
-//! Begin and commit are not timed. Transactions of the two kinds take turns, on the same table and connection.
+//! Begin and commit are not timed. Both kinds take turns, on the same table and connection.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use super::{
     rounds::Rounds,
 };
 
-/// How much longer a write takes than an insert.
+/// Limit: the time of a write over that of an insert.
 const RATIO_MAX: f64 = 1.3;
 
 /// Writes in one transaction.
@@ -31,11 +31,11 @@ pub(super) async fn measure(scale: Scale, rounds: Rounds) -> Result<Vec<Figure>,
     let files = Files::create()?;
     let store = files.open("write").await?;
     let outbox = Outbox::builder().store(store.clone()).write_only().await?;
-    // One for both: a connection has a thread and a cache of its own, and a pool would give each kind always the same.
+    // One connection for both: each has a thread and a cache of its own, and a pool would always give each kind the same one.
     let mut conn = store.pool().acquire().await?;
     let turns = rounds
         .by_turns("write", "µs", scale.pick(100, 3), ["ours", "bound"], async |name| {
-            // As somebody begins who knows that it will write.
+            // As a program begins that knows it will write.
             let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
             let took = match name {
                 "ours" => ours(&outbox, &mut tx).await?,

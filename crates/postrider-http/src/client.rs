@@ -21,7 +21,7 @@ use crate::{Endpoint, endpoint::Base, hold_off::retry_after, limits};
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// The receiver responded.
-    Said(Said),
+    Received(Received),
     /// No connection, so nothing was sent.
     NotSent(String),
     /// The request was sent, and no response came.
@@ -30,7 +30,7 @@ pub(crate) enum Answer {
 
 /// A response.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct Received {
     pub(crate) status: StatusCode,
     pub(crate) retry_after: Option<Duration>,
     /// The body up to a limit, and whether that is all of it.
@@ -110,7 +110,7 @@ impl Client {
 
     async fn ask(&self, request: RequestBuilder, answer_bytes: usize) -> Answer {
         match self.send(request).await {
-            Ok(response) => Answer::Said(read(response, answer_bytes).await),
+            Ok(response) => Answer::Received(read(response, answer_bytes).await),
             Err(error) => {
                 let nothing_sent = error.is_connect() || error.is_builder();
                 let reason = self.clean(&error_chain(&error.without_url()));
@@ -141,10 +141,10 @@ impl Client {
     }
 
     /// The response for an error message: short, on one line, and without our own secrets, which some receivers repeat.
-    pub(crate) fn describe(&self, said: &Said) -> String {
-        let text = self.clean(&String::from_utf8_lossy(&said.body));
+    pub(crate) fn describe(&self, received: &Received) -> String {
+        let text = self.clean(&String::from_utf8_lossy(&received.body));
         let colon = if text.is_empty() { "" } else { ": " };
-        format!("{} answered {}{colon}{text}", self.base.origin(), said.status)
+        format!("{} answered {}{colon}{text}", self.base.origin(), received.status)
     }
 
     /// A text from outside for an error message.
@@ -187,18 +187,18 @@ fn is_closed(error: &reqwest::Error) -> bool {
 }
 
 /// Reads the needed part of a response. Its status is known already, so no failure here is an error.
-async fn read(mut response: Response, bytes_max: usize) -> Said {
+async fn read(mut response: Response, bytes_max: usize) -> Received {
     let status = response.status();
     let retry_after = response.headers().get(RETRY_AFTER).and_then(retry_after);
-    let mut said = Said { status, retry_after, body: Vec::new(), whole: false };
+    let mut received = Received { status, retry_after, body: Vec::new(), whole: false };
     let reading = async {
         while let Ok(chunk) = response.chunk().await {
             let Some(chunk) = chunk else {
-                said.whole = true;
+                received.whole = true;
                 return;
             };
-            let room = bytes_max.saturating_sub(said.body.len());
-            said.body.extend(chunk.iter().take(room));
+            let room = bytes_max.saturating_sub(received.body.len());
+            received.body.extend(chunk.iter().take(room));
             if chunk.len() > room {
                 return;
             }
@@ -210,5 +210,5 @@ async fn read(mut response: Response, bytes_max: usize) -> Said {
     } else {
         let _ = timeout(limits::REST_OF_ANSWER, reading).await;
     }
-    said
+    received
 }

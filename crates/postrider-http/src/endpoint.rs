@@ -152,8 +152,8 @@ impl Endpoint {
         }
         let basic = base.basic.as_ref().map(|pair| format!("Basic {}", BASE64_STANDARD.encode(pair)));
         let bearer = self.token.as_ref().map(|token| format!("Bearer {}", token.expose_secret()));
-        for said in [basic, bearer].into_iter().flatten() {
-            if headers.insert(AUTHORIZATION, secret_value("token", &said)?).is_some() {
+        for token in [basic, bearer].into_iter().flatten() {
+            if headers.insert(AUTHORIZATION, secret_value("token", &token)?).is_some() {
                 let allowed =
                     "one of: token, a user in the url, or a header of that name, as a request has one";
                 return Err(ConfigError::out_of_range("authorization", "given twice", allowed));

@@ -14,11 +14,11 @@ pub(crate) async fn ask(client: &Client, health_path: Option<&str>) -> Health {
     };
     match client.look(method, url).await {
         Answer::NotSent(error) | Answer::Lost(error) => Health::Down { error },
-        Answer::Said(said) if health_path.is_some() && said.status.is_success() => Health::Up,
-        Answer::Said(said) if health_path.is_some() || says_no(said.status) => {
-            Health::Down { error: client.describe(&said) }
+        Answer::Received(received) if health_path.is_some() && received.status.is_success() => Health::Up,
+        Answer::Received(received) if health_path.is_some() || says_no(received.status) => {
+            Health::Down { error: client.describe(&received) }
         }
-        Answer::Said(_) => Health::Unknown,
+        Answer::Received(_) => Health::Unknown,
     }
 }
 

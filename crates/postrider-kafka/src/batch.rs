@@ -16,7 +16,7 @@ use std::{
 use postrider_core::{Delivery, Outcome};
 use tokio::time::Instant;
 
-use crate::{message::Outgoing, outcome::Fate};
+use crate::{message::Outgoing, outcome::RecordResult};
 
 /// A batch that is being sent.
 pub(crate) struct Batch<'a> {
@@ -98,18 +98,18 @@ impl<'a> Batch<'a> {
     }
 
     /// Records the report of a record.
-    pub(crate) fn note(&mut self, place: usize, fate: Fate) {
+    pub(crate) fn note(&mut self, place: usize, result: RecordResult) {
         let expected = self.under_way.remove(&place).is_some();
-        match fate {
-            Fate::Told(told) => self.conclude(place, told),
+        match result {
+            RecordResult::Known(outcome) => self.conclude(place, outcome),
             // The record was given up before.
             _ if !expected => {}
-            Fate::Suspected(error) if self.alone => self.conclude(place, Outcome::rejected(error)),
-            Fate::Suspected(_) => {
+            RecordResult::Suspected(error) if self.alone => self.conclude(place, Outcome::rejected(error)),
+            RecordResult::Suspected(_) => {
                 self.aside.insert(place);
                 self.refused = true;
             }
-            Fate::Lost => {
+            RecordResult::Lost => {
                 self.aside.insert(place);
                 self.lost |= self.alone;
             }
@@ -182,7 +182,7 @@ mod tests {
         Ok(())
     }
 
-    const DELIVERED: Fate = Fate::Told(Outcome::Delivered);
+    const DELIVERED: RecordResult = RecordResult::Known(Outcome::Delivered);
 
     fn end(batch: Batch<'_>) -> Vec<Outcome> {
         batch.end(&Outcome::unknown("sent"), &Outcome::retry("not sent"))
@@ -217,13 +217,13 @@ mod tests {
     -> Result<(), Box<dyn std::error::Error>> {
         with_batch(&["a", "b", "c", "a", "c"], |mut batch| {
             assert_eq!(batch.next(), [0, 1, 2]);
-            batch.note(0, Fate::Suspected("too large".to_owned()));
-            batch.note(1, Fate::Lost);
+            batch.note(0, RecordResult::Suspected("too large".to_owned()));
+            batch.note(1, RecordResult::Lost);
             assert!(batch.next().is_empty(), "the third is under way");
             batch.note(2, DELIVERED);
             assert!(!batch.is_lost());
             assert_eq!(batch.next(), [0]);
-            batch.note(0, Fate::Suspected("too large".to_owned()));
+            batch.note(0, RecordResult::Suspected("too large".to_owned()));
             assert_eq!(batch.next(), [1]);
             batch.note(1, DELIVERED);
             assert_eq!(batch.next(), [4]);
@@ -238,7 +238,7 @@ mod tests {
     fn a_loss_ends_the_batch_once_nothing_is_under_way() -> Result<(), Box<dyn std::error::Error>> {
         with_batch(&["a", "b", "a"], |mut batch| {
             assert_eq!(batch.next(), [0, 1]);
-            batch.note(0, Fate::Lost);
+            batch.note(0, RecordResult::Lost);
             assert!(!batch.is_lost() && batch.next().is_empty());
             batch.note(1, DELIVERED);
             assert!(batch.is_lost());

@@ -27,8 +27,8 @@ impl Outgoing<'_> {
     pub(crate) fn headers(&self) -> OwnedHeaders {
         let Message { headers, content_type, .. } = &self.message;
         let owned = OwnedHeaders::new_with_capacity(headers.len() + 1);
-        let said = headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case(CONTENT_TYPE));
-        let owned = said.fold(owned, |owned, (name, value)| {
+        let others = headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case(CONTENT_TYPE));
+        let owned = others.fold(owned, |owned, (name, value)| {
             owned.insert(Header { key: name, value: Some(value.as_bytes()) })
         });
         owned.insert(Header { key: CONTENT_TYPE, value: Some(content_type.as_bytes()) })

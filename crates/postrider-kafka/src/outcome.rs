@@ -5,9 +5,9 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 
 /// What a report says about a record.
 #[derive(Debug, Clone)]
-pub(crate) enum Fate {
+pub(crate) enum RecordResult {
     /// The outcome of the record.
-    Told(Outcome),
+    Known(Outcome),
     /// Something in the record's request was refused for good. A request holds many records; only sending this one alone shows whether it
     /// was the reason.
     Suspected(String),
@@ -16,8 +16,8 @@ pub(crate) enum Fate {
 }
 
 /// Interprets the report of a record.
-pub(crate) fn of_report(report: Result<(), Code>) -> Fate {
-    let Err(code) = report else { return Fate::Told(Outcome::Delivered) };
+pub(crate) fn of_report(report: Result<(), Code>) -> RecordResult {
+    let Err(code) = report else { return RecordResult::Known(Outcome::Delivered) };
     let text = format!("Kafka: {code}");
     match code {
         Code::PurgeQueue
@@ -26,28 +26,28 @@ pub(crate) fn of_report(report: Result<(), Code>) -> Fate {
         | Code::OutOfOrderSequenceNumber
         | Code::UnknownProducerId
         | Code::InvalidProducerEpoch
-        | Code::Inconsistent => Fate::Lost,
+        | Code::Inconsistent => RecordResult::Lost,
         Code::MessageSizeTooLarge
         | Code::MessageBatchTooLarge
         | Code::InvalidMessage
         | Code::InvalidMessageSize
         | Code::InvalidRecord
         | Code::InvalidTimestamp
-        | Code::PolicyViolation => Fate::Suspected(text),
-        code if is_outage(code) => Fate::Told(Outcome::unavailable(text)),
-        Code::MessageTimedOut | Code::RequestTimedOut => Fate::Told(Outcome::unknown(text)),
-        _ => Fate::Told(Outcome::retry(text)),
+        | Code::PolicyViolation => RecordResult::Suspected(text),
+        code if is_outage(code) => RecordResult::Known(Outcome::unavailable(text)),
+        Code::MessageTimedOut | Code::RequestTimedOut => RecordResult::Known(Outcome::unknown(text)),
+        _ => RecordResult::Known(Outcome::retry(text)),
     }
 }
 
 /// Interprets the error with which librdkafka did not accept a record.
-pub(crate) fn of_refusal(code: Code) -> Fate {
+pub(crate) fn of_refusal(code: Code) -> RecordResult {
     match code {
         // The limit of the producer itself, and only this record exceeds it.
-        Code::MessageSizeTooLarge => Fate::Told(Outcome::rejected(format!(
+        Code::MessageSizeTooLarge => RecordResult::Known(Outcome::rejected(format!(
             "Kafka: {code}: it is larger than the property message.max.bytes"
         ))),
-        Code::Fatal | Code::QueueFull => Fate::Lost,
+        Code::Fatal | Code::QueueFull => RecordResult::Lost,
         code => of_report(Err(code)),
     }
 }

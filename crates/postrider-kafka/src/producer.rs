@@ -30,7 +30,7 @@ use tracing::debug;
 
 use crate::{
     message::Outgoing,
-    outcome::{self, Fate},
+    outcome::{self, RecordResult},
 };
 
 /// How long one request for a broker's answer blocks.
@@ -47,23 +47,23 @@ const TOPIC_MADE_MAX: Duration = Duration::from_secs(1);
 /// The reports of one send that were not taken yet.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
-    told: Mutex<Vec<(usize, Fate)>>,
+    waiting: Mutex<Vec<(usize, RecordResult)>>,
     news: Notify,
 }
 
 impl Reports {
     /// Adds the report of a record.
-    fn tell(&self, place: usize, fate: Fate) {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).push((place, fate));
+    fn tell(&self, place: usize, result: RecordResult) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push((place, result));
         self.news.notify_one();
     }
 
     /// Waits for reports and returns all there are.
-    pub(crate) async fn told(&self) -> Vec<(usize, Fate)> {
+    pub(crate) async fn next(&self) -> Vec<(usize, RecordResult)> {
         loop {
-            let told = std::mem::take(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner));
-            if !told.is_empty() {
-                return told;
+            let reports = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+            if !reports.is_empty() {
+                return reports;
             }
             self.news.notified().await;
         }
@@ -77,14 +77,14 @@ pub struct Ticket {
 }
 
 /// Receives what a producer reports.
-pub struct Told {
+pub struct Context {
     /// Why the producer is over, if it is.
     over: watch::Sender<Option<String>>,
     /// The last error of a broker, for the message that none can be reached.
     last_error: Mutex<String>,
 }
 
-impl ClientContext for Told {
+impl ClientContext for Context {
     fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
         debug!(facility, message, "librdkafka");
     }
@@ -102,7 +102,7 @@ impl ClientContext for Told {
     }
 }
 
-impl ProducerContext for Told {
+impl ProducerContext for Context {
     type DeliveryOpaque = Box<Ticket>;
 
     fn delivery(&self, result: &DeliveryResult<'_>, ticket: Box<Ticket>) {
@@ -133,7 +133,7 @@ impl Connector {
 
 /// A producer that many sends can use at once. When the last user drops it, it purges what it holds.
 pub struct Producer {
-    inner: Option<Arc<BaseProducer<Told>>>,
+    inner: Option<Arc<BaseProducer<Context>>>,
     /// Ends the thread that collects reports.
     ended: Arc<AtomicBool>,
 }
@@ -142,8 +142,8 @@ impl Producer {
     /// Creates a producer, with a thread that collects its reports.
     fn start(config: &ClientConfig) -> Result<Self, String> {
         let cannot = |error: &dyn std::error::Error| format!("no producer can be made: {error}");
-        let told = Told { over: watch::Sender::new(None), last_error: Mutex::default() };
-        let made = BaseProducer::from_config_and_context(config, told).map_err(|error| cannot(&error))?;
+        let context = Context { over: watch::Sender::new(None), last_error: Mutex::default() };
+        let made = BaseProducer::from_config_and_context(config, context).map_err(|error| cannot(&error))?;
         let (inner, ended) = (Arc::new(made), Arc::new(AtomicBool::new(false)));
         let (polled, over) = (Arc::clone(&inner), Arc::clone(&ended));
         let reports = move || {
@@ -156,7 +156,7 @@ impl Producer {
         Ok(Self { inner: Some(inner), ended })
     }
 
-    fn inner(&self) -> Option<&Arc<BaseProducer<Told>>> {
+    fn inner(&self) -> Option<&Arc<BaseProducer<Context>>> {
         self.inner.as_ref()
     }
 
@@ -168,7 +168,7 @@ impl Producer {
         reports: &Arc<Reports>,
         place: usize,
     ) {
-        let Some(inner) = self.inner() else { return reports.tell(place, Fate::Lost) };
+        let Some(inner) = self.inner() else { return reports.tell(place, RecordResult::Lost) };
         let ticket = Box::new(Ticket { reports: Arc::clone(reports), place });
         let outgoing: BaseRecord<'_, str, [u8], _> = BaseRecord {
             topic: &record.topic,
@@ -215,9 +215,9 @@ impl Producer {
         for topic in topics {
             loop {
                 let metadata = ask(Some(topic.as_str()))?;
-                let told = metadata.topics().iter().find(|told| told.name() == topic);
-                let Some(error) = told.and_then(MetadataTopic::error).map(Code::from) else {
-                    match told.and_then(without_leader) {
+                let found = metadata.topics().iter().find(|found| found.name() == topic);
+                let Some(error) = found.and_then(MetadataTopic::error).map(Code::from) else {
+                    match found.and_then(without_leader) {
                         Some(error) => return Ok(Some(error)),
                         None => break,
                     }
@@ -288,7 +288,7 @@ impl Connect for Connector {
 
     fn is_open(producer: &Producer) -> bool {
         // A producer stops before it reports that.
-        let works = |inner: &Arc<BaseProducer<Told>>| {
+        let works = |inner: &Arc<BaseProducer<Context>>| {
             inner.context().over.borrow().is_none() && inner.client().fatal_error().is_none()
         };
         producer.inner().is_some_and(works)

@@ -56,8 +56,8 @@ impl<'a, 'b> Sending<'a, 'b> {
         while self.batch.is_under_way() {
             tokio::select! {
                 biased;
-                told = self.reports.told() => {
-                    told.into_iter().for_each(|(place, fate)| self.batch.note(place, fate));
+                reports = self.reports.next() => {
+                    reports.into_iter().for_each(|(place, result)| self.batch.note(place, result));
                 }
                 why = self.producer.over() => {
                     self.purge().await;
@@ -94,8 +94,8 @@ impl<'a, 'b> Sending<'a, 'b> {
         self.producer.purge();
         let rest = async {
             while self.batch.is_under_way() {
-                let told = self.reports.told().await;
-                told.into_iter().for_each(|(place, fate)| self.batch.note(place, fate));
+                let reports = self.reports.next().await;
+                reports.into_iter().for_each(|(place, result)| self.batch.note(place, result));
             }
         };
         let _ = tokio::time::timeout(PURGE_MAX, rest).await;

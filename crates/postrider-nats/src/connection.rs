@@ -120,7 +120,7 @@ impl Connect for Connector {
     type Connection = Connection;
 
     async fn connect(&self) -> Result<Connection, String> {
-        let (told, over) = watch::channel(false);
+        let (ended, over) = watch::channel(false);
         let mut options = self
             .identity()?
             .name(NAME)
@@ -129,7 +129,7 @@ impl Connect for Connector {
             .max_reconnects(1)
             .event_callback(move |event| {
                 if matches!(event, Event::Disconnected | Event::Closed) {
-                    told.send_replace(true);
+                    ended.send_replace(true);
                 }
                 async {}
             });

@@ -58,7 +58,7 @@ impl AsRef<[u8]> for Body {
     }
 }
 
-fn put(headers: &mut HeaderMap, (name, said): &Header<'_>) -> Result<(), String> {
+fn put(headers: &mut HeaderMap, (name, text): &Header<'_>) -> Result<(), String> {
     let begins = name.get(..COMMAND_PREFIX.len());
     if begins.is_some_and(|begins| begins.eq_ignore_ascii_case(COMMAND_PREFIX)) {
         return Err(format!(
@@ -69,8 +69,8 @@ fn put(headers: &mut HeaderMap, (name, said): &Header<'_>) -> Result<(), String>
     let named = named.map_err(|_| {
         format!("the header {name:?} cannot be named in NATS: use ASCII without spaces and colons")
     })?;
-    let said = value(said).map_err(|reason| format!("the header {name:?} cannot be sent: {reason}"))?;
-    headers.insert(named, said);
+    let text = value(text).map_err(|reason| format!("the header {name:?} cannot be sent: {reason}"))?;
+    headers.insert(named, text);
     Ok(())
 }
 

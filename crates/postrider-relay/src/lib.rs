@@ -6,12 +6,12 @@
 //!
 //! * `command_line`: the subcommands and which of them runs
 //! * `config/`: the configuration of a relay
-//! * `relay/`: what delivers as it says
+//! * `relay/`: delivers as the configuration says
 //! * `operations/`: logs, health and metrics
 //! * `traces/`: spans of deliveries
-//! * `commands/`: what operators ask and do, a file each
+//! * `commands/`: the operators' commands
 //! * `demo/`: a small shop with an outbox, and the verdict on it
-//! * `program`, `terminal`, `failure`, `signal`, `folder`: what every subcommand needs of its surroundings
+//! * `program`, `terminal`, `failure`, `signal`, `folder`: what every subcommand needs from its surroundings
 
 mod command_line;
 mod commands;

@@ -32,7 +32,7 @@ pub fn run(log: Option<&str>, work: impl Future<Output = Result<Verdict, Failure
         Ok(Verdict::Bad) => ExitCode::from(1),
         Ok(Verdict::Unreachable) => ExitCode::from(3),
         Err(failure) => {
-            terminal::complain(&failure);
+            terminal::print_error(&failure);
             failure.exit_code()
         }
     };

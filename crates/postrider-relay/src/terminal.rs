@@ -24,21 +24,21 @@ impl Terminal {
     }
 
     /// Prints lines for people. Line breaks are kept; other control characters, which may come from outside, are escaped.
-    pub fn say(self, text: impl Display) {
+    pub fn print(self, text: impl Display) {
         if !self.json {
             let _ = writeln!(stdout(), "{}", plain_lines(&text.to_string()));
         }
     }
 
     /// Prints the sentence of a verdict, in colour on a terminal.
-    pub fn conclude(self, verdict: Verdict, sentence: &str) {
+    pub fn print_verdict(self, verdict: Verdict, sentence: &str) {
         if !self.json {
             let _ = writeln!(stdout(), "{}", self.paint(verdict, &plain_lines(sentence)));
         }
     }
 
     /// Prints the JSON object for programs.
-    pub fn answer(self, object: Map<String, Value>) {
+    pub fn print_json(self, object: Map<String, Value>) {
         if self.json {
             let _ = writeln!(stdout(), "{}", Value::Object(object));
             let _ = stdout().flush();
@@ -154,7 +154,7 @@ pub(crate) fn count(number: u64, one: &str) -> String {
 }
 
 /// Prints an error to stderr.
-pub(crate) fn complain(error: &impl Display) {
+pub(crate) fn print_error(error: &impl Display) {
     log::write(&format!("error: {}", plain_lines(&error.to_string())));
 }
 

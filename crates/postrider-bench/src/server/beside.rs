@@ -1,7 +1,7 @@
-//! Draining beside what is in the way, against draining a table with nothing else.
+//! Measures draining beside rows that are in the way, against draining a table without them.
 //!
 //! * **snapshot:** an old snapshot is open, and as many rows were deleted under it;
-//! * **history:** 3,000,000 delivered events are kept, against an empty history, both with the retention of the start;
+//! * **history:** 3,000,000 delivered events are kept, against an empty history, both with the default retention;
 //! * **parked:** as many events are parked behind one dead head, written before the others;
 //! * **interleaved:** the same, row by row between the others.
 
@@ -16,7 +16,7 @@ use super::{
     drain::{count, ours},
 };
 
-/// How much of the usual speed is left.
+/// Limits: the rate over that of an undisturbed table.
 const SNAPSHOT_MIN: f64 = 0.5;
 const HISTORY_MIN: f64 = 0.8;
 const PARKED_MIN: f64 = 0.8;
@@ -81,7 +81,7 @@ async fn with_snapshot(database: &Database, store: &PgStore, count: u64) -> Resu
     Ok(rate)
 }
 
-/// Has so many events delivered, in a table that can be put in the place of the usual one. It keeps what is delivered into it.
+/// Delivers this many events into a history table that can replace the usual one.
 async fn write_history(store: &PgStore, count: u64) -> Result<(), Failure> {
     let fill = format!(
         "INSERT INTO history (seq, available_at, created_at, occurred_at, done_at, attempts, lane, event_id, event_type,
@@ -101,7 +101,7 @@ async fn swap_history(store: &PgStore) -> Result<(), Failure> {
     run(store, swap).await
 }
 
-/// Has an insert write rows as claims leave them, which the trigger of the table refuses.
+/// Lets an insert write rows as claims leave them, which the table's trigger refuses.
 fn unguarded(insert: &str) -> String {
     format!(
         "ALTER TABLE postrider_event DISABLE TRIGGER postrider_event_insert;
@@ -117,7 +117,7 @@ fn unguarded(insert: &str) -> String {
     )
 }
 
-/// The statement that inserts so many events of the key that is blocked, as a claim leaves them.
+/// The statement that inserts this many parked events of the blocked key.
 fn parked(count: u64) -> String {
     format!(
         "INSERT INTO postrider_event (event_type, ordering_key, payload, parked)
@@ -125,7 +125,7 @@ fn parked(count: u64) -> String {
     )
 }
 
-/// The statement that inserts so many of both, by turns.
+/// The statement that inserts parked and fresh events alternately.
 fn interleaved(count: u64) -> String {
     let both = "CROSS JOIN LATERAL (VALUES (false), (true)) AS p (parked)";
     insert(count, both)
@@ -134,7 +134,7 @@ fn interleaved(count: u64) -> String {
         .replace(" FROM generate_series", ", p.parked FROM generate_series")
 }
 
-/// Makes the first of the parked ones the dead head of them.
+/// Makes the first parked event the dead head of the others.
 async fn block(store: &PgStore) -> Result<(), Failure> {
     let sql = "WITH head AS (
                    UPDATE postrider_event SET status = 3, parked = false

@@ -1,4 +1,4 @@
-//! Bare SQL over the same rows: reading, deleting, and the design that claims rows one by one and writes each twice.
+//! Bare SQL over the same rows: reading, deleting, and the design that claims rows and updates each twice.
 
 use std::{
     hint::black_box,
@@ -15,7 +15,7 @@ use super::{
     database::{Database, run},
 };
 
-/// Events a second of reading all rows, one batch behind the other.
+/// Events per second of reading all rows, batch by batch.
 pub(super) async fn select(database: &Database, count: u64) -> Result<f64, Failure> {
     let took = match (database.as_postgres(), database.as_mysql()) {
         (Some(store), _) => select_postgres(store, count).await?,
@@ -25,7 +25,7 @@ pub(super) async fn select(database: &Database, count: u64) -> Result<f64, Failu
     Ok(per_second(count, took))
 }
 
-/// Events a second of deleting all rows, a batch at a time.
+/// Events per second of deleting all rows, batch by batch.
 pub(super) async fn delete(database: &Database, count: u64) -> Result<f64, Failure> {
     let took = match (database.as_postgres(), database.as_mysql()) {
         (Some(store), _) => delete_postgres(store, count).await?,
@@ -35,7 +35,7 @@ pub(super) async fn delete(database: &Database, count: u64) -> Result<f64, Failu
     Ok(per_second(count, took))
 }
 
-/// The bound is one only if it did all of it.
+/// Fails if the bound did not process every row.
 fn check(done: u64, count: u64) -> Result<(), Failure> {
     match done == count {
         true => Ok(()),
@@ -46,7 +46,7 @@ fn check(done: u64, count: u64) -> Result<(), Failure> {
 const COLUMNS: &str = "seq, lane, available_at, created_at, occurred_at, attempts, event_id, event_type, aggregate_type, aggregate_id,
     ordering_key, tenant_id, content_type, headers, payload, payload_bytes";
 
-/// Takes all values out of a row, as an event has them.
+/// Takes all values of an event out of a row.
 fn decode(row: &PgRow) -> Result<i64, sqlx::Error> {
     black_box(row.try_get::<i32, _>(1)?);
     for time in 2..5 {
@@ -93,8 +93,8 @@ async fn delete_postgres(store: &PgStore, count: u64) -> Result<Duration, Failur
     Ok(took)
 }
 
-/// Events a second of `FOR UPDATE SKIP LOCKED`, with one write when rows are claimed and one when they are done. It has a table of its own,
-/// with the same values and no more indexes than it wants.
+/// Events per second of `FOR UPDATE SKIP LOCKED`, with one update when rows are claimed and one when they are done. It has a table of its own
+/// with the same values and only the index that it needs.
 pub(super) async fn two_update(store: &PgStore, count: u64) -> Result<f64, Failure> {
     for sql in [
         "CREATE TABLE two_update (LIKE postrider_event INCLUDING DEFAULTS)".to_owned(),

@@ -1,4 +1,4 @@
-//! A database of a bench's own on a server, with the outbox's tables in it.
+//! Creates, fills and drops the benchmark's own database on a server.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 
 use super::{super::files::event, KEYS};
 
-/// Events in one transaction of a writer that fills a table.
+/// Events in one transaction that fills a table.
 const FILL_BATCH: u64 = 1000;
 
 pub(super) const PAYLOAD_BYTES: usize = 1024;
 
-/// A database that is there for one run.
+/// A database that exists for one run.
 pub(super) struct Database {
-    /// The server, as it was named.
+    /// The server's URL as given.
     server: String,
     name: String,
-    /// This database on it.
+    /// The URL of this database.
     pub(super) url: String,
     kind: Kind,
 }
@@ -52,7 +52,7 @@ impl Database {
         Ok(database)
     }
 
-    /// Closes it, and takes it off the server.
+    /// Closes the store and drops the database.
     pub(super) async fn drop(self) -> Result<(), Failure> {
         match self.kind {
             Kind::Postgres(store) => {
@@ -87,7 +87,7 @@ impl Database {
         }
     }
 
-    /// Leaves nothing but so many fresh events in the tables, and nothing to be cleaned up by the server later.
+    /// Leaves exactly this many fresh events in the tables, and no work that the server would do later.
     pub(super) async fn refill(&self, count: u64) -> Result<(), Failure> {
         match &self.kind {
             Kind::Postgres(store) => {
@@ -115,7 +115,7 @@ impl Database {
     }
 }
 
-/// The statement that inserts so many events over the keys; `among` comes behind it.
+/// The statement that inserts this many events over the keys; `among` is appended.
 pub(super) fn insert(count: u64, among: &str) -> String {
     format!(
         r#"INSERT INTO postrider_event (event_type, ordering_key, payload)
@@ -124,13 +124,13 @@ pub(super) fn insert(count: u64, among: &str) -> String {
     )
 }
 
-/// Runs statements of a bench, which nothing from outside went into.
+/// Runs statements without values from outside.
 pub(super) async fn run(store: &PgStore, sql: impl Into<String>) -> Result<(), Failure> {
     sqlx::raw_sql(AssertSqlSafe(sql.into())).execute(store.pool()).await?;
     Ok(())
 }
 
-/// Has the server do now what it would do later: clean up and write out.
+/// Makes the server vacuum and checkpoint now instead of later.
 pub(super) async fn settle_down(store: &PgStore) -> Result<(), Failure> {
     for sql in ["VACUUM ANALYZE postrider_event", "VACUUM ANALYZE postrider_hold", "CHECKPOINT"] {
         run(store, sql).await?;
@@ -138,7 +138,7 @@ pub(super) async fn settle_down(store: &PgStore) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The name of another database on the same server.
+/// The URL of another database on the same server.
 fn beside(server: &str, name: &str) -> Result<String, Failure> {
     let (place, parameters) = server.split_once('?').unwrap_or((server, ""));
     let (base, _) = place

@@ -1,13 +1,13 @@
-//! Draining a server against bare SQL.
+//! Measures draining a server against bare SQL.
 //!
 //! * **Ours:** an engine drains 200,000 events with 1 KiB of payload over 1,000 keys into a handler that does nothing. The clock runs from
-//!   before the start until the last settle is committed. Once without retention, and once with that of the start.
-//! * **The serial bound**, 1/(1/SELECT + 1/DELETE): all rows are read, each batch from where the last one ended and with all values taken
-//!   out, and then all are deleted by their numbers, each batch a transaction.
-//! * **The two-update design** (PostgreSQL): rows are claimed by `FOR UPDATE SKIP LOCKED` and written when they are claimed and when they
+//!   before the start until the last settle is committed. Once without retention, and once with the default retention.
+//! * **The serial bound**, 1/(1/SELECT + 1/DELETE): all rows are read with all their values, each batch from where the last one ended, and then
+//!   all are deleted by their numbers, one transaction per batch.
+//! * **The two-update design** (PostgreSQL): rows are claimed by `FOR UPDATE SKIP LOCKED` and updated when they are claimed and when they
 //!   are done.
 //!
-//! All take 500 at a time, which is the relay's claim batch, over one and the same table.
+//! All take 500 rows at a time, which is the relay's claim batch, over the same table.
 
 use std::time::{Duration, Instant};
 
@@ -26,13 +26,13 @@ use super::{
     database::Database,
 };
 
-/// How much of the serial bound the engine reaches, and how many times the two-update design.
+/// Limits: the engine's rate over the serial bound, and over the two-update design.
 const POSTGRES_TO_SERIAL_MIN: f64 = 0.9;
 const MYSQL_TO_SERIAL_MIN: f64 = 0.5;
 const TO_TWO_UPDATE_MIN: f64 = 3.0;
 const DEFAULT_TO_TWO_UPDATE_MIN: f64 = 1.5;
 
-/// Of so many events one goes through the two-update design: it takes so long that a part tells.
+/// One in this many events goes through the two-update design, which is slow; a part of them is enough.
 const TWO_UPDATE_ONE_OF: u64 = 4;
 
 pub(super) fn count(scale: Scale) -> u64 {
@@ -46,7 +46,7 @@ pub(super) async fn measure(
 ) -> Result<Vec<Figure>, Failure> {
     let count = count(scale);
     let turn = async |name| {
-        // What was read is deleted next.
+        // The next turn deletes what this one reads.
         if name != "delete" {
             database.refill(count).await?;
         }
@@ -89,7 +89,7 @@ pub(super) async fn measure(
     Ok(figures)
 }
 
-/// Events a second of an engine that drains so many.
+/// Events per second of an engine that drains this many.
 pub(super) async fn ours(database: &Database, count: u64, retention: Duration) -> Result<f64, Failure> {
     let settled = Settled::all_of(count);
     let started = Instant::now();

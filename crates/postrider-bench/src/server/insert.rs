@@ -1,10 +1,10 @@
-//! What an insert costs the writer's own transaction, against the least that an outbox can be.
+//! Measures what an insert costs the writer's transaction, against the smallest possible outbox.
 //!
-//! * **Ours:** plain `INSERT`s of a type and a payload of 1 KiB into the table of events, with all its defaults, limits and indexes.
-//! * **Minimal:** the same payloads into a table of an id (`uuid`, its key) and a payload (`jsonb`).
+//! * **Ours:** plain `INSERT`s of a type and a payload of 1 KiB into the event table, with all its defaults, limits and indexes.
+//! * **Minimal:** the same payloads into a table of an ID (`uuid`, its key) and a payload (`jsonb`).
 //!
-//! Each is committed alone, by a loop inside the server: beside a client the way to the server would be most of either. Commits do not wait
-//! for the disk, which is the same for both.
+//! Each is committed alone by a loop inside the server, because the round trip from a client would dominate both. Commits do not wait for the
+//! disk, which costs both the same.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use super::{
     database::{PAYLOAD_BYTES, run},
 };
 
-/// How much longer an insert takes than into a minimal table.
+/// Limit: the time of an insert over that into a minimal table.
 const RATIO_MAX: f64 = 2.5;
 
 pub(super) async fn measure(store: &PgStore, scale: Scale, rounds: Rounds) -> Result<Vec<Figure>, Failure> {

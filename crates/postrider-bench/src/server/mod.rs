@@ -1,7 +1,7 @@
-//! The benchmarks of a database server: draining it against bare SQL, beside what lies there, and while it is written to.
+//! The benchmarks of a database server: draining against bare SQL, beside other rows, and while events are written.
 //!
-//! They run in a database of their own on the server that was named, which is there only meanwhile. Bounds use the same driver, take
-//! as many rows at a time and take all values out of what they read.
+//! They run in a database of their own that exists for one run. Bounds use the same driver and batch size, and take all values out of the rows
+//! that they read.
 
 mod beside;
 mod bound;
@@ -21,7 +21,7 @@ use postrider_relay::Failure;
 use self::database::Database;
 use super::{Bench, Scale, figure::Figure, plain, rounds::Rounds};
 
-/// Rows that claims, settles and bounds take at a time.
+/// Rows per claim, settle and batch of a bound.
 const BATCH: usize = 500;
 
 /// Keys that the events are spread over.

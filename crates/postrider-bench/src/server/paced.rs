@@ -1,4 +1,4 @@
-//! What delivery costs those who write: producers at half of what they can do at most, without an engine beside them and with one.
+//! Measures what delivery costs writers: producers at half of their maximum rate, with an engine beside them and without.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use super::{
     database::{Database, PAYLOAD_BYTES},
 };
 
-/// How much of their pace the producers keep, and how much longer a transaction takes them.
+/// Limits: the rate that producers keep, and the ratio of their transaction times.
 const RATE_MIN: f64 = 0.98;
 const P95_RATIO_MAX: f64 = 1.5;
 
@@ -58,7 +58,7 @@ pub(super) async fn measure(
         })
         .await?;
     Ok(vec![
-        // But for the round that does not count.
+        // The first round does not count.
         Figure::new("paced_rate", super::super::rounds::median(rates.into_iter().skip(1))).at_least(RATE_MIN),
         Figure::new("paced_p95_ratio", turns.ratio("beside", "alone")).at_most(P95_RATIO_MAX),
         Figure::new("paced_p95_ms", turns.median("beside")),
@@ -66,8 +66,8 @@ pub(super) async fn measure(
     ])
 }
 
-/// Has all producers write, one event a transaction, each with so much time from one to the next. Gives the transactions a second and
-/// the 95th percentile of what one takes in milliseconds.
+/// Lets all producers write one event per transaction at this interval. Returns transactions per second and the 95th percentile of a transaction
+/// in milliseconds.
 async fn produce(
     outbox: &Outbox,
     store: &PgStore,
@@ -80,7 +80,7 @@ async fn produce(
         tokio::spawn(async move {
             let mut took = Vec::new();
             let mut ticks = interval(pace.unwrap_or(Duration::from_nanos(1)));
-            // Who was late catches up, or nobody would keep a pace.
+            // A late producer catches up, or the rate would drop.
             ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
             while started.elapsed() < time {
                 if pace.is_some() {

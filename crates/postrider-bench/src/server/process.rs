@@ -54,7 +54,7 @@ impl Relay {
         Ok(Self { process, client, metrics: format!("http://127.0.0.1:{port}/metrics"), _folder: folder })
     }
 
-    /// Waits until a counter has counted something.
+    /// Waits until a counter is above zero.
     pub(crate) async fn until(&self, counter: &str) -> Result<(), Failure> {
         let deadline = Instant::now() + ANSWERS_WITHIN;
         while Instant::now() < deadline {
@@ -81,13 +81,13 @@ impl Relay {
         Resident::of(&self.read("status")?)
     }
 
-    /// Seconds of processor time that it has taken.
+    /// Seconds of processor time used so far.
     pub(crate) fn cpu(&self) -> Result<f64, Failure> {
         let id = self.process.id().ok_or_else(|| Failure::bad("the relay ended by itself"))?;
         cpu::of_process(id)
     }
 
-    /// Ends it as an operator would, so that the next one finds the lanes free.
+    /// Ends the relay as an operator would, so that the next one finds the lanes free.
     pub(crate) async fn stop(mut self) -> Result<(), Failure> {
         let id = self.process.id().ok_or_else(|| Failure::bad("the relay ended by itself"))?;
         let cannot = |error: &std::io::Error| Failure::unreachable("cannot end the relay", error);
@@ -99,7 +99,7 @@ impl Relay {
     }
 }
 
-/// Whether a counter of this name, of whatever labels, is above zero.
+/// Whether a counter of this name is above zero, whatever its labels.
 fn counted(metrics: &str, counter: &str) -> bool {
     let samples = metrics.lines().filter(|line| line.starts_with(counter));
     samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).any(|value| value > 0.0)

@@ -9,7 +9,7 @@ use tokio::process::Command;
 const CARGO: &str = "CARGO";
 const PACKAGE: &str = "CARGO_MANIFEST_DIR";
 
-/// Sees to it that [`path`] is there and of the same sources. Under `cargo run`, cargo builds it; otherwise it must be there already.
+/// Ensures that the program at [`path`] exists. Under `cargo run`, cargo builds it from the same sources; otherwise it must exist already.
 pub(crate) async fn prepare() -> Result<(), Failure> {
     let path = path()?;
     if let (Some(cargo), Some(package)) = (std::env::var_os(CARGO), std::env::var_os(PACKAGE)) {

@@ -1,7 +1,7 @@
-//! The relay as a process of its own: what it takes in memory with a million pending events and nobody to send them to, how soon it delivers
-//! the first of them when there is somebody, and what it takes when there is nothing to do.
+//! Measures a relay process: its memory with a million pending events and no receiver, its time to the first delivery, and what it uses when
+//! idle.
 //!
-//! What it takes is counted together with what the server takes for it, where that runs here.
+//! Processor time includes that of the server on behalf of the relay, if the server runs on this machine.
 
 use std::time::{Duration, Instant};
 
@@ -19,11 +19,11 @@ const IDLE_RSS_MIB_MAX: f64 = 40.0;
 const IDLE_CPU_MAX: f64 = 0.01;
 const FIRST_DELIVERY_S_MAX: f64 = 2.0;
 
-/// How long a relay is watched that cannot send, and one that has nothing to send.
+/// How long a relay without a receiver is watched, and one without events.
 const DOWN_FOR: Duration = Duration::from_secs(20);
 const IDLE_FOR: Duration = Duration::from_secs(30);
 
-/// Before it is watched, it comes to rest.
+/// Settling time before an idle relay is watched.
 const COME_TO_REST: Duration = Duration::from_secs(6);
 
 pub(super) async fn measure(
@@ -40,7 +40,7 @@ pub(super) async fn measure(
     database.refill(pending).await?;
     bar.inc(1);
 
-    // Nobody listens on a port that was just given back.
+    // A port that was just released has no listener.
     let nobody = format!("http://127.0.0.1:{}/", free_port()?);
     let relay = Relay::start(&database.url, &serde_json::json!({ "http": { "url": nobody } })).await?;
     relay.until("outbox_cold_enqueued_total").await?;
@@ -56,7 +56,7 @@ pub(super) async fn measure(
     relay.stop().await?;
     bar.inc(1);
 
-    // Some clients take more once they have sent something.
+    // Some clients allocate more with the first send.
     database.refill(1).await?;
     let relay = Relay::start(&database.url, &receiver.section()).await?;
     relay.until("outbox_dispatch_success_total").await?;

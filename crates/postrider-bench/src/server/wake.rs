@@ -1,7 +1,7 @@
-//! Waking up: from the return of a commit to the handler, at 50 events a second.
+//! Measures wake-ups: the time from the return of a commit to the handler, at 50 events a second.
 //!
-//! Events have a key, so that they are read from the table. *Wake* is a writer in the process of the engine; *notify* is one that shares
-//! nothing with it but the database, as another process.
+//! Events have a key, so they are read from the table. *Wake* has the writer in the engine's process; *notify* has one that shares only the
+//! database with it, like another process.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,17 +22,17 @@ use super::{
     database::Database,
 };
 
-/// What each may take, in milliseconds.
+/// Limits in milliseconds.
 const WAKE_MS_MAX: f64 = 2.0;
 const NOTIFY_MS_MAX: f64 = 5.0;
 
-/// Between two events: 50 a second.
+/// The interval of 50 events a second.
 const TICK: Duration = Duration::from_millis(20);
 
-/// An event that has not come by then does not come.
+/// Timeout of an event.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// So seldom that no poll comes by chance.
+/// A poll interval that is too long to matter.
 const POLL_MAX: Duration = Duration::from_secs(20);
 
 pub(super) async fn measure(

@@ -1,7 +1,7 @@
-//! What delivery adds to the log: the WAL of draining over the WAL of the inserts, by positions in the log.
+//! Measures the write-ahead log of draining against that of the inserts, by positions in the log.
 //!
-//! Rows are written and drained before, so that pages are there and vacuumed, and no checkpoint lies between: the first change of a page
-//! after one would write all of it.
+//! Rows are written and drained once before, so that pages exist and are vacuumed, and no checkpoint happens in between: after one, the first
+//! change of a page would log all of it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{
     drain::{count, ours},
 };
 
-/// What delivery may write for each byte that an insert writes.
+/// Limit: bytes that delivery logs for each byte that an insert logs.
 const OVERHEAD_MAX: f64 = 0.1;
 
 pub(super) async fn measure(
@@ -44,7 +44,7 @@ pub(super) async fn measure(
     ])
 }
 
-/// How many bytes the log has had.
+/// Bytes logged so far.
 async fn position(store: &PgStore) -> Result<f64, Failure> {
     let bytes = "SELECT (pg_current_wal_insert_lsn() - '0/0')::float8";
     Ok(sqlx::query_scalar(bytes).fetch_one(store.pool()).await?)

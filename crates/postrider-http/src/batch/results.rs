@@ -10,8 +10,8 @@ use reqwest::StatusCode;
 use serde::Deserialize;
 
 use crate::{
-    client::{Client, Said},
-    outcome::Verdict,
+    client::{Client, Received},
+    outcome::Meaning,
 };
 
 #[derive(Deserialize)]
@@ -54,25 +54,30 @@ impl ItemStatus {
         StatusCode::from_u16(number).ok()
     }
 
-    fn verdict(&self) -> Option<Verdict> {
-        self.http().map(|status| Verdict::of(status, None))
+    fn meaning(&self) -> Option<Meaning> {
+        self.http().map(|status| Meaning::of(status, None))
     }
 }
 
 /// The results of these events of the batch.
-pub(super) fn read(client: &Client, said: &Said, batch: &[Delivery], places: &[usize]) -> Vec<Outcome> {
+pub(super) fn read(
+    client: &Client,
+    received: &Received,
+    batch: &[Delivery],
+    places: &[usize],
+) -> Vec<Outcome> {
     let nothing = |why: String| {
         let error = format!(
             "{}, and what became of each event is not to be read from it: {why}",
-            client.describe(said)
+            client.describe(received)
         );
         let outcome = if places.len() > 1 { Outcome::batch_failed(error) } else { Outcome::unknown(error) };
         vec![outcome; places.len()]
     };
-    if !said.whole {
+    if !received.whole {
         return nothing("it is longer than can be read, or was cut off".to_owned());
     }
-    let results = match serde_json::from_slice::<Body>(&said.body) {
+    let results = match serde_json::from_slice::<Body>(&received.body) {
         Ok(Body::Named { results } | Body::Bare(results)) => results,
         // The error of an untagged enum does not help.
         Err(_) => return nothing("it is no JSON with a list of results".to_owned()),
@@ -104,7 +109,7 @@ fn by_id(results: &[ItemResult]) -> HashMap<&str, Matched<'_>> {
     for result in results {
         let Some(id) = result.id.as_deref() else { continue };
         let matched = by_id.entry(id).or_insert(Matched::One(result));
-        if matches!(matched, Matched::One(first) if first.status.verdict() != result.status.verdict()) {
+        if matches!(matched, Matched::One(first) if first.status.meaning() != result.status.meaning()) {
             *matched = Matched::Contradicting;
         }
     }
@@ -124,7 +129,7 @@ fn outcome(client: &Client, matched: Matched<'_>) -> Outcome {
     };
     let error = client.clean(result.error.as_deref().unwrap_or_default());
     let colon = if error.is_empty() { "" } else { ": " };
-    let said = Said { status, retry_after: None, body: Vec::new(), whole: true };
-    Verdict::of(status, None)
-        .outcome(&said, format!("the receiver said {status} of this event{colon}{error}"))
+    let received = Received { status, retry_after: None, body: Vec::new(), whole: true };
+    Meaning::of(status, None)
+        .outcome(&received, format!("the receiver returned {status} for this event{colon}{error}"))
 }

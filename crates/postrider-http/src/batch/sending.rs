@@ -11,7 +11,7 @@ use crate::{
     client::{Client, Request},
     hold_off::HoldOffs,
     limits,
-    outcome::{Judged, Verdict, judge},
+    outcome::{Interpreted, Meaning, interpret},
 };
 
 /// Sends a batch and returns the outcome of each event.
@@ -80,7 +80,7 @@ impl<'a> Sending<'a> {
             self.note_all(&part, &outcome);
             return None;
         }
-        let judged = match self.client.base.url(path) {
+        let interpreted = match self.client.base.url(path) {
             Ok(url) => {
                 let answer_bytes = match self.config.acknowledgement {
                     Acknowledgement::Whole => limits::ANSWER_BYTES_MAX,
@@ -90,14 +90,14 @@ impl<'a> Sending<'a> {
                 let content_type = self.config.body.content_type();
                 let request = Request { url, content_type, headers: Default::default(), body, answer_bytes };
                 let answer = self.client.post(request).await;
-                judge(self.client, &mut self.hold_offs, path, (part.len(), answer))
+                interpret(self.client, &mut self.hold_offs, path, (part.len(), answer))
             }
             Err(error) => {
                 self.note_all(&part, &Outcome::rejected(format!("the path {path:?} is none: {error}")));
                 return None;
             }
         };
-        self.take(part, judged)
+        self.take(part, interpreted)
     }
 
     /// The outcome of events for this path without a request, if there is one.
@@ -112,23 +112,25 @@ impl<'a> Sending<'a> {
         self.hold_offs.outcome(path)
     }
 
-    fn take(&mut self, part: Vec<usize>, judged: Judged) -> Option<[Vec<usize>; 2]> {
-        if judged.no_connection {
-            self.no_connection = Some(judged.outcome.clone());
+    fn take(&mut self, part: Vec<usize>, interpreted: Interpreted) -> Option<[Vec<usize>; 2]> {
+        if interpreted.no_connection {
+            self.no_connection = Some(interpreted.outcome.clone());
         }
-        match (judged.verdict, judged.said) {
-            (Verdict::Refused, _) if part.len() > 1 => {
+        match (interpreted.meaning, interpreted.received) {
+            (Meaning::Refused, _) if part.len() > 1 => {
                 let mut first = part;
                 let second = first.split_off(first.len() / 2);
                 return Some([first, second]);
             }
-            (Verdict::Delivered, Some(said)) if self.config.acknowledgement == Acknowledgement::EachItem => {
-                let outcomes = results::read(self.client, &said, self.batch, &part);
+            (Meaning::Delivered, Some(received))
+                if self.config.acknowledgement == Acknowledgement::EachItem =>
+            {
+                let outcomes = results::read(self.client, &received, self.batch, &part);
                 for (place, outcome) in part.into_iter().zip(outcomes) {
                     self.note(place, outcome);
                 }
             }
-            _ => self.note_all(&part, &judged.outcome),
+            _ => self.note_all(&part, &interpreted.outcome),
         }
         None
     }

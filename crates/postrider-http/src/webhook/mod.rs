@@ -15,7 +15,9 @@ use postrider_core::{
 };
 pub(crate) use sign::Signer;
 
-use crate::{WebhookConfig, batch::send_timeout, client::Client, health, hold_off::HoldOffs, outcome::judge};
+use crate::{
+    WebhookConfig, batch::send_timeout, client::Client, health, hold_off::HoldOffs, outcome::interpret,
+};
 
 /// Sends each event in a request of its own.
 pub struct WebhookSink {
@@ -52,7 +54,7 @@ impl WebhookSink {
             Err(error) => return Outcome::rejected(error),
         };
         let answer = self.client.post(request).await;
-        judge(&self.client, hold_offs, &path, (1, answer)).outcome
+        interpret(&self.client, hold_offs, &path, (1, answer)).outcome
     }
 }
 

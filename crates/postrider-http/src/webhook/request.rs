@@ -38,7 +38,7 @@ pub(super) fn of(
     let is_cloud_event = matches!(config.format, Format::CloudEventsBinary(_));
     let mut headers = HeaderMap::with_capacity(message.headers.len() + 3);
     for header in &message.headers {
-        let (name, value) = said(header, is_cloud_event)?;
+        let (name, value) = header_of(header, is_cloud_event)?;
         if OWN_HEADERS.contains(&name.as_str()) || client.fixed_headers.contains_key(&name) {
             return Err(format!("the event has a header {name:?}, which this sink says itself: rename it"));
         }
@@ -63,7 +63,7 @@ pub(super) fn of(
 }
 
 /// A header, or why it is invalid.
-fn said((name, value): &Header<'_>, is_cloud_event: bool) -> Result<(HeaderName, HeaderValue), String> {
+fn header_of((name, value): &Header<'_>, is_cloud_event: bool) -> Result<(HeaderName, HeaderValue), String> {
     let parsed = HeaderName::from_bytes(name.as_bytes());
     let parsed = parsed.map_err(|_| {
         format!("the event has a header {name:?}, and HTTP knows only letters, digits and - in one")

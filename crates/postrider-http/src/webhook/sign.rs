@@ -21,7 +21,7 @@ impl Signer {
             return Err(ConfigError::out_of_range(
                 "secrets",
                 found,
-                "whsec_… secrets that sign, or else unsigned has to be said",
+                "whsec_… secrets that sign, or else unsigned has to be set",
             ));
         }
         if config.secrets.len() > limits::SIGNING_SECRETS_MAX {

@@ -42,21 +42,21 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     let terminal = Terminal::new(args.json);
     if args.reference {
-        terminal.say(config::reference().trim_end());
+        terminal.print(config::reference().trim_end());
         return Ok(Verdict::Good);
     }
     let config = config::load(&args.config).map_err(|problems| {
-        terminal.answer(bad(problems.list.iter().map(Problem::to_json).collect()));
+        terminal.print_json(bad(problems.list.iter().map(Problem::to_json).collect()));
         Failure::configuration(problems)
     })?;
-    let plans = plans_of(&config).inspect_err(|failure| terminal.answer(bad(vec![failure.to_json()])))?;
+    let plans = plans_of(&config).inspect_err(|failure| terminal.print_json(bad(vec![failure.to_json()])))?;
     let mut answer = Map::new();
     answer.insert("configuration".to_owned(), json!(config));
     let report = EffectiveReport::of(&config, &plans)?;
-    report.answer(&mut answer);
-    terminal.say(shown(&config)?);
-    terminal.say(report.sources());
-    terminal.say(report.routes());
+    report.add_to(&mut answer);
+    terminal.print(shown(&config)?);
+    terminal.print(report.sources());
+    terminal.print(report.routes());
     let mut verdict = Verdict::Good;
     if args.connect {
         let mut found = table(["", "name", "answer", "promises"], &[]);
@@ -85,9 +85,9 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
             json!({ "kind": kind, "name": name, "well": ok, "answer": answer, "promises": promises })
         });
         answer.insert("connections".to_owned(), Value::Array(list.collect()));
-        terminal.say(found);
+        terminal.print(found);
     }
-    terminal.conclude(
+    terminal.print_verdict(
         verdict,
         match verdict {
             Verdict::Good => "The configuration is valid.",
@@ -97,7 +97,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         },
     );
     answer.insert("good".to_owned(), Value::Bool(verdict == Verdict::Good));
-    terminal.answer(answer);
+    terminal.print_json(answer);
     Ok(verdict)
 }
 

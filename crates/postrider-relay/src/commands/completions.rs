@@ -20,7 +20,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, command: &mut clap::Command) -> Verdict {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, command, "postrider", &mut script);
-    // A reader that went away is nobody's error.
+    // A reader that went away is not an error.
     _ = std::io::stdout().write_all(&script);
     Verdict::Good
 }

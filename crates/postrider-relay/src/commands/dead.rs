@@ -102,8 +102,8 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         Action::Discard { chosen, yes: false } => {
             let number = selected(&*outbox.store, &chosen).await?.len() as u64;
             let letters = count(number, "dead letter");
-            terminal.say(format!("{letters} would be deleted for good; add --yes to delete"));
-            terminal.answer(answer("would_discard", number));
+            terminal.print(format!("{letters} would be deleted for good; add --yes to delete"));
+            terminal.print_json(answer("would_discard", number));
             Ok(Verdict::Good)
         }
     }
@@ -128,9 +128,9 @@ async fn list(
             cut(&letter.error),
         ]);
     }
-    terminal.say(rows);
+    terminal.print(rows);
     let list = letters.iter().map(of).collect();
-    terminal.answer(Map::from_iter([("dead".to_owned(), Value::Array(list))]));
+    terminal.print_json(Map::from_iter([("dead".to_owned(), Value::Array(list))]));
     Ok(Verdict::Good)
 }
 
@@ -148,8 +148,8 @@ async fn show(terminal: Terminal, outbox: &Outbox, id: &str) -> Result<Verdict, 
     for (name, value) in &fields {
         rows.add_row([name.clone(), value.as_str().map_or_else(|| value.to_string(), plain)]);
     }
-    terminal.say(rows);
-    terminal.answer(fields);
+    terminal.print(rows);
+    terminal.print_json(fields);
     Ok(Verdict::Good)
 }
 
@@ -183,8 +183,8 @@ async fn change(
         Change::Redrive => "redriven",
         Change::Discard => "discarded",
     };
-    terminal.say(format!("{} {word}", count(changed, "dead letter")));
-    terminal.answer(answer(word, changed));
+    terminal.print(format!("{} {word}", count(changed, "dead letter")));
+    terminal.print_json(answer(word, changed));
     if !missing.is_empty() {
         return Err(Failure::bad(format!("these events are not dead: {}", missing.join(", "))));
     }

@@ -111,7 +111,7 @@ impl<'a> EffectiveReport<'a> {
     }
 
     /// The report as JSON.
-    pub(super) fn answer(&self, answer: &mut Map<String, Value>) {
+    pub(super) fn add_to(&self, answer: &mut Map<String, Value>) {
         let routes = self.routes.iter().map(|EffectiveRoute { source, route, effective }| {
             json!({
                 "source": source,

@@ -16,7 +16,7 @@ use crate::{
     Verdict,
     failure::Failure,
     signal::Ending,
-    terminal::{Terminal, complain, plain, table},
+    terminal::{Terminal, plain, print_error, table},
 };
 
 /// How often a follower polls.
@@ -85,7 +85,7 @@ async fn follow(terminal: Terminal, view: &View<'_>, mut follower: Follower) -> 
             // A follower goes on once the database is back.
             Err(error) => {
                 if !std::mem::replace(&mut away, true) {
-                    complain(&Failure::from(error));
+                    print_error(&Failure::from(error));
                 }
             }
         }
@@ -94,7 +94,7 @@ async fn follow(terminal: Terminal, view: &View<'_>, mut follower: Follower) -> 
 
 fn show_all(terminal: Terminal, events: &[ListedEvent]) {
     for event in events {
-        terminal.answer(object(event));
+        terminal.print_json(object(event));
     }
     if terminal.is_for_programs() {
         return;
@@ -108,15 +108,15 @@ fn show_all(terminal: Terminal, events: &[ListedEvent]) {
     for event in events {
         rows.add_row(cells(event));
     }
-    terminal.say(rows);
+    terminal.print(rows);
 }
 
 /// Prints one event in columns of a fixed width, since the width of later ones is unknown.
 fn show_line(terminal: Terminal, event: &ListedEvent) {
-    terminal.answer(object(event));
+    terminal.print_json(object(event));
     if !terminal.is_for_programs() {
         let [id, event_type, key, status, attempts, age, payload] = cells(event);
-        terminal.say(
+        terminal.print(
             format!("{id:<36} {event_type:<24} {key:<24} {status:<8} {attempts:>3} {age:>8} {payload}")
                 .trim_end(),
         );

@@ -62,7 +62,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         };
         answer.insert(name.clone(), result);
     }
-    terminal.answer(answer);
+    terminal.print_json(answer);
     Ok(Verdict::Good)
 }
 
@@ -71,7 +71,7 @@ fn print(terminal: Terminal, args: &Args, source: &Source) -> Result<Value, Fail
     let mut printed = Map::new();
     if args.print {
         let schema = relay::schema_sql(source)?;
-        terminal.say(schema.trim_end());
+        terminal.print(schema.trim_end());
         printed.insert("schema".to_owned(), json!(schema));
     }
     if args.grants {
@@ -79,7 +79,7 @@ fn print(terminal: Terminal, args: &Args, source: &Source) -> Result<Value, Fail
         let grants_text = grants
             .as_deref()
             .unwrap_or("-- SQLite has no users: whoever may write to the file may do everything.");
-        terminal.say(grants_text.trim_end());
+        terminal.print(grants_text.trim_end());
         printed.insert("grants".to_owned(), json!(grants));
     }
     Ok(Value::Object(printed))
@@ -103,7 +103,7 @@ async fn make(
     outbox.store.migrate().await?;
     let list = tables.join(", ");
     let lanes = outbox.store.features().lanes;
-    terminal.say(match created {
+    terminal.print(match created {
         Some(true) => format!("{name}: created {list} in {what}, with {}", count(lanes.into(), "lane")),
         Some(false) => {
             format!(

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Printed when no instance is alive.
-const NOBODY: &str = "no instance is alive: nothing is delivered";
+const NO_INSTANCE: &str = "no instance is alive: nothing is delivered";
 
 /// The instances of an outbox; `None` where the store does not record them.
 pub(super) struct Delivering(Option<Instances>);
@@ -31,7 +31,7 @@ impl Delivering {
         let Instances { alive, lanes } = self.0.as_ref()?;
         let held: usize = alive.iter().map(|instance| instance.lanes.len()).sum();
         match (alive.is_empty(), (*lanes as usize).saturating_sub(held)) {
-            (true, _) => Some(NOBODY.to_owned()),
+            (true, _) => Some(NO_INSTANCE.to_owned()),
             (false, 0) => None,
             (false, free) => {
                 let lanes = count((*lanes).into(), "lane");
@@ -43,7 +43,7 @@ impl Delivering {
     }
 
     /// The instances as JSON.
-    pub(super) fn answer(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         let of = |instance: &Instance| {
             let Instance { name, lanes, until } = instance;
             json!({ "name": name, "lanes": lanes, "until": until.to_string() })
@@ -80,18 +80,18 @@ mod tests {
     }
 
     #[test]
-    fn lanes_that_nobody_holds_are_told_beside_those_that_somebody_does() {
+    fn lanes_without_an_owner_are_reported_beside_the_others() {
         let all = delivering(&[("a", &[0, 1]), ("b", &[2, 3]), ("c", &[])]);
         assert_eq!((all.sentences().len(), all.hindrance()), (3, None));
         assert!(all.sentences()[2].contains("stands by"), "{:?}", all.sentences());
         let some = delivering(&[("a", &[0, 1, 2])]);
         assert!(some.sentences()[1].starts_with("no instance holds 1 of 4 lanes"), "{:?}", some.sentences());
-        assert_eq!(delivering(&[]).sentences(), [NOBODY]);
+        assert_eq!(delivering(&[]).sentences(), [NO_INSTANCE]);
     }
 
     #[test]
     fn a_store_that_cannot_tell_is_not_taken_for_one_without_instances() {
         let unknown = Delivering(None);
-        assert!(unknown.sentences().is_empty() && unknown.answer().is_null());
+        assert!(unknown.sentences().is_empty() && unknown.to_json().is_null());
     }
 }

@@ -90,7 +90,7 @@ pub(crate) async fn pause(args: PauseArgs) -> Result<Verdict, Failure> {
     let outbox = args.target.one().await?;
     let subject = args.what.subject(&outbox)?;
     let paused = outbox.store.pause(&subject, &args.reason).await?;
-    terminal.say(if paused.new {
+    terminal.print(if paused.new {
         format!(
             "{}: {subject} is paused; every instance follows within about a second, after the sends that are under way",
             outbox.name
@@ -98,7 +98,7 @@ pub(crate) async fn pause(args: PauseArgs) -> Result<Verdict, Failure> {
     } else {
         format!("{}: {} already", outbox.name, sentence(&paused.pause))
     });
-    terminal.answer(answer(&outbox, [("new", json!(paused.new)), ("pause", of(&paused.pause))]));
+    terminal.print_json(answer(&outbox, [("new", json!(paused.new)), ("pause", of(&paused.pause))]));
     Ok(Verdict::Good)
 }
 
@@ -112,20 +112,22 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Verdict, Failure> {
         released = release_brake(&outbox, name).await?;
     }
     match (&ended, &released) {
-        (None, None) => terminal.say(format!("{}: {subject} was not paused", outbox.name)),
+        (None, None) => terminal.print(format!("{}: {subject} was not paused", outbox.name)),
         (Some(pause), _) => {
             terminal
-                .say(format!("{}: {subject} is resumed; it was paused since {}", outbox.name, pause.since));
+                .print(format!("{}: {subject} is resumed; it was paused since {}", outbox.name, pause.since));
         }
         (None, Some(_)) => {}
     }
     if released.is_some() {
-        terminal
-            .say(format!("{}: for an hour, events that {subject} rejects become dead letters", outbox.name));
+        terminal.print(format!(
+            "{}: for an hour, events that {subject} rejects become dead letters",
+            outbox.name
+        ));
     }
     ended = ended.or(released);
     let was = ended.as_ref().map_or(Value::Null, of);
-    terminal.answer(answer(&outbox, [("resumed", json!(ended.is_some())), ("pause", was)]));
+    terminal.print_json(answer(&outbox, [("resumed", json!(ended.is_some())), ("pause", was)]));
     Ok(Verdict::Good)
 }
 

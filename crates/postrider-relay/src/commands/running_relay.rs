@@ -54,7 +54,7 @@ impl RunningRelay {
         self.sinks_down.get(source).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Says of a sink that it is down.
+    /// The sentence that a sink is down.
     pub(super) fn sentence(&self, sink: &str) -> String {
         format!(
             "the relay at {} believes the sink `{sink}` to be down and sends it one probe now and then",

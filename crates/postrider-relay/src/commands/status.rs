@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Verdict,
     failure::Failure,
-    terminal::{Terminal, complain, table},
+    terminal::{Terminal, print_error, table},
 };
 
 /// Show how many events wait, are dead or were delivered, who delivers, what is paused, and which sinks are down
@@ -37,7 +37,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     let (mut answer, mut lines, mut failures) = (Map::new(), Vec::new(), Vec::new());
     for source in args.target.sources()? {
         let name = source.name.clone();
-        let Found { outbox, stats, delivering, pauses, relay } = match look(source).await {
+        let Found { outbox, stats, delivering, pauses, relay } = match query(source).await {
             Ok(found) => found,
             // The other sources are still shown.
             Err(failure) => {
@@ -63,11 +63,11 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         let down = relay.is_some().then_some(down);
         answer.insert(outbox.name, of(&outbox.what, &stats, (&delivering, &pauses, down)));
     }
-    terminal.say(rows);
-    lines.iter().for_each(|line| terminal.say(line));
-    terminal.answer(answer);
+    terminal.print(rows);
+    lines.iter().for_each(|line| terminal.print(line));
+    terminal.print_json(answer);
     let last = failures.pop();
-    failures.iter().for_each(complain);
+    failures.iter().for_each(print_error);
     last.map_or(Ok(Verdict::Good), Err)
 }
 
@@ -80,7 +80,7 @@ struct Found {
     relay: Option<RunningRelay>,
 }
 
-async fn look(source: Named) -> Result<Found, Failure> {
+async fn query(source: Named) -> Result<Found, Failure> {
     let outbox = source.connect().await?;
     let of = |failure: Failure| failure.of(&format!("the source `{}`", outbox.name));
     let stats = outbox.store.stats().await.map_err(|error| of(error.into()))?;
@@ -108,7 +108,7 @@ fn of(
         "held_keys": stats.held_keys,
         "done": stats.done,
         "oldest_ms": stats.oldest.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
-        "instances": delivering.answer(),
+        "instances": delivering.to_json(),
         "pauses": pauses.iter().map(pause::of).collect::<Vec<_>>(),
         "sinks_down": down,
     })

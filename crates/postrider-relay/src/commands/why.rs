@@ -65,7 +65,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         }
         (None, None) => return Err(Failure::usage("name an event with --id, or a key with --key")),
     };
-    terminal.say(sentence);
+    terminal.print(sentence);
     if let Some(event) = &event {
         answer.insert("event_type".to_owned(), json!(event.event_type));
         answer.insert("key".to_owned(), json!(event.key));
@@ -74,7 +74,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
             surroundings(terminal, &outbox, event, &mut answer).await?;
         }
     }
-    terminal.answer(answer);
+    terminal.print_json(answer);
     Ok(Verdict::Good)
 }
 
@@ -120,18 +120,18 @@ async fn surroundings(
 ) -> Result<(), Failure> {
     let way = Way::of(outbox, event);
     let key = event.key.as_ref().map(|key| format!(", key {}", plain(key))).unwrap_or_default();
-    terminal.say(format!("  type {}{key}{}", plain(&event.event_type), way.describe()));
+    terminal.print(format!("  type {}{key}{}", plain(&event.event_type), way.describe()));
     let delivering = Delivering::of(outbox).await?;
     if let Some(hindrance) = delivering.hindrance() {
-        terminal.say(format!("  waits: {hindrance}"));
+        terminal.print(format!("  waits: {hindrance}"));
     }
-    answer.insert("instances".to_owned(), delivering.answer());
+    answer.insert("instances".to_owned(), delivering.to_json());
     let pauses = pause::pauses(outbox).await?;
     let waiting = Waiting { event_type: &event.event_type, key: event.key.as_deref(), sink: way.sink() };
     let (stop, may_stop) = pause::apart(&pauses, waiting);
-    stop.iter().for_each(|pause| terminal.say(format!("  waits: {}", pause::sentence(pause))));
+    stop.iter().for_each(|pause| terminal.print(format!("  waits: {}", pause::sentence(pause))));
     for pause in &may_stop {
-        terminal.say(format!(
+        terminal.print(format!(
             "  also waits if it goes there, which only a configuration can tell: {}",
             pause::sentence(pause)
         ));
@@ -209,7 +209,7 @@ impl<'a> Way<'a> {
         let is_down =
             running.as_ref().map(|running| running.down(&outbox.name).iter().any(|down| down == name));
         if let Some(running) = running.filter(|_| is_down == Some(true)) {
-            terminal.say(format!("  waits: {}", running.sentence(name)));
+            terminal.print(format!("  waits: {}", running.sentence(name)));
         }
         let plan = relay::Instruments::idle()
             .and_then(|instruments| relay::plan(config, &outbox.name, source, &instruments));
@@ -219,7 +219,7 @@ impl<'a> Way<'a> {
             Ok(None) => Answer::CannotBeAsked,
             Err(failure) => Answer::NotWell(failure.to_string()),
         };
-        terminal.say(match &answer {
+        terminal.print(match &answer {
             Answer::Well => format!("  sink `{name}` passed its health check just now"),
             Answer::CannotBeAsked => format!("  sink `{name}` has no health check"),
             Answer::NotWell(error) => {

@@ -299,7 +299,7 @@ fn what_cannot_be_read_is_told_in_the_words_of_whoever_wrote_it() {
         (shop("") + "  out: { stdout: {} }\n", Some((8, 3)), "`out` occurs twice", "remove one"),
         (shop("") + "---\nsources: {}\n", Some((9, 1)), "a second YAML document begins here", "---"),
         ("sources:\n\tshop:\n".to_owned(), Some((2, 2)), "tabs", "spaces"),
-        (shop("").replace("event_type: a", "event_type: *"), Some((5, 28)), "alias", "quotes"),
+        (shop("").replace("event_type: a", "event_type: *"), Some((5, 28)), "alias", "quote "),
         (
             format!("operations: {{ listen: 9465 }}\n{}", shop("")),
             Some((1, 23)),

@@ -24,7 +24,7 @@ const MYSQL_TLS: [&str; 8] =
     ["ssl-mode", "sslmode", "ssl-ca", "sslca", "ssl-cert", "sslcert", "ssl-key", "sslkey"];
 
 /// Checks the URL of a source.
-pub(super) fn check_database(source: &str, url: &SecretUrl, say: &mut impl FnMut(Problem)) {
+pub(super) fn check_database(source: &str, url: &SecretUrl, report: &mut impl FnMut(Problem)) {
     let text = url.expose();
     let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
     let (read, tls) = match scheme {
@@ -34,21 +34,25 @@ pub(super) fn check_database(source: &str, url: &SecretUrl, say: &mut impl FnMut
         "mysql" | "mariadb" => (silently(|| MySqlConnectOptions::from_str(text).err()), MYSQL_TLS.as_slice()),
         _ => {
             if let Err(error) = postrider::ConnectOptions::default().schema_sql(text) {
-                say(Problem::new(format!("the source `{source}`: {error}")).within(url));
+                report(Problem::new(format!("the source `{source}`: {error}")).within(url));
             }
             return;
         }
     };
     if let Some(error) = read {
-        say(Problem::new(format!("the URL of the source `{source}` is invalid: {}", error_chain(&error)))
-            .within(url)
-            .hint("percent-encode / ? # @ : % in a password: %2F %3F %23 %40 %3A %25"));
+        report(
+            Problem::new(format!("the URL of the source `{source}` is invalid: {}", error_chain(&error)))
+                .within(url)
+                .hint("percent-encode / ? # @ : % in a password: %2F %3F %23 %40 %3A %25"),
+        );
     }
     // The drivers ignore unknown parameters and would connect without what these ask for.
     for name in parameters(text).filter(|name| sounds_like_tls(name) && !tls.contains(name)) {
-        say(Problem::new(format!("the URL of the source `{source}` has the unknown parameter `{name}`"))
-            .within(url)
-            .hint(format!("the TLS parameters are: {}", listed(tls.iter().copied()))));
+        report(
+            Problem::new(format!("the URL of the source `{source}` has the unknown parameter `{name}`"))
+                .within(url)
+                .hint(format!("the TLS parameters are: {}", listed(tls.iter().copied()))),
+        );
     }
 }
 
@@ -58,7 +62,7 @@ pub(super) fn check_scheme(
     url: &SecretUrl,
     several: bool,
     schemes: [&str; 2],
-    say: &mut impl FnMut(Problem),
+    report: &mut impl FnMut(Problem),
 ) {
     let begins_well = |url: &str| {
         let scheme = url.trim().split_once("://").map(|(scheme, _)| scheme);
@@ -67,9 +71,11 @@ pub(super) fn check_scheme(
     let text = url.expose();
     if !(if several { text.split(',').all(begins_well) } else { begins_well(text) }) {
         let [plain, encrypted] = schemes;
-        say(Problem::new(format!("the URL of {place} does not begin with `{plain}://` or `{encrypted}://`"))
-            .within(url)
-            .hint(format!("write a full URL, such as `{plain}://host:port`")));
+        report(
+            Problem::new(format!("the URL of {place} does not begin with `{plain}://` or `{encrypted}://`"))
+                .within(url)
+                .hint(format!("write a full URL, such as `{plain}://host:port`")),
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider::rng::Rng;
 
-use super::story::{Draft, End, Fate, Happening, Key, Owner, Step, Story};
+use super::story::{Draft, End, Happening, Key, Owner, Step, Story, Treatment};
 
 /// Customers of the shop. All writers and all starts share their keys.
 const CUSTOMERS: u64 = 25;
@@ -106,14 +106,14 @@ impl Stories {
             }
             Card::FailsTwice => {
                 let key = if self.rng.chance(0.5) { Key::Customer } else { Key::Order };
-                let failing = Draft::new(OrderPlaced, key).fate(Fate::FailsTwice);
+                let failing = Draft::new(OrderPlaced, key).fate(Treatment::FailsTwice);
                 vec![
                     self.step("placed", vec![failing], End::Commit),
                     self.step("paid", vec![Draft::new(OrderPaid, key)], End::Commit),
                 ]
             }
             Card::Poison => {
-                let mut steps = vec![self.step("placed", vec![placed.fate(Fate::Poison)], End::Commit)];
+                let mut steps = vec![self.step("placed", vec![placed.fate(Treatment::Poison)], End::Commit)];
                 for happening in [OrderPaid, OrderShipped].into_iter().take(self.rng.below(3) as usize) {
                     steps.push(self.step("poisoned", vec![Draft::new(happening, Key::Order)], End::Commit));
                 }
@@ -178,9 +178,9 @@ mod tests {
 
     #[test]
     fn the_same_seed_tells_the_same_stories() {
-        let tell = |seed| Stories::new(seed, 1, 500).collect::<Vec<_>>();
-        assert_eq!(tell(7), tell(7));
-        assert_ne!(tell(7), tell(8));
+        let deal = |seed| Stories::new(seed, 1, 500).collect::<Vec<_>>();
+        assert_eq!(deal(7), deal(7));
+        assert_ne!(deal(7), deal(8));
     }
 
     #[test]
@@ -202,8 +202,8 @@ mod tests {
         assert_eq!(steps().filter(|step| step.end == End::Declined).count(), 8);
         assert_eq!(steps().filter(|step| step.end == End::Swallowed).count(), 4);
         assert_eq!(steps().filter(|step| matches!(step.end, End::Without(_))).count(), 4);
-        assert_eq!(drafts().filter(|draft| draft.fate == Fate::FailsTwice).count(), 4);
-        assert_eq!(drafts().filter(|draft| draft.fate == Fate::Poison).count(), 1);
+        assert_eq!(drafts().filter(|draft| draft.fate == Treatment::FailsTwice).count(), 4);
+        assert_eq!(drafts().filter(|draft| draft.fate == Treatment::Poison).count(), 1);
         assert_eq!(drafts().filter(|draft| draft.delay.is_some()).count(), 4);
         for owner in [Owner::Outbox, Owner::Shop] {
             assert!(steps().any(|step| step.owner == owner));

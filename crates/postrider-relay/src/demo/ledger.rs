@@ -7,7 +7,7 @@ use std::time::Duration;
 use postrider::{Delivery, Event, EventId, Source, Timestamp};
 use sqlx::{Row, SqliteConnection, SqlitePool, sqlite::SqliteRow};
 
-use super::story::{Fate, Story};
+use super::story::{Story, Treatment};
 use crate::failure::Failure;
 
 const SCHEMA: &str = include_str!("sql/schema.sql");
@@ -195,7 +195,7 @@ pub(crate) async fn written(conn: &mut SqliteConnection, event: &Event) -> sqlx:
         .bind(event.id().as_str())
         .bind(event.key())
         .bind(event.event_type())
-        .bind(Fate::of(event).as_str())
+        .bind(Treatment::of(event).as_str())
         .execute(conn)
         .await?;
     Ok(())

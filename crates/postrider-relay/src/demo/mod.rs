@@ -65,7 +65,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     let ledger = Ledger::open(pool).await.map_err(|failure| place.explain(failure))?;
     let seed = args.seed.unwrap_or_else(|| Rng::from_entropy().next_u64() >> 32);
     let start = ledger.start(seed).await.map_err(|error| place.explain(error.into()))?;
-    terminal.say(place.introduction(seed));
+    terminal.print(place.introduction(seed));
 
     let metrics = Arc::new(Recording::default());
     let receiver = ledger.clone();
@@ -97,7 +97,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     view.end(&finger.pulse().await?);
     let delivered = finger.metrics.snapshot().delivered;
     let report = Report::read(&outbox, &finger.ledger, took, delivered).await?;
-    report.tell(terminal);
+    report.print(terminal);
     Ok(report.verdict())
 }
 

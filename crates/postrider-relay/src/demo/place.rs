@@ -95,7 +95,7 @@ impl Place {
              file  {path}\n        {kept}\n  \
              look  sqlite3 -box {path} 'SELECT * FROM postrider_hold'\n  \
              kill  kill -9 {}\n        and start it again with the same --db: nothing is lost\n  \
-             seed  {seed}\n        --seed {seed} tells the same stories again\n",
+             seed  {seed}\n        --seed {seed} repeats the same stories\n",
             std::process::id()
         )
     }

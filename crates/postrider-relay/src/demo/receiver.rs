@@ -2,15 +2,15 @@
 
 use postrider::{Delivery, Outcome};
 
-use super::{ledger::Ledger, story::Fate};
+use super::{ledger::Ledger, story::Treatment};
 
 /// Records an event in the ledger before accepting it; or fails or rejects it, as the event demands.
 pub(crate) async fn receive(ledger: Ledger, delivery: Delivery) -> Result<Outcome, sqlx::Error> {
-    match Fate::of(&delivery) {
+    match Treatment::of(&delivery) {
         // The attempt number comes from the table, so a restart in between does not reset it.
-        Fate::FailsTwice if delivery.attempt <= 2 => Ok(Outcome::retry("the warehouse did not answer")),
-        Fate::Poison => Ok(Outcome::rejected("no such address")),
-        Fate::Taken | Fate::FailsTwice => {
+        Treatment::FailsTwice if delivery.attempt <= 2 => Ok(Outcome::retry("the warehouse did not answer")),
+        Treatment::Poison => Ok(Outcome::rejected("no such address")),
+        Treatment::Taken | Treatment::FailsTwice => {
             ledger.delivered(&delivery).await?;
             Ok(Outcome::Delivered)
         }

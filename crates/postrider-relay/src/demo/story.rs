@@ -18,7 +18,7 @@ pub(crate) enum Happening {
 
 /// What the receiver does with an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum Treatment {
     /// Accepts it.
     Taken,
     /// Fails twice, then accepts it.
@@ -27,7 +27,7 @@ pub(crate) enum Fate {
     Poison,
 }
 
-impl Fate {
+impl Treatment {
     /// The header that tells the receiver.
     pub(crate) const HEADER: &str = "demo-fate";
 
@@ -62,16 +62,16 @@ pub(crate) enum Key {
 pub(crate) struct Draft {
     pub(crate) happening: Happening,
     pub(crate) key: Key,
-    pub(crate) fate: Fate,
+    pub(crate) fate: Treatment,
     pub(crate) delay: Option<Duration>,
 }
 
 impl Draft {
     pub(crate) fn new(happening: Happening, key: Key) -> Self {
-        Self { happening, key, fate: Fate::Taken, delay: None }
+        Self { happening, key, fate: Treatment::Taken, delay: None }
     }
 
-    pub(crate) fn fate(self, fate: Fate) -> Self {
+    pub(crate) fn fate(self, fate: Treatment) -> Self {
         Self { fate, ..self }
     }
 
@@ -89,7 +89,7 @@ impl Draft {
             Some(delay) => event.deliver_after(delay),
             None => event,
         };
-        event.header(Fate::HEADER, self.fate.as_str()).build()
+        event.header(Treatment::HEADER, self.fate.as_str()).build()
     }
 }
 
@@ -151,9 +151,9 @@ mod tests {
     #[test]
     fn an_event_arrives_with_its_fate_and_its_key() {
         let story = Story { order: "1-7".into(), customer: 3, cents: 1, steps: Vec::new() };
-        for fate in [Fate::Taken, Fate::FailsTwice, Fate::Poison] {
+        for fate in [Treatment::Taken, Treatment::FailsTwice, Treatment::Poison] {
             let event = Draft::new(Happening::OrderPaid, Key::Order).fate(fate).event(&story).unwrap();
-            assert_eq!((Fate::of(&event), event.key()), (fate, Some("Order:1-7")));
+            assert_eq!((Treatment::of(&event), event.key()), (fate, Some("Order:1-7")));
         }
         let points = Draft::new(Happening::PointsEarned, Key::Customer).event(&story).unwrap();
         assert_eq!(points.key(), Some("customer-3"));

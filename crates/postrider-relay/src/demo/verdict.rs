@@ -49,23 +49,23 @@ impl Report {
         if (lost, out_of_order, phantom) == (0, 0, 0) { Verdict::Good } else { Verdict::Bad }
     }
 
-    pub(crate) fn tell(&self, terminal: Terminal) {
-        terminal.say(format_args!("\n{}", self.table()));
+    pub(crate) fn print(&self, terminal: Terminal) {
+        terminal.print(format_args!("\n{}", self.table()));
         if !self.dead.is_empty() {
-            terminal.say(format_args!("\n{}", self.dead_table()));
+            terminal.print(format_args!("\n{}", self.dead_table()));
             let more = self.counts.dead - self.dead.len() as i64;
             if more > 0 {
-                terminal.say(format_args!("  and {more} more dead letters"));
+                terminal.print(format_args!("  and {more} more dead letters"));
             }
         }
         let rate = self.delivered as f64 / self.took.as_secs_f64().max(0.001);
-        terminal.say(format_args!(
+        terminal.print(format_args!(
             "\nThis start delivered {} in {:.1} s, {rate:.0}/s.",
             plural(self.delivered, "event"),
             self.took.as_secs_f64()
         ));
-        terminal.conclude(self.verdict(), &self.sentence());
-        terminal.answer(self.object());
+        terminal.print_verdict(self.verdict(), &self.sentence());
+        terminal.print_json(self.object());
     }
 
     fn rows(&self) -> [(&'static str, i64, &'static str); 10] {

@@ -54,7 +54,7 @@ impl View {
             Screen::Lines { terminal, next } => {
                 if pulse.at >= *next {
                     *next = pulse.at + LINE_EVERY;
-                    terminal.say(line(pulse, &self.written, &self.delivered));
+                    terminal.print(line(pulse, &self.written, &self.delivered));
                 }
             }
         }

@@ -34,7 +34,7 @@ const EVERY: Duration = Duration::from_secs(5);
 const REST_TIMES: u32 = 20;
 
 /// Timeout of a read.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The lags of all sources. Cloning copies a pointer.
 #[derive(Clone, Default)]
@@ -82,7 +82,7 @@ fn sink_of<'a>(routes: &'a [Route], event: &OldestEvent) -> Option<&'a str> {
 }
 
 /// Reads the oldest events of a source, and continues the search for each sink that none of them goes to. `None` if the store does not support it.
-async fn look(
+async fn read_ages(
     routes: &[Route],
     store: &Arc<dyn Store>,
     walks: &mut BTreeMap<String, Walk>,
@@ -120,7 +120,7 @@ impl Lags {
         let (mut failing, mut walks) = (false, BTreeMap::new());
         loop {
             let began = Instant::now();
-            match look(routes, store, &mut walks).await {
+            match read_ages(routes, store, &mut walks).await {
                 Ok(Some(ages)) => {
                     failing = false;
                     let lag = Lag { ages, seen_at: Instant::now(), failing };
@@ -184,9 +184,9 @@ impl Lags {
 
 /// The oldest events of a source after a position, or the error.
 async fn read(store: &Arc<dyn Store>, after: Seq) -> Page {
-    match timeout(LOOK_TIMEOUT, store.oldest(after, EVENTS_MAX)).await {
-        Ok(looked) => looked.map_err(|error| error_chain(&error)),
-        Err(_) => Err(format!("it took longer than {LOOK_TIMEOUT:?}")),
+    match timeout(READ_TIMEOUT, store.oldest(after, EVENTS_MAX)).await {
+        Ok(page) => page.map_err(|error| error_chain(&error)),
+        Err(_) => Err(format!("it took longer than {READ_TIMEOUT:?}")),
     }
 }
 

@@ -25,7 +25,7 @@ use crate::{Verdict, config::Config, failure::Failure, operations, signal::Endin
 const PAUSE_MAX: Duration = Duration::from_secs(6);
 
 /// How often to check whether a pause is over.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(config: Config, timeout: Option<Duration>) -> Result<Verdict, Failure> {
     let ending = Ending::listen()?;
@@ -167,7 +167,7 @@ async fn drain(outbox: &Outbox, counts: &Recording) -> postrider::Result<Drained
         if hindered || !comes_again || since.elapsed() >= PAUSE_MAX {
             return Ok(drained);
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(CHECK_EVERY).await;
     }
 }
 

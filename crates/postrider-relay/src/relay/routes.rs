@@ -65,8 +65,8 @@ fn settings(effective: &Effective) -> RouteSettings {
 }
 
 impl From<config::DeadHeads> for DeadHeads {
-    fn from(said: config::DeadHeads) -> Self {
-        match said {
+    fn from(setting: config::DeadHeads) -> Self {
+        match setting {
             config::DeadHeads::Block => Self::Block,
             config::DeadHeads::Skip => Self::Skip,
         }

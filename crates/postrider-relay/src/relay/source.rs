@@ -21,7 +21,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// How often the state of the engine is recorded.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// A source that runs in a task of its own.
 pub(crate) struct Running {
@@ -126,7 +126,7 @@ async fn watch(plan: &Plan, outbox: &Outbox, what: &str, states: &States, stop: 
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(CHECK_EVERY) => {}
         }
         let reasons = outbox.health().reasons;
         let state = match reasons.is_empty() {

@@ -145,7 +145,7 @@ pub(super) fn profile_of(config: &config::Profile) -> Result<Profile, ConfigErro
         profile = profile.beside(&beside.value)?;
     }
     let times = profile.times();
-    let or = |said: Option<config::Span>, usual| said.map_or(usual, |span| span.0);
+    let or = |setting: Option<config::Span>, usual| setting.map_or(usual, |span| span.0);
     profile = profile.recover(
         or(config.recovery.after, times.recover_after),
         or(config.recovery.every, times.recover_every),

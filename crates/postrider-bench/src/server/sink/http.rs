@@ -1,4 +1,4 @@
-//! HTTP batches.
+//! The bare HTTP client, and a server that answers at once.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tokio::{net::TcpListener, task::JoinHandle};
 
 use super::{Receiver, by_batches, failed};
 
-/// Largest request that the server of our own reads.
+/// The largest request that the server reads.
 const BODY_MAX: usize = 16 << 20;
 
 pub(super) struct Place {
@@ -21,7 +21,7 @@ pub(super) struct Place {
     server: Option<JoinHandle<()>>,
 }
 
-/// A bare client.
+/// A client without retries, redirects and proxies.
 pub(crate) fn client() -> Result<reqwest::Client, Failure> {
     let tls = TlsFiles::default().client_config().map_err(postrider::Error::from)?;
     let client =
@@ -34,7 +34,7 @@ impl Place {
         Ok(Self { url: url.to_owned(), client: client()?, server: None })
     }
 
-    /// A server of our own that reads a request and answers at once.
+    /// A server that reads a request and answers at once.
     pub(super) async fn own() -> Result<Self, Failure> {
         let cannot = |error: std::io::Error| Failure::unreachable("no server can be started", &error);
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(cannot)?;
@@ -43,7 +43,7 @@ impl Place {
             .fallback(async |_: Bytes| StatusCode::NO_CONTENT)
             .layer(axum::extract::DefaultBodyLimit::max(BODY_MAX));
         let server = tokio::spawn(async move {
-            // It ends with the process, or when nobody can connect any more: then the clients say so.
+            // It ends with the process, or when connections fail, which the clients report.
             _ = axum::serve(listener, router).await;
         });
         Ok(Self { server: Some(server), ..Self::at(&url)? })

@@ -1,4 +1,4 @@
-//! Kafka, its client in its fastest form: a thread of its own for what the broker answers, and one call a record.
+//! The bare Kafka client in its fastest form: one call per record, and a thread of its own for reports.
 
 use std::{
     sync::{
@@ -28,18 +28,18 @@ use super::{Receiver, failed, headers};
 /// Partitions of the topic.
 const PARTITIONS: i32 = 6;
 
-/// What a topic keeps of a partition, in bytes.
+/// Bytes that a partition keeps.
 const KEPT_BYTES: &str = "20000000";
 
-/// How long a producer that is full is left alone.
+/// Pause when the producer's queue is full.
 const FULL: Duration = Duration::from_millis(1);
 
 pub(super) struct Place {
     brokers: String,
     topic: String,
     admin: AdminClient<DefaultClientContext>,
-    /// Made once: connecting is no part of producing.
-    producer: ThreadedProducer<Told>,
+    /// Created once, because connecting is not part of producing.
+    producer: ThreadedProducer<Counting>,
 }
 
 impl Place {
@@ -57,8 +57,8 @@ impl Place {
     }
 }
 
-/// A producer with what the sink cannot do without, and the sink's default.
-fn producer(brokers: &str) -> Result<ThreadedProducer<Told>, KafkaError> {
+/// A producer with the settings that the sink's promises need, and its default linger.
+fn producer(brokers: &str) -> Result<ThreadedProducer<Counting>, KafkaError> {
     let mut config = ClientConfig::new();
     for (name, value) in [
         ("bootstrap.servers", brokers),
@@ -69,22 +69,22 @@ fn producer(brokers: &str) -> Result<ThreadedProducer<Told>, KafkaError> {
     ] {
         config.set(name, value);
     }
-    ThreadedProducer::from_config_and_context(&config, Told)
+    ThreadedProducer::from_config_and_context(&config, Counting)
 }
 
-/// What the broker says of a record goes to those who count.
-struct Told;
+/// Passes each report to the counts of its batch.
+struct Counting;
 
-/// Counts what is acknowledged.
+/// Counts acknowledgements.
 struct Counts {
     left: AtomicUsize,
     refused: AtomicUsize,
     all: Notify,
 }
 
-impl ClientContext for Told {}
+impl ClientContext for Counting {}
 
-impl ProducerContext for Told {
+impl ProducerContext for Counting {
     type DeliveryOpaque = Arc<Counts>;
 
     fn delivery(&self, result: &DeliveryResult<'_>, counts: Arc<Counts>) {
@@ -128,17 +128,18 @@ impl Receiver for Place {
 }
 
 async fn produce(
-    producer: &ThreadedProducer<Told>,
+    producer: &ThreadedProducer<Counting>,
     topic: &str,
     event: &Event,
     counts: &Arc<Counts>,
 ) -> Result<(), Failure> {
-    let said = headers(event);
-    let said = said.iter().fold(OwnedHeaders::new_with_capacity(said.len()), |all, (key, value)| {
+    let texts = headers(event);
+    let headers = texts.iter().fold(OwnedHeaders::new_with_capacity(texts.len()), |all, (key, value)| {
         all.insert(Header { key, value: Some(value.as_str()) })
     });
-    let mut record =
-        BaseRecord::with_opaque_to(topic, counts.clone()).payload(event.payload().as_bytes()).headers(said);
+    let mut record = BaseRecord::with_opaque_to(topic, counts.clone())
+        .payload(event.payload().as_bytes())
+        .headers(headers);
     record.key = event.key();
     loop {
         match producer.send(record) {

@@ -1,9 +1,9 @@
-//! From a server to a sink, against what the two of them can do one after the other.
+//! Measures delivery from a server to a sink against draining and sending one after the other.
 //!
-//! * **Ours:** a relay's own source, made from a configuration that sets nothing but what must be set and a retention of 0, drains 50,000
-//!   events with 1 KiB of payload over 1,000 keys into the sink. The clock runs from before the start until the last settle is committed.
-//! * **The producer:** the bare client of that sink sends as many events of the same size, with the same acknowledgements; 100 at a time in
-//!   each of 10 tasks, as the relay does by default. Kafka's client has its own batches, and is given everything as fast as it takes it.
+//! * **Ours:** a relay's own source, with a configuration that sets only what must be set and a retention of 0, drains 50,000 events with 1 KiB of
+//!   payload over 1,000 keys into the sink. The clock runs from before the start until the last settle is committed.
+//! * **The producer:** the sink's bare client sends as many events of the same size with the same acknowledgements; 100 at a time in each of
+//!   10 tasks, as the relay does by default. Kafka's client makes its own batches and is given events as fast as it accepts them.
 //! * **The limit:** 1/(1/drain + 1/producer), with `drain` as in the benchmark of that name: a handler that does nothing.
 
 pub(super) mod http;
@@ -40,29 +40,29 @@ use super::{
     drain,
 };
 
-/// How much of the limit the relay reaches.
+/// Limit: the relay's rate over the serial limit.
 const TO_LIMIT_MIN: f64 = 0.6;
 
-/// Events in one send, and sends at a time, of a relay by default.
+/// Default batch size and concurrency of a relay.
 const BATCH: usize = 100;
 const AT_A_TIME: usize = 10;
 
-/// So many messages are kept by receivers that can be told to forget.
+/// Messages that receivers keep, where they can be told to trim.
 const KEPT: i64 = 10_000;
 
-/// Something that events can be sent to, with a place for them there that is gone afterwards.
+/// A receiver of events, with a topic, queue or stream that exists for one run.
 pub(super) trait Receiver: Send + Sync {
-    /// What a relay's configuration says of it.
+    /// The sink's section of a relay's configuration.
     fn section(&self) -> Value;
 
-    /// Sends all of them with the bare client, and returns when all are acknowledged.
+    /// Sends all events with the bare client and returns when all are acknowledged.
     fn produce(&self, events: Arc<Vec<Event>>) -> BoxFuture<'_, Result<(), Failure>>;
 
-    /// Takes the place away.
+    /// Removes the topic, queue or stream.
     fn clear(&self) -> BoxFuture<'_, Result<(), Failure>>;
 }
 
-/// The receiver that a URL names.
+/// The receiver of a URL.
 pub(super) async fn receiver(url: &str) -> Result<Box<dyn Receiver>, Failure> {
     let name = format!("postrider-bench-{}", std::process::id());
     Ok(match url.split_once("://") {
@@ -115,7 +115,7 @@ pub(super) async fn measure(
     ])
 }
 
-/// Events a second from the database to the sink.
+/// Events per second from the database to the sink.
 async fn ours(database: &Database, relay: &InProcess, count: u64) -> Result<f64, Failure> {
     let settled = Settled::all_of(count);
     let started = Instant::now();
@@ -148,7 +148,7 @@ pub(super) fn text(url: &str, section: &Value, operations: Option<u16>) -> Strin
     let source = json!({
         "url": url,
         "retention": "0s",
-        // Nobody waits for what cannot be sent.
+        // No event waits for a receiver at the end.
         "drain_timeout": "1s",
         "routes": [{ "event_type": "*", "sink": "out" }],
     });
@@ -160,7 +160,7 @@ pub(super) fn text(url: &str, section: &Value, operations: Option<u16>) -> Strin
     .to_string()
 }
 
-/// Sends batches, so many at a time, each waited for.
+/// Sends batches concurrently and waits for each.
 async fn by_batches(
     events: &Arc<Vec<Event>>,
     send: impl Fn(Arc<Vec<Event>>, Range<usize>) -> BoxFuture<'static, Result<(), Failure>>
@@ -188,7 +188,7 @@ async fn by_batches(
     Ok(())
 }
 
-/// What every message says of its event.
+/// The headers of every message.
 fn headers(event: &Event) -> [(&'static str, String); 4] {
     [
         ("event-id", event.id().to_string()),
@@ -198,7 +198,7 @@ fn headers(event: &Event) -> [(&'static str, String); 4] {
     ]
 }
 
-/// A failure of the bare client.
+/// An error of the bare client.
 fn failed(what: &'static str) -> impl Fn(&(dyn std::error::Error + 'static)) -> Failure {
     move |error| Failure::unreachable(format!("the bare client cannot {what}"), error)
 }

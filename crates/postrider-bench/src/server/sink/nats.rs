@@ -1,4 +1,4 @@
-//! NATS JetStream.
+//! The bare NATS JetStream client.
 
 use std::sync::Arc;
 

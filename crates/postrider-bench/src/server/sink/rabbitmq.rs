@@ -1,4 +1,4 @@
-//! RabbitMQ.
+//! The bare RabbitMQ client.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{KEPT, Receiver, by_batches, failed, headers};
 
-/// A message that outlives a restart of the broker.
+/// The delivery mode of messages that survive a restart of the broker.
 const PERSISTENT: u8 = 2;
 
 pub(super) struct Place {
@@ -39,7 +39,7 @@ impl Place {
         Ok(place)
     }
 
-    /// A channel whose messages are confirmed.
+    /// A channel in confirm mode.
     async fn channel(&self) -> Result<Channel, Failure> {
         let cannot = |error| failed("open a channel")(&error);
         let channel = self.connection.create_channel().await.map_err(cannot)?;

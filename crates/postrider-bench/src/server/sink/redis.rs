@@ -1,4 +1,4 @@
-//! Redis Streams.
+//! The bare Redis client.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ impl Place {
     pub(super) async fn create(url: &str, stream: String) -> Result<Self, Failure> {
         let cannot = |error| failed("connect to Redis")(&error);
         let client = Client::open(url).map_err(cannot)?;
-        // A full disk is not to look like a slow one.
+        // No response timeout: a slow server is measured and is not an error.
         let patient = AsyncConnectionConfig::new().set_response_timeout(None);
         let connection =
             client.get_multiplexed_async_connection_with_config(&patient).await.map_err(cannot)?;
