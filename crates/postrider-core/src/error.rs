@@ -119,6 +119,13 @@ impl From<StoreError> for Error {
     }
 }
 
+impl ConfigError {
+    /// A setting outside of its range: its value as it may be shown, and what is allowed.
+    pub fn out_of_range(setting: &'static str, value: impl fmt::Display, allowed: impl Into<String>) -> Self {
+        Self::OutOfRange { setting, value: value.to_string(), allowed: allowed.into() }
+    }
+}
+
 /// How an outbox was put together wrongly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

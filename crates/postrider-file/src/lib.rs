@@ -1,4 +1,4 @@
-//! Sinks that write lines of JSON, to a file or to standard output.
+//! Sinks that write lines of JSON to a file or to standard output.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,19 +22,19 @@
 //!
 //! # What delivered means
 //!
-//! A batch is written in one piece, in its order, and then flushed; in a [file](FileSink), by default, it is on the disk before it
-//! counts as delivered. A batch that could not be written whole is taken back, so that no event of it is there
-//! ([`postrider_core::BatchOrder::Prefix`]). A full disk, a missing folder or a missing right make the sink unavailable: its events
+//! A batch is written in one piece, in order, and flushed; a [file](FileSink) is by default also synced before the batch counts as
+//! delivered. A batch that could not be written whole is removed again, so that none of its events is there
+//! ([`postrider_core::BatchOrder::Prefix`]). A full disk, a missing folder or a missing permission makes the sink unavailable: its events
 //! wait.
 //!
-//! One batch is written at a time. A batch that waits for its turn for half of its `send_timeout` was not written: its events are
-//! deferred. One that is being written longer than that is in doubt as a whole, and the engine says so.
+//! One batch is written at a time. If a batch waits for its turn for half of its `send_timeout`, nothing of it was written and its events are
+//! deferred. If writing takes longer than that, all its events are in doubt, and the engine reports so.
 //!
 //! # Layout
 //!
-//! * [`mod@line`]: an event as a line
-//! * [`mod@file`]: a file that lines are added to, its unfinished end mended, rotated by [`FileSink::reopen`]
-//! * [`writer`]: standard output, and everything else that can be written to
+//! * [`mod@line`]: turns an event into a line
+//! * [`mod@file`]: appends lines to a file, repairs an unfinished end, rotates with [`FileSink::reopen`]
+//! * [`writer`]: standard output, and any other writer
 
 pub mod file;
 pub mod line;
@@ -48,9 +48,9 @@ use std::{sync::Arc, time::Duration};
 use postrider_core::{BatchOrder, Delivery, Outcome, SinkTraits};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-/// Most events that are written in one piece, unless it is set otherwise.
+/// Default maximum number of events that are written in one piece.
 pub const BATCH_EVENTS: usize = 100;
-/// How long a send may take before its outcome is unknown, unless it is set otherwise.
+/// Default timeout of a send.
 pub const SEND_TIMEOUT: Duration = Duration::from_secs(120);
 
 const fn traits(batch_max: usize, send_timeout: Duration) -> SinkTraits {
@@ -58,16 +58,16 @@ const fn traits(batch_max: usize, send_timeout: Duration) -> SinkTraits {
     SinkTraits { batch_max, order: BatchOrder::Prefix, send_timeout, ..SinkTraits::SINK }
 }
 
-/// What is written to, once nobody else does; nothing, if that takes half of the time of a send. Takes no thread.
+/// The target, once nobody else writes to it; `None` after half of a send's time. Blocks no thread.
 async fn turn<T>(shared: &Arc<Mutex<T>>, send_timeout: Duration) -> Option<OwnedMutexGuard<T>> {
-    // Who is alone needs no timer, and so no runtime that has one.
+    // An uncontended lock needs no timer, and so no runtime with one.
     if let Ok(free) = Arc::clone(shared).try_lock_owned() {
         return Some(free);
     }
     tokio::time::timeout(send_timeout / 2, Arc::clone(shared).lock_owned()).await.ok()
 }
 
-/// Of a batch whose turn did not come.
+/// The outcome of a batch whose turn did not come.
 fn not_written(batch: &[Delivery]) -> Vec<Outcome> {
     vec![Outcome::deferred(Duration::ZERO); batch.len()]
 }

@@ -1,9 +1,9 @@
-//! An event as a line: one JSON object.
+//! Turns an event into a line: one JSON object.
 //!
 //! | member | what it is |
 //! | --- | --- |
-//! | `id`, `type`, `occurred_at`, `content_type` | always there |
-//! | `key`, `aggregate_type`, `aggregate_id`, `tenant_id`, `headers` | where the event has them |
+//! | `id`, `type`, `occurred_at`, `content_type` | always |
+//! | `key`, `aggregate_type`, `aggregate_id`, `tenant_id`, `headers` | if the event has them |
 //! | `payload` | a payload that is JSON by its content type and its contents; line breaks between its parts become spaces |
 //! | `payload_text` | other text, as a string |
 //! | `payload_base64` | other bytes |
@@ -14,18 +14,18 @@ use postrider_core::{
     format::{is_json, json_text},
 };
 
-/// How a line begins, and by which an unfinished one is known to be ours.
+/// The beginning of a line, which identifies an unfinished one as ours.
 pub const BEGINNING: &str = "{\"id\":";
 
-/// A piece of a batch is written once it has so many bytes: a batch of large events is never in memory a second time.
+/// A piece of a batch is written once it has this many bytes, so that a batch of large events is not in memory twice.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// The events of a batch, which share their payloads with it.
+/// The events of a batch, whose payloads are shared with it.
 pub(crate) fn events(batch: &[Delivery]) -> Vec<Event> {
     batch.iter().map(|delivery| delivery.event.clone()).collect()
 }
 
-/// Writes the lines of these events, in their order, piece by piece. A piece ends with a line.
+/// Writes the lines of these events in order, piece by piece. Each piece ends with a line.
 pub(crate) fn write_lines(
     events: &[Event],
     mut write: impl FnMut(&[u8]) -> std::io::Result<()>,
@@ -41,7 +41,7 @@ pub(crate) fn write_lines(
     if piece.is_empty() { Ok(()) } else { write(&piece) }
 }
 
-/// Adds the line of an event, line break included.
+/// Appends the line of an event, line break included.
 ///
 /// ```
 /// use postrider_core::Event;
@@ -91,7 +91,7 @@ fn push_payload(line: &mut Vec<u8>, event: &Event) {
     let payload = event.payload();
     if let Some(json) = is_json(event.content_type()).then(|| json_text(event)).flatten() {
         line.extend_from_slice(b",\"payload\":");
-        // In JSON a line break stands between two parts, and nowhere else.
+        // In JSON, a line break occurs only between two parts.
         line.extend(json.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
     } else if let Some(text) = payload.as_text() {
         line.extend_from_slice(b",\"payload_text\":");

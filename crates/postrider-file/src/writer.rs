@@ -1,4 +1,4 @@
-//! Lines to standard output, or to anything else that can be written to.
+//! Writes lines to standard output, or to any other writer.
 
 use std::{
     fmt,
@@ -31,7 +31,7 @@ pub struct WriterSink<W> {
 
 struct Output<W> {
     writer: W,
-    /// Whether a write failed in the middle of a line, which then has to be ended.
+    /// Whether a write failed in the middle of a line, which must be ended then.
     in_a_line: bool,
 }
 
@@ -42,14 +42,14 @@ impl<W> fmt::Debug for WriterSink<W> {
 }
 
 impl<W: Write + Send + 'static> WriterSink<W> {
-    /// Lines to this writer. What it has taken must not be written again later: one that keeps what it could not write, as a
-    /// [`BufWriter`](io::BufWriter) does, repeats it.
+    /// Writes to this writer. It must not keep what it could not write and try again, as a [`BufWriter`](io::BufWriter) does: that would
+    /// repeat lines.
     pub fn new(writer: W) -> Self {
         let output = Arc::new(Mutex::new(Output { writer, in_a_line: false }));
         Self { output, send_timeout: SEND_TIMEOUT }
     }
 
-    /// How long a send may take before its outcome is unknown; [`SEND_TIMEOUT`] if it is not set.
+    /// Timeout of a send. Default [`SEND_TIMEOUT`].
     pub fn send_timeout(mut self, limit: Duration) -> Self {
         self.send_timeout = limit;
         self
@@ -65,7 +65,7 @@ impl<W: Write> Output<W> {
         self.writer.flush()
     }
 
-    /// Like `write_all`, but knows afterwards where it ended.
+    /// Like `write_all`, but reports where it ended.
     fn add(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.writer.write(bytes) {
@@ -97,7 +97,7 @@ impl<W: Write + Send + 'static> Sink for WriterSink<W> {
             let Some(mut output) = turn(&self.output, self.send_timeout).await else {
                 return not_written(batch);
             };
-            // A reader that does not read holds up a thread of its own, and no task.
+            // A reader that does not read blocks a thread of its own and no task.
             let written = spawn_blocking(move || output.write(&events)).await;
             let outcome = match written {
                 Ok(Ok(())) => Outcome::Delivered,
@@ -109,7 +109,7 @@ impl<W: Write + Send + 'static> Sink for WriterSink<W> {
     }
 }
 
-/// Standard output, without the buffer that the standard library puts before it: that one keeps what it could not write.
+/// Standard output without the standard library's buffer, which keeps what it could not write.
 #[derive(Debug, Default)]
 struct Stdout(Option<File>);
 
@@ -155,7 +155,7 @@ impl Write for Stdout {
 pub struct StdoutSink(WriterSink<Stdout>);
 
 impl StdoutSink {
-    /// Lines to standard output.
+    /// Writes to standard output.
     pub fn new() -> Self {
         Self(WriterSink::new(Stdout::default()))
     }

@@ -1,4 +1,4 @@
-//! One request and what came of it.
+//! Sends one HTTP request and reads the response.
 
 use std::{
     error::Error,
@@ -15,43 +15,43 @@ use reqwest::{
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::timeout;
 
-use crate::{Endpoint, config::wrong, endpoint::Base, hold_off::retry_after, limits};
+use crate::{Endpoint, endpoint::Base, hold_off::retry_after, limits};
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The receiver answered.
-    Said(Said),
-    /// Nothing was sent: there is no connection.
+    /// The receiver responded.
+    Received(Received),
+    /// No connection, so nothing was sent.
     NotSent(String),
-    /// It was sent, and the answer never came.
+    /// The request was sent, and no response came.
     Lost(String),
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct Received {
     pub(crate) status: StatusCode,
     pub(crate) retry_after: Option<Duration>,
-    /// The beginning of the body, up to a limit, and whether that is all of it.
+    /// The body up to a limit, and whether that is all of it.
     pub(crate) body: Vec<u8>,
     pub(crate) whole: bool,
 }
 
-/// What a request is made of.
+/// The parts of a request.
 pub(crate) struct Request {
     pub(crate) url: Url,
     pub(crate) content_type: HeaderValue,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
-    /// How much of the answer is needed, in bytes.
+    /// How many bytes of the response are needed.
     pub(crate) answer_bytes: usize,
 }
 
 /// The connections to one endpoint, and what every request carries.
 pub(crate) struct Client {
     http: reqwest::Client,
-    /// Keeps no connections.
+    /// A client that keeps no connections.
     anew: reqwest::Client,
     request_timeout: Duration,
     pub(crate) base: Base,
@@ -66,7 +66,7 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Without a connection: that comes with the first request.
+    /// Does not connect; the first request does.
     pub(crate) fn new(endpoint: &Endpoint) -> Result<Self, ConfigError> {
         endpoint.check()?;
         let base = Base::parse(&endpoint.url)?;
@@ -77,7 +77,7 @@ impl Client {
                 .tls_backend_preconfigured(tls.clone())
                 .default_headers(fixed_headers.clone())
                 .user_agent(concat!("postrider/", env!("CARGO_PKG_VERSION")))
-                // A redirect is the receiver's mistake or somebody's trick; events and secrets do not follow it.
+                // A redirect is a mistake of the receiver or an attack; events and secrets do not follow it.
                 .redirect(Policy::none())
                 .no_proxy()
                 .referer(false)
@@ -88,7 +88,7 @@ impl Client {
                 .build()
                 .map_err(|error| {
                     let reason = error_chain(&error.without_url());
-                    wrong("tls", "set up wrongly", format!("possible: {reason}"))
+                    ConfigError::out_of_range("tls", "set up wrongly", format!("possible: {reason}"))
                 })
         };
         let (http, anew, request_timeout) =
@@ -110,7 +110,7 @@ impl Client {
 
     async fn ask(&self, request: RequestBuilder, answer_bytes: usize) -> Answer {
         match self.send(request).await {
-            Ok(response) => Answer::Said(read(response, answer_bytes).await),
+            Ok(response) => Answer::Received(read(response, answer_bytes).await),
             Err(error) => {
                 let nothing_sent = error.is_connect() || error.is_builder();
                 let reason = self.clean(&error_chain(&error.without_url()));
@@ -120,8 +120,8 @@ impl Client {
         }
     }
 
-    /// Sends a request. If its connection is closed without an answer, it is sent once more, by a new one: most often the receiver has closed a
-    /// connection that was kept, just as the request came, and that says nothing of the request.
+    /// Sends a request. If its connection closes without a response, it is sent once more on a new one: most often the receiver closed an idle
+    /// connection just as the request came, which says nothing about the request.
     async fn send(&self, request: RequestBuilder) -> reqwest::Result<Response> {
         let began = Instant::now();
         let request = request.build()?;
@@ -140,14 +140,14 @@ impl Client {
         self.anew.execute(again).await
     }
 
-    /// What was said, fit for an error: short, one line, and without our own secrets, which some receivers repeat.
-    pub(crate) fn describe(&self, said: &Said) -> String {
-        let text = self.clean(&String::from_utf8_lossy(&said.body));
+    /// The response for an error message: short, on one line, and without our own secrets, which some receivers repeat.
+    pub(crate) fn describe(&self, received: &Received) -> String {
+        let text = self.clean(&String::from_utf8_lossy(&received.body));
         let colon = if text.is_empty() { "" } else { ": " };
-        format!("{} answered {}{colon}{text}", self.base.origin(), said.status)
+        format!("{} answered {}{colon}{text}", self.base.origin(), received.status)
     }
 
-    /// A foreign text, fit for an error.
+    /// A text from outside for an error message.
     pub(crate) fn clean(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in &self.secrets {
@@ -168,7 +168,7 @@ impl Client {
     }
 }
 
-/// Whether the connection was closed after the request was sent, and before anything was answered.
+/// Whether the connection closed after the request was sent and before a response began.
 fn is_closed(error: &reqwest::Error) -> bool {
     let closed = |cause: &(dyn Error + 'static)| {
         let by_http = cause.downcast_ref::<hyper::Error>();
@@ -186,29 +186,29 @@ fn is_closed(error: &reqwest::Error) -> bool {
     false
 }
 
-/// Reads what is needed of an answer. The status is known by now, so nothing that goes wrong here is an error.
-async fn read(mut response: Response, bytes_max: usize) -> Said {
+/// Reads the needed part of a response. Its status is known already, so no failure here is an error.
+async fn read(mut response: Response, bytes_max: usize) -> Received {
     let status = response.status();
     let retry_after = response.headers().get(RETRY_AFTER).and_then(retry_after);
-    let mut said = Said { status, retry_after, body: Vec::new(), whole: false };
+    let mut received = Received { status, retry_after, body: Vec::new(), whole: false };
     let reading = async {
         while let Ok(chunk) = response.chunk().await {
             let Some(chunk) = chunk else {
-                said.whole = true;
+                received.whole = true;
                 return;
             };
-            let room = bytes_max.saturating_sub(said.body.len());
-            said.body.extend(chunk.iter().take(room));
+            let room = bytes_max.saturating_sub(received.body.len());
+            received.body.extend(chunk.iter().take(room));
             if chunk.len() > room {
                 return;
             }
         }
     };
     if bytes_max > limits::ANSWER_BYTES_MAX {
-        // The body is what matters; the request's own time-out ends this.
+        // The body matters here; the request's own timeout ends this.
         reading.await;
     } else {
         let _ = timeout(limits::REST_OF_ANSWER, reading).await;
     }
-    said
+    received
 }

@@ -1,4 +1,4 @@
-//! What the sinks want to know beside the [`Endpoint`].
+//! The configuration of the HTTP sinks, apart from the [`Endpoint`].
 
 use postrider_core::{
     ConfigError,
@@ -8,37 +8,37 @@ use secrecy::SecretString;
 
 use crate::{Endpoint, limits};
 
-/// What the body of a batch is.
+/// The body of a batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum BatchBody {
-    /// A JSON array of the payloads, each to the letter. The receiver sees nothing else of the events.
+    /// A JSON array of the unchanged payloads. The receiver sees nothing else of the events.
     #[default]
     Payloads,
     /// A CloudEvents batch: a JSON array of events in structured form.
     CloudEvents(CloudEvents),
 }
 
-/// What an answer of 2xx to a batch says.
+/// What a 2xx response to a batch means.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Acknowledgement {
-    /// Every event of the batch has arrived. An endpoint of this kind takes the events of a request in order, and what it does not
-    /// answer with 2xx it has applied up to some point or not at all; with that, the order of a key holds within a batch.
+    /// Every event of the batch has arrived. Such an endpoint processes the events of a request in order, and after any other response it has
+    /// applied a prefix of them or none; so the order of a key holds within a batch.
     #[default]
     Whole,
-    /// The body says of each event what became of it, and the events are independent of each other. See [`crate::batch`] for its form.
+    /// The body has a result for each event, and events are independent of each other. [`crate::batch`] describes its form.
     EachItem,
 }
 
-/// How batches are sent.
+/// The configuration of the batch sink.
 #[derive(Debug, Clone)]
 pub struct BatchConfig {
-    /// Where to.
+    /// The receiver.
     pub endpoint: Endpoint,
-    /// What the body is.
+    /// The form of the body.
     pub body: BatchBody,
-    /// What 2xx says.
+    /// What 2xx means.
     pub acknowledgement: Acknowledgement,
-    /// Most events in one request. Default [`limits::BATCH_EVENTS`].
+    /// Maximum number of events in one request. Default [`limits::BATCH_EVENTS`].
     pub batch_max: usize,
 }
 
@@ -53,48 +53,48 @@ impl BatchConfig {
         }
     }
 
-    /// CloudEvents batches instead of arrays of payloads.
+    /// Sends CloudEvents batches instead of arrays of payloads.
     pub fn cloud_events(mut self, format: CloudEvents) -> Self {
         self.body = BatchBody::CloudEvents(format);
         self
     }
 
-    /// The endpoint says of each event what became of it.
+    /// Expects a result for each event.
     pub fn item_results(mut self) -> Self {
         self.acknowledgement = Acknowledgement::EachItem;
         self
     }
 
-    /// Most events in one request.
+    /// Maximum number of events in one request.
     pub fn batch_max(mut self, events: usize) -> Self {
         self.batch_max = events;
         self
     }
 
-    /// Says what is wrong, if something is.
+    /// Checks the configuration.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.endpoint.check()?;
         at_least_one("batch_max", self.batch_max)
     }
 }
 
-/// How webhooks are sent.
+/// The configuration of the webhook sink.
 #[derive(Debug, Clone)]
 pub struct WebhookConfig {
-    /// Where to.
+    /// The receiver.
     pub endpoint: Endpoint,
-    /// How an event is put into a request.
+    /// The format of a request.
     pub format: Format,
-    /// The signing secrets, `whsec_` and base64. All of them sign, so that one can be changed without a gap.
+    /// The signing secrets, `whsec_` and base64. Every secret signs, so that secrets can be rotated without a gap.
     pub secrets: Vec<SecretString>,
-    /// Whether to send without a signature. It has to be said, so that it is never forgotten.
+    /// Whether to send without a signature. It must be explicit, so that secrets are not forgotten.
     pub unsigned: bool,
-    /// Most requests under way at a time. Default [`limits::CONCURRENT_REQUESTS`].
+    /// Maximum number of requests at a time. Default [`limits::CONCURRENT_REQUESTS`].
     pub concurrent_max: usize,
 }
 
 impl WebhookConfig {
-    /// The payload as it is, with what is known of the event in headers. A secret has to be added.
+    /// The unchanged payload, with the event's other fields in headers. A secret must be added.
     pub fn new(endpoint: Endpoint) -> Self {
         Self {
             endpoint,
@@ -105,7 +105,7 @@ impl WebhookConfig {
         }
     }
 
-    /// Signs with this secret too: `whsec_` and base64.
+    /// Adds a signing secret: `whsec_` and base64.
     pub fn secret(mut self, secret: impl Into<SecretString>) -> Self {
         self.secrets.push(secret.into());
         self
@@ -117,19 +117,19 @@ impl WebhookConfig {
         self
     }
 
-    /// How an event is put into a request.
+    /// Sets the format of a request.
     pub fn format(mut self, format: Format) -> Self {
         self.format = format;
         self
     }
 
-    /// Most requests under way at a time.
+    /// Maximum number of requests at a time.
     pub fn concurrent_max(mut self, requests: usize) -> Self {
         self.concurrent_max = requests;
         self
     }
 
-    /// Says what is wrong, if something is.
+    /// Checks the configuration.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.endpoint.check()?;
         at_least_one("concurrent_max", self.concurrent_max)?;
@@ -137,14 +137,6 @@ impl WebhookConfig {
     }
 }
 
-pub(crate) fn wrong(
-    setting: &'static str,
-    value: impl Into<String>,
-    allowed: impl Into<String>,
-) -> ConfigError {
-    ConfigError::OutOfRange { setting, value: value.into(), allowed: allowed.into() }
-}
-
 fn at_least_one(setting: &'static str, value: usize) -> Result<(), ConfigError> {
-    if value == 0 { Err(wrong(setting, "0", "at least 1")) } else { Ok(()) }
+    if value == 0 { Err(ConfigError::out_of_range(setting, "0", "at least 1")) } else { Ok(()) }
 }

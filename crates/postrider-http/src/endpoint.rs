@@ -1,4 +1,4 @@
-//! Where requests go, and what every one of them carries.
+//! The receiver of requests: its URL, headers, timeouts and TLS.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -12,9 +12,9 @@ use reqwest::{
 };
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::{config::wrong, limits};
+use crate::limits;
 
-/// The headers that HTTP or this sink itself says; neither an event nor the configuration can say them.
+/// Headers that HTTP or this sink sets. Neither events nor the configuration can set them.
 pub(crate) const OWN_HEADERS: [&str; 15] = [
     "connection",
     "content-encoding",
@@ -33,26 +33,26 @@ pub(crate) const OWN_HEADERS: [&str; 15] = [
     "webhook-timestamp",
 ];
 
-/// Where requests go, and what every one of them carries. Its `Debug` shows no secret; the URL counts as one, since there are
-/// receivers that tell their senders apart by it.
+/// The receiver of requests, and what every request carries. `Debug` shows no secrets; the URL counts as one, because some receivers identify
+/// senders by it.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     /// `http://` or `https://`, host, port, and the beginning of the path. A user and password in it become basic authentication.
     pub url: SecretString,
-    /// What is added to the path of the URL, by event. What an event says is escaped in it. Default nothing.
+    /// What an event appends to the path of the URL. Values of the event are escaped. Default nothing.
     pub path: Option<Destination>,
-    /// Sent as bearer token.
+    /// A bearer token.
     pub token: Option<SecretString>,
-    /// Further headers of every request.
+    /// Additional headers of every request.
     pub headers: Vec<(String, SecretString)>,
-    /// A path below the URL that is asked by `GET` whether the receiver is well, and answers with 2xx if it is. Without one, all
-    /// that can be told without sending an event is whether it answers.
+    /// A path below the URL for health checks by `GET`: 2xx means that the receiver is up. Without it, a check only finds out whether the
+    /// receiver responds at all.
     pub health_path: Option<String>,
-    /// How long connecting may take, TLS included. Default [`limits::CONNECT_TIMEOUT`].
+    /// Timeout of a connection, TLS included. Default [`limits::CONNECT_TIMEOUT`].
     pub connect_timeout: Duration,
-    /// How long a request may take, connecting and the answer included. Default [`limits::REQUEST_TIMEOUT`].
+    /// Timeout of a request, connection and response included. Default [`limits::REQUEST_TIMEOUT`].
     pub request_timeout: Duration,
-    /// TLS, where the default is not enough.
+    /// TLS settings.
     pub tls: TlsFiles,
 }
 
@@ -71,7 +71,7 @@ impl Endpoint {
         }
     }
 
-    /// Adds this to the path of the URL, by event.
+    /// Appends this to the path of the URL, by event.
     pub fn path(mut self, path: Destination) -> Self {
         self.path = Some(path);
         self
@@ -89,74 +89,80 @@ impl Endpoint {
         self
     }
 
-    /// Asks this path whether the receiver is well.
+    /// Checks the receiver's health at this path.
     pub fn health_path(mut self, path: impl Into<String>) -> Self {
         self.health_path = Some(path.into());
         self
     }
 
-    /// How long connecting and a whole request may take.
+    /// Sets the timeouts of a connection and of a whole request.
     pub fn timeouts(mut self, connect: Duration, request: Duration) -> Self {
         (self.connect_timeout, self.request_timeout) = (connect, request);
         self
     }
 
-    /// TLS from these files.
+    /// Sets the TLS files.
     pub fn tls(mut self, files: TlsFiles) -> Self {
         self.tls = files;
         self
     }
 
-    /// Says what is wrong, if something is. Files are not read.
+    /// Checks the settings, without reading files.
     pub fn check(&self) -> Result<(), ConfigError> {
         let base = Base::parse(&self.url)?;
         self.fixed_headers(&base)?;
         for path in self.path.iter().flat_map(Destination::fixed) {
-            base.url(path).map_err(|error| wrong("path", path, format!("a path: {error}")))?;
+            base.url(path)
+                .map_err(|error| ConfigError::out_of_range("path", path, format!("a path: {error}")))?;
         }
         for (setting, value) in
             [("connect_timeout", self.connect_timeout), ("request_timeout", self.request_timeout)]
         {
             if value.is_zero() {
-                return Err(wrong(setting, "0", "longer than nothing"));
+                return Err(ConfigError::out_of_range(setting, "0", "longer than nothing"));
             }
         }
         if self.connect_timeout > self.request_timeout {
             let (connect, request) = (self.connect_timeout, self.request_timeout);
             let allowed = format!("at most request_timeout, which is {request:?} and includes it");
-            return Err(wrong("connect_timeout", format!("{connect:?}"), allowed));
+            return Err(ConfigError::out_of_range("connect_timeout", format!("{connect:?}"), allowed));
         }
         Ok(())
     }
 
-    /// The headers of every request, marked so that nobody prints them.
+    /// The headers of every request, marked as sensitive.
     pub(crate) fn fixed_headers(&self, base: &Base) -> Result<HeaderMap, ConfigError> {
         let mut headers = HeaderMap::new();
         for (name, value) in &self.headers {
             let parsed = HeaderName::from_bytes(name.as_bytes());
-            let parsed =
-                parsed.map_err(|_| wrong("headers", name, "made of letters, digits and -, as HTTP says"))?;
+            let parsed = parsed.map_err(|_| {
+                ConfigError::out_of_range("headers", name, "made of letters, digits and -, as HTTP says")
+            })?;
             if OWN_HEADERS.contains(&parsed.as_str()) {
-                return Err(wrong("headers", name, "none that HTTP or this sink says itself"));
+                return Err(ConfigError::out_of_range(
+                    "headers",
+                    name,
+                    "none that HTTP or this sink says itself",
+                ));
             }
             let value = secret_value("headers", value.expose_secret())?;
             if headers.insert(parsed, value).is_some() {
-                return Err(wrong("headers", name, "given once"));
+                return Err(ConfigError::out_of_range("headers", name, "given once"));
             }
         }
         let basic = base.basic.as_ref().map(|pair| format!("Basic {}", BASE64_STANDARD.encode(pair)));
         let bearer = self.token.as_ref().map(|token| format!("Bearer {}", token.expose_secret()));
-        for said in [basic, bearer].into_iter().flatten() {
-            if headers.insert(AUTHORIZATION, secret_value("token", &said)?).is_some() {
+        for token in [basic, bearer].into_iter().flatten() {
+            if headers.insert(AUTHORIZATION, secret_value("token", &token)?).is_some() {
                 let allowed =
                     "one of: token, a user in the url, or a header of that name, as a request has one";
-                return Err(wrong("authorization", "given twice", allowed));
+                return Err(ConfigError::out_of_range("authorization", "given twice", allowed));
             }
         }
         Ok(headers)
     }
 
-    /// Every secret as it goes over the wire and as JSON spells it, to be taken out of what a receiver says.
+    /// All secrets as they are sent and as JSON escapes them, to be removed from responses.
     pub(crate) fn secrets(&self, base: &Base) -> Vec<SecretString> {
         let headers = self.headers.iter().map(|(_, value)| value.clone());
         let basic = base.basic.as_ref().map(|pair| BASE64_STANDARD.encode(pair));
@@ -171,7 +177,7 @@ impl Endpoint {
         in_json.chain(sent.iter().cloned()).filter(|secret| !secret.expose_secret().is_empty()).collect()
     }
 
-    /// What the event adds to the path; or why it goes nowhere.
+    /// The path that the event adds, or why it has none.
     pub(crate) fn path_of<'a>(&'a self, event: &'a Event) -> Result<Cow<'a, str>, String> {
         match &self.path {
             None => Ok(Cow::Borrowed("")),
@@ -179,37 +185,38 @@ impl Endpoint {
         }
     }
 
-    /// The place of the event among several: its path below the URL, which is left out since it may be a secret.
+    /// The destination of the event: its path below the URL, which is left out because it may be a secret.
     pub(crate) fn destination(&self, event: &Event) -> Option<String> {
         let path = self.path.as_ref().filter(|path| varies(path))?;
         path.resolve_with(event, escape).ok().map(Cow::into_owned)
     }
 }
 
-/// A value of a header that is not shown by `Debug`; the reason does not repeat it.
+/// A header value that `Debug` does not show and errors do not repeat.
 fn secret_value(setting: &'static str, value: &str) -> Result<HeaderValue, ConfigError> {
     let parsed = HeaderValue::from_str(value);
-    let mut value =
-        parsed.map_err(|_| wrong(setting, "not a value of a header", "made of visible ASCII characters"))?;
+    let mut value = parsed.map_err(|_| {
+        ConfigError::out_of_range(setting, "not a value of a header", "made of visible ASCII characters")
+    })?;
     value.set_sensitive(true);
     Ok(value)
 }
 
-/// What RFC 3986 lets stand in any part of a URL stays; all else is escaped, so that what an event says stays in its place.
+/// Escapes everything that RFC 3986 does not allow in any part of a URL, so that a value of the event stays in its segment.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 fn escape(value: &str) -> Result<Cow<'_, str>, String> {
-    // A segment of one or two dots leads elsewhere, escaped or not, and can be put together of several values.
+    // Segments of one or two dots lead elsewhere, escaped or not, and several values together may form one.
     if value.chars().all(|char| char == '.') {
         return Err("dots alone lead to another path".to_owned());
     }
     Ok(utf8_percent_encode(value, ESCAPED).into())
 }
 
-/// The URL, taken apart.
+/// The parsed URL.
 #[derive(Clone)]
 pub(crate) struct Base {
-    /// Without user, query and fragment; the path does not end with a slash, unless it is given alone.
+    /// Without user, query and fragment. The path ends with a slash only if nothing is appended to it.
     url: Url,
     query: Option<String>,
     /// `user:password`.
@@ -217,10 +224,15 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// Nothing of a text that is not understood is repeated: there may be a secret in it.
+    // Errors do not repeat the text, which may contain a secret.
     pub(crate) fn parse(url: &SecretString) -> Result<Self, ConfigError> {
-        let wrong =
-            |value: &str| wrong("url", value, "a URL such as https://host/path or http://host:8080/path");
+        let wrong = |value: &str| {
+            ConfigError::out_of_range(
+                "url",
+                value,
+                "a URL such as https://host/path or http://host:8080/path",
+            )
+        };
         let mut url =
             Url::parse(url.expose_secret()).map_err(|error| wrong(&format!("not a URL ({error})")))?;
         if !matches!(url.scheme(), "http" | "https") {
@@ -238,18 +250,18 @@ impl Base {
         let basic = (!user.is_empty() || !password.is_empty()).then(|| format!("{user}:{password}"));
         let query = url.query().map(str::to_owned);
         url.set_query(None);
-        // These fail only for a URL without a host, which one of http has.
+        // These fail only for a URL without a host, which an HTTP URL always has.
         let _ = url.set_username("");
         let _ = url.set_password(None);
         Ok(Self { url, query, basic })
     }
 
-    /// Scheme, host and port: what may be shown.
+    /// Scheme, host and port, which may be shown.
     pub(crate) fn origin(&self) -> String {
         self.url.origin().ascii_serialization()
     }
 
-    /// The URL of a path below.
+    /// The URL of a path below this one.
     pub(crate) fn url(&self, path: &str) -> Result<Url, String> {
         let mut text = self.url.to_string();
         if !path.is_empty() {
@@ -261,7 +273,7 @@ impl Base {
             text.push(if path.contains('?') { '&' } else { '?' });
             text.push_str(query);
         }
-        // The reason names the kind of mistake and nothing of the text.
+        // The error names the kind of mistake without quoting the text.
         Url::parse(&text).map_err(|error| error.to_string())
     }
 }

@@ -1,11 +1,11 @@
-//! Whether the receiver is well, asked without sending an event.
+//! Checks the receiver's health without sending an event.
 
 use postrider_core::Health;
 use reqwest::{Method, StatusCode};
 
 use crate::client::{Answer, Client};
 
-/// Asks the health path, where there is one. Else any answer shows that something is there, but not that it would take an event.
+/// Asks the health path, if set. Otherwise any response shows that a server is there, but not that it would accept an event.
 pub(crate) async fn ask(client: &Client, health_path: Option<&str>) -> Health {
     let method = if health_path.is_some() { Method::GET } else { Method::OPTIONS };
     let url = match client.base.url(health_path.unwrap_or_default()) {
@@ -14,15 +14,15 @@ pub(crate) async fn ask(client: &Client, health_path: Option<&str>) -> Health {
     };
     match client.look(method, url).await {
         Answer::NotSent(error) | Answer::Lost(error) => Health::Down { error },
-        Answer::Said(said) if health_path.is_some() && said.status.is_success() => Health::Up,
-        Answer::Said(said) if health_path.is_some() || says_no(said.status) => {
-            Health::Down { error: client.describe(&said) }
+        Answer::Received(received) if health_path.is_some() && received.status.is_success() => Health::Up,
+        Answer::Received(received) if health_path.is_some() || says_no(received.status) => {
+            Health::Down { error: client.describe(&received) }
         }
-        Answer::Said(_) => Health::Unknown,
+        Answer::Received(_) => Health::Unknown,
     }
 }
 
-/// What no receiver in order answers, whatever it is asked: its gateway misses it, or it does not know us.
+/// Statuses that no healthy receiver returns for any request: a gateway without its backend, or failed authentication.
 fn says_no(status: StatusCode) -> bool {
     matches!(status.as_u16(), 401 | 403 | 407 | 429 | 502..=504)
 }

@@ -1,4 +1,4 @@
-//! `Retry-After`: how it is read, and what it means for the rest of a send.
+//! Reads `Retry-After` and applies it to the rest of a send.
 
 use std::{
     collections::HashMap,
@@ -10,11 +10,11 @@ use reqwest::header::HeaderValue;
 
 use crate::limits;
 
-/// What `Retry-After` says, as seconds or as a date, cut to [`limits::RETRY_AFTER_MAX`].
+/// The value of `Retry-After`, in seconds or as a date, limited to [`limits::RETRY_AFTER_MAX`].
 pub(crate) fn retry_after(value: &HeaderValue) -> Option<Duration> {
     let text = value.to_str().ok()?.trim();
     let after = if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than fit are a long time too.
+        // A number that is too large means a long time too.
         (!text.is_empty()).then(|| Duration::from_secs(text.parse().unwrap_or(u64::MAX)))?
     } else {
         let date = httpdate::parse_http_date(text).ok()?;
@@ -23,17 +23,17 @@ pub(crate) fn retry_after(value: &HeaderValue) -> Option<Duration> {
     Some(after.min(limits::RETRY_AFTER_MAX))
 }
 
-/// The pauses that paths have asked for during one send. What becomes of other sends is for the engine to say: one event may be the reason.
+/// The pauses that paths demanded during one send. The engine decides about other sends, because one event may be the reason.
 #[derive(Debug, Default)]
 pub(crate) struct HoldOffs(HashMap<String, Duration>);
 
 impl HoldOffs {
-    /// A path asked for a pause.
+    /// Records a pause of a path.
     pub(crate) fn hold(&mut self, path: &str, pause: Duration) {
         self.0.insert(path.to_owned(), pause);
     }
 
-    /// What becomes of an event whose path has asked for a pause: it waits, and that is no failure of anybody.
+    /// The outcome of an event whose path demands a pause: it waits, and nothing failed.
     pub(crate) fn outcome(&self, path: &str) -> Option<Outcome> {
         self.0.get(path).copied().map(Outcome::deferred)
     }

@@ -1,12 +1,12 @@
-//! Which events of a batch can be sent now: one of each key, and the next one when it was delivered.
+//! Decides which events of a batch can be sent now: the first of each key, and the next once that was delivered.
 //!
-//! librdkafka offers to keep the order behind a failure itself (`enable.gapless.guarantee`), and does not: when the first request of a
-//! producer to a partition is refused, the broker knows nothing of that producer yet and takes the requests that are on their way behind
-//! it, whatever their sequence numbers are (seen with librdkafka 2.12 on Kafka 4.1). So nothing of a key is sent before what stands in front of it
-//! was answered, to whatever topic it goes. Keys do not wait for each other: one whose partition does not answer holds up no other.
+//! librdkafka offers to keep the order after a failure (`enable.gapless.guarantee`) but does not: if the first request of a producer to a
+//! partition is refused, the broker does not know that producer yet and accepts the requests behind it, whatever their sequence numbers are
+//! (seen with librdkafka 2.12 on Kafka 4.1). So an event of a key is sent only after the previous one was answered, whatever their topics are.
+//! Keys do not wait for each other: a partition that does not answer delays only its own keys.
 //!
-//! State of an event that has no outcome yet: not sent, under way, or set aside. A request holds many records, and when it is refused
-//! nobody knows for which: its records are set aside and, once nothing else is under way, sent again one at a time.
+//! An event without an outcome is not sent, under way, or set aside. A request holds many records, and a refusal does not say which of them it is
+//! about. The records of a refused request are set aside and, once nothing else is under way, sent again one at a time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,26 +16,26 @@ use std::{
 use postrider_core::{Delivery, Outcome};
 use tokio::time::Instant;
 
-use crate::{message::Outgoing, outcome::Fate};
+use crate::{message::Outgoing, outcome::RecordResult};
 
 /// A batch that is being sent.
 pub(crate) struct Batch<'a> {
     deliveries: &'a [Delivery],
     records: Vec<Option<Outgoing<'a>>>,
     outcomes: Vec<Option<Outcome>>,
-    /// Since when each record that was handed over waits for its report.
+    /// Since when each record under way waits for its report.
     under_way: BTreeMap<usize, Instant>,
-    /// Whether the record under way is the only one, so that a refusal is its own.
+    /// Whether only one record is under way, so that a refusal is about it.
     alone: bool,
     aside: BTreeSet<usize>,
-    /// Whether something that was set aside was refused for what is in it.
+    /// Whether a record that was set aside was refused for its content.
     refused: bool,
-    /// Whether the producer has ended under something.
+    /// Whether the producer ended while a record was under way.
     lost: bool,
 }
 
 impl<'a> Batch<'a> {
-    /// What cannot be said has its outcome already.
+    /// Starts a batch. Events without a valid record have their outcome already.
     pub(crate) fn new(
         deliveries: &'a [Delivery],
         record: impl Fn(&'a Delivery) -> Result<Outgoing<'a>, String>,
@@ -51,7 +51,7 @@ impl<'a> Batch<'a> {
         Self { deliveries, records, outcomes, under_way, alone: false, aside, refused: false, lost: false }
     }
 
-    /// The places of what is to be sent now, in order; they are under way. What stands behind a failure of its key gets its outcome.
+    /// Marks the events that can be sent now as under way and returns their positions. Events behind a failure of their key get their outcome.
     pub(crate) fn next(&mut self) -> Vec<usize> {
         let next = if self.aside.is_empty() {
             self.next_of_each_key()
@@ -78,7 +78,7 @@ impl<'a> Batch<'a> {
             }
             let (key, sent) = (delivery.event.key(), self.under_way.contains_key(&place));
             if !sent && key.is_some_and(|key| failed.contains(key)) {
-                // It is tried again behind what it stands behind; it has done nothing wrong itself.
+                // It is retried behind the failed one; nothing is wrong with it.
                 *outcome = Some(Outcome::deferred(Duration::ZERO));
                 continue;
             }
@@ -90,26 +90,26 @@ impl<'a> Batch<'a> {
         next
     }
 
-    /// The keys of which something was not delivered.
+    /// The keys with an event that was not delivered.
     fn failed(&self) -> BTreeSet<&'a str> {
         let outcomes = self.deliveries.iter().zip(&self.outcomes);
         let failed = outcomes.filter(|(_, outcome)| !matches!(outcome, None | Some(Outcome::Delivered)));
         failed.filter_map(|(delivery, _)| delivery.event.key()).collect()
     }
 
-    /// What a report says of a record.
-    pub(crate) fn note(&mut self, place: usize, fate: Fate) {
+    /// Records the report of a record.
+    pub(crate) fn note(&mut self, place: usize, result: RecordResult) {
         let expected = self.under_way.remove(&place).is_some();
-        match fate {
-            Fate::Told(told) => self.conclude(place, told),
-            // It was given up.
+        match result {
+            RecordResult::Known(outcome) => self.conclude(place, outcome),
+            // The record was given up before.
             _ if !expected => {}
-            Fate::Suspected(error) if self.alone => self.conclude(place, Outcome::rejected(error)),
-            Fate::Suspected(_) => {
+            RecordResult::Suspected(error) if self.alone => self.conclude(place, Outcome::rejected(error)),
+            RecordResult::Suspected(_) => {
                 self.aside.insert(place);
                 self.refused = true;
             }
-            Fate::Lost => {
+            RecordResult::Lost => {
                 self.aside.insert(place);
                 self.lost |= self.alone;
             }
@@ -132,12 +132,12 @@ impl<'a> Batch<'a> {
         !self.under_way.is_empty()
     }
 
-    /// Whether the producer has lost something, and nothing else is to be expected of it.
+    /// Whether the producer lost a record and has nothing else to report.
     pub(crate) fn is_lost(&self) -> bool {
         self.under_way.is_empty() && !self.aside.is_empty() && (self.lost || !self.refused)
     }
 
-    /// What waits for its report for so long, and the topic that it goes to.
+    /// The records that have waited for a report for longer than this, with their topics.
     pub(crate) fn stuck(&self, longer_than: Duration) -> impl Iterator<Item = (usize, &str)> {
         let stuck = self.under_way.iter().filter(move |(_, since)| since.elapsed() >= longer_than);
         stuck.filter_map(|(place, _)| Some((*place, &*self.record(*place)?.1.topic)))
@@ -149,7 +149,7 @@ impl<'a> Batch<'a> {
         Some((key, self.records.get(place)?.as_ref()?))
     }
 
-    /// The outcomes of all, at the end: one for what was sent and not answered, and one for what was not sent.
+    /// The outcomes of all events at the end: `unanswered` for those that were sent, `not_sent` for the rest.
     pub(crate) fn end(mut self, unanswered: &Outcome, not_sent: &Outcome) -> Vec<Outcome> {
         for place in self.under_way.keys().chain(&self.aside) {
             if let Some(slot @ None) = self.outcomes.get_mut(*place) {
@@ -175,14 +175,14 @@ mod tests {
         keys.iter().map(delivery).collect()
     }
 
-    /// What a sink does with a batch, step by step.
+    /// Runs steps on a batch as a sink does.
     fn with_batch(keys: &[&str], steps: impl FnOnce(Batch<'_>)) -> Result<(), Box<dyn std::error::Error>> {
         let (config, deliveries) = (KafkaConfig::new("host:9092", "topic")?, deliveries(keys)?);
         steps(Batch::new(&deliveries, |delivery| message::outgoing(&config, &delivery.event)));
         Ok(())
     }
 
-    const DELIVERED: Fate = Fate::Told(Outcome::Delivered);
+    const DELIVERED: RecordResult = RecordResult::Known(Outcome::Delivered);
 
     fn end(batch: Batch<'_>) -> Vec<Outcome> {
         batch.end(&Outcome::unknown("sent"), &Outcome::retry("not sent"))
@@ -217,13 +217,13 @@ mod tests {
     -> Result<(), Box<dyn std::error::Error>> {
         with_batch(&["a", "b", "c", "a", "c"], |mut batch| {
             assert_eq!(batch.next(), [0, 1, 2]);
-            batch.note(0, Fate::Suspected("too large".to_owned()));
-            batch.note(1, Fate::Lost);
+            batch.note(0, RecordResult::Suspected("too large".to_owned()));
+            batch.note(1, RecordResult::Lost);
             assert!(batch.next().is_empty(), "the third is under way");
             batch.note(2, DELIVERED);
             assert!(!batch.is_lost());
             assert_eq!(batch.next(), [0]);
-            batch.note(0, Fate::Suspected("too large".to_owned()));
+            batch.note(0, RecordResult::Suspected("too large".to_owned()));
             assert_eq!(batch.next(), [1]);
             batch.note(1, DELIVERED);
             assert_eq!(batch.next(), [4]);
@@ -238,7 +238,7 @@ mod tests {
     fn a_loss_ends_the_batch_once_nothing_is_under_way() -> Result<(), Box<dyn std::error::Error>> {
         with_batch(&["a", "b", "a"], |mut batch| {
             assert_eq!(batch.next(), [0, 1]);
-            batch.note(0, Fate::Lost);
+            batch.note(0, RecordResult::Lost);
             assert!(!batch.is_lost() && batch.next().is_empty());
             batch.note(1, DELIVERED);
             assert!(batch.is_lost());

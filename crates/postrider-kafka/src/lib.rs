@@ -1,4 +1,4 @@
-//! Kafka as a sink: every event is a record that all in-sync replicas have.
+//! The Kafka sink: an event becomes a record that all in-sync replicas have.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -14,51 +14,52 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # What delivered means
+//! # What *delivered* means
 //!
-//! The partition's leader and all its in-sync replicas have the record (`acks=all`), once for each attempt of ours (the producer is
-//! idempotent). How many replicas that must be is the topic's `min.insync.replicas`.
+//! The partition's leader and all its in-sync replicas have the record (`acks=all`), once per attempt (the producer is idempotent). The
+//! topic's `min.insync.replicas` sets how many replicas that must be.
 //!
 //! # Order
 //!
-//! The key of a record is the event's key, so that the events of a key lie in one partition, in order. The order inside a batch is
-//! [prefix](postrider_core::BatchOrder::Prefix): once an event of a key was not delivered, no later event of that key in the batch was
-//! applied. The sink sees to it by itself: of each key one event is sent at a time, whatever topics they go to, and keys do not wait for
-//! each other ([`batch`] says why it does not leave that to the producer). Keys are spread over partitions as Java's client does it
-//! (`murmur2_random`), unless the property `partitioner` says otherwise.
+//! The key of a record is the event's key, so that the events of a key are in one partition, in order. The order within a batch is
+//! [prefix](postrider_core::BatchOrder::Prefix): once an event of a key was not delivered, no later event of that key in the batch is
+//! applied. The sink ensures it by sending one event of each key at a time, whatever their topics are; keys do not wait for each other
+//! ([`batch`] says why the producer cannot do this). Keys go to the same partitions as with Java's client (`murmur2_random`), unless the
+//! property `partitioner` is set.
 //!
 //! # What a record holds
 //!
-//! The payload as its value, the headers of the [format](KafkaConfig::format), and `content-type`. Its timestamp is when it was sent,
-//! so that the retention of a topic does not drop what was delivered late; `occurred-at` is a header.
+//! The payload as its value, the headers of the [format](KafkaConfig::format), and `content-type`. Its timestamp is the time of
+//! sending, so that a topic's retention does not drop late deliveries; `occurred-at` is a header.
 //!
-//! # What it says when something fails
+//! # Outcomes of failures
 //!
 //! | what happened | outcome |
 //! | --- | --- |
-//! | no broker can be reached; no such topic after `topic.metadata.propagation.max.ms` (10 s here); no right to it | unavailable (to an engine, while events of other keys get through, a failure of this one) |
-//! | a partition without a leader, once a broker has said so: after 5 s, or half of the [`send_timeout`](KafkaConfig::send_timeout) | unavailable; what went to other partitions is delivered |
-//! | no answer before the send ends, a little before its `send_timeout` | unknown; what was not sent by then is deferred |
+//! | no broker can be reached; no such topic after `topic.metadata.propagation.max.ms` (10 s here); no permission for it | unavailable (the engine counts it as a failure of the event while events of other keys are delivered) |
+//! | a partition without a leader, as reported by a broker after 5 s or half of the [`send_timeout`](KafkaConfig::send_timeout) | unavailable; events for other partitions are delivered |
+//! | no answer before the send ends, a little before its `send_timeout` | unknown; events not sent by then are deferred |
 //! | all brokers were lost before the answer | unknown; unavailable if none can be reached again |
-//! | the record is larger than the producer (`message.max.bytes`) or the topic takes, or is refused for what it is | rejected, alone |
-//! | a topic that cannot be named so | rejected, alone, before anything is sent |
+//! | the record is larger than the producer (`message.max.bytes`) or the topic takes, or is refused for its content | rejected, alone |
+//! | an invalid topic name | rejected, alone, before anything is sent |
 //! | an earlier event of its key in the batch was not delivered | deferred |
-//! | any other error of a broker's | retry |
+//! | any other error of a broker | retry |
 //!
-//! A broker that is asked too fast delays its answers by itself (quotas), and the client waits: nothing is deferred for that.
+//! A broker that throttles (quotas) delays its answers and the client waits; nothing is deferred.
 //!
 //! # TLS
 //!
-//! librdkafka speaks TLS and SCRAM through OpenSSL alone. The feature `tls` of this crate builds it with one of its own, from source;
-//! without it there is no OpenSSL in the program, and `security.protocol=ssl` is an error when the sink is made.
+//! librdkafka supports TLS, SCRAM and OAUTHBEARER only through OpenSSL. The feature `tls` compiles OpenSSL from source; without it,
+//! `security.protocol=ssl` is an error when the sink is created. Certificates are checked against the system's authorities unless
+//! `ssl.ca.location` or `ssl.ca.pem` is set.
 //!
 //! # Layout
 //!
-//! * [`config`]: what can be set
-//! * [`producer`]: how a producer is made, when it is over, and what became of each record
-//! * [`message`]: an event as a record
-//! * [`outcome`]: what Kafka answered as an outcome
-//! * [`batch`]: which events of a batch can be sent now
+//! * [`config`]: its settings
+//! * [`producer`]: creates a producer, notices its end, and collects reports
+//! * [`message`]: turns an event into a record
+//! * [`outcome`]: turns Kafka's reports into outcomes
+//! * [`batch`]: decides which events of a batch can be sent now
 //! * [`sending`]: one batch through one producer
 //! * [`sink`]: batches, and health
 

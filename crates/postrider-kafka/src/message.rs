@@ -1,4 +1,4 @@
-//! An event as a record.
+//! Turns an event into a Kafka record.
 
 use std::borrow::Cow;
 
@@ -7,13 +7,13 @@ use rdkafka::message::{Header, OwnedHeaders};
 
 use crate::KafkaConfig;
 
-/// What stands before the name of an attribute of a CloudEvent.
+/// The prefix of CloudEvents attributes in headers.
 const ATTRIBUTE_PREFIX: &str = "ce_";
 const CONTENT_TYPE: &str = "content-type";
-/// How long the name of a topic may be.
+/// The longest name of a topic.
 const TOPIC_BYTES_MAX: usize = 249;
 
-/// An event as it goes to Kafka.
+/// An event as a record.
 pub(crate) struct Outgoing<'a> {
     pub(crate) topic: Cow<'a, str>,
     message: Message<'a>,
@@ -27,15 +27,15 @@ impl Outgoing<'_> {
     pub(crate) fn headers(&self) -> OwnedHeaders {
         let Message { headers, content_type, .. } = &self.message;
         let owned = OwnedHeaders::new_with_capacity(headers.len() + 1);
-        let said = headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case(CONTENT_TYPE));
-        let owned = said.fold(owned, |owned, (name, value)| {
+        let others = headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case(CONTENT_TYPE));
+        let owned = others.fold(owned, |owned, (name, value)| {
             owned.insert(Header { key: name, value: Some(value.as_bytes()) })
         });
         owned.insert(Header { key: CONTENT_TYPE, value: Some(content_type.as_bytes()) })
     }
 }
 
-/// The record of an event; or why there can be none.
+/// The record of an event, or why it has none.
 pub(crate) fn outgoing<'a>(config: &'a KafkaConfig, event: &'a Event) -> Result<Outgoing<'a>, String> {
     let topic = config.topic.resolve(event)?;
     check_topic(&topic)
@@ -43,7 +43,7 @@ pub(crate) fn outgoing<'a>(config: &'a KafkaConfig, event: &'a Event) -> Result<
     Ok(Outgoing { topic, message: config.format.message(event, ATTRIBUTE_PREFIX) })
 }
 
-/// What the name of a topic must be, if it is not.
+/// Checks the name of a topic; the error says what a name must be.
 pub(crate) fn check_topic(topic: &str) -> Result<(), String> {
     let plain = |letter: u8| letter.is_ascii_alphanumeric() || matches!(letter, b'.' | b'_' | b'-');
     let good = topic.bytes().all(plain)

@@ -1,23 +1,23 @@
-//! What Kafka answered as an outcome.
+//! Turns Kafka's reports into outcomes.
 
 use postrider_core::Outcome;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
-/// What became of one record.
+/// What a report says about a record.
 #[derive(Debug, Clone)]
-pub(crate) enum Fate {
-    /// This is what is said of it.
-    Told(Outcome),
-    /// Something in the request that it was in was refused for good. A request holds many records; whether it was this one, only
-    /// sending it alone will tell.
+pub(crate) enum RecordResult {
+    /// The outcome of the record.
+    Known(Outcome),
+    /// Something in the record's request was refused for good. A request holds many records; only sending this one alone shows whether it
+    /// was the reason.
     Suspected(String),
-    /// Its producer ended before there was an answer.
+    /// The producer ended before an answer.
     Lost,
 }
 
-/// What a report says of a record.
-pub(crate) fn of_report(report: Result<(), Code>) -> Fate {
-    let Err(code) = report else { return Fate::Told(Outcome::Delivered) };
+/// Interprets the report of a record.
+pub(crate) fn of_report(report: Result<(), Code>) -> RecordResult {
+    let Err(code) = report else { return RecordResult::Known(Outcome::Delivered) };
     let text = format!("Kafka: {code}");
     match code {
         Code::PurgeQueue
@@ -26,33 +26,33 @@ pub(crate) fn of_report(report: Result<(), Code>) -> Fate {
         | Code::OutOfOrderSequenceNumber
         | Code::UnknownProducerId
         | Code::InvalidProducerEpoch
-        | Code::Inconsistent => Fate::Lost,
+        | Code::Inconsistent => RecordResult::Lost,
         Code::MessageSizeTooLarge
         | Code::MessageBatchTooLarge
         | Code::InvalidMessage
         | Code::InvalidMessageSize
         | Code::InvalidRecord
         | Code::InvalidTimestamp
-        | Code::PolicyViolation => Fate::Suspected(text),
-        code if is_outage(code) => Fate::Told(Outcome::unavailable(text)),
-        Code::MessageTimedOut | Code::RequestTimedOut => Fate::Told(Outcome::unknown(text)),
-        _ => Fate::Told(Outcome::retry(text)),
+        | Code::PolicyViolation => RecordResult::Suspected(text),
+        code if is_outage(code) => RecordResult::Known(Outcome::unavailable(text)),
+        Code::MessageTimedOut | Code::RequestTimedOut => RecordResult::Known(Outcome::unknown(text)),
+        _ => RecordResult::Known(Outcome::retry(text)),
     }
 }
 
-/// What librdkafka said when a record was handed to it, and it did not take it.
-pub(crate) fn of_refusal(code: Code) -> Fate {
+/// Interprets the error with which librdkafka did not accept a record.
+pub(crate) fn of_refusal(code: Code) -> RecordResult {
     match code {
-        // It knows its own limit, and this record alone breaks it.
-        Code::MessageSizeTooLarge => Fate::Told(Outcome::rejected(format!(
+        // The limit of the producer itself, and only this record exceeds it.
+        Code::MessageSizeTooLarge => RecordResult::Known(Outcome::rejected(format!(
             "Kafka: {code}: it is larger than the property message.max.bytes"
         ))),
-        Code::Fatal | Code::QueueFull => Fate::Lost,
+        Code::Fatal | Code::QueueFull => RecordResult::Lost,
         code => of_report(Err(code)),
     }
 }
 
-/// Something to put right, after which the same record is taken.
+/// Whether an operator can fix the cause, after which the same record is accepted.
 fn is_outage(code: Code) -> bool {
     matches!(
         code,

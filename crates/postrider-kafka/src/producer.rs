@@ -1,7 +1,7 @@
-//! How a producer is made, when it is over, and what became of each record.
+//! Creates a producer, notices its end, and collects the reports of its records.
 //!
-//! A producer connects again by itself, but nobody can ask it whether it is connected: it says when all brokers are gone, and when it
-//! can no longer tell what it has sent. Either is its end here: what it holds is purged, and the next send has a new one.
+//! A producer reconnects by itself and cannot be asked whether it is connected. It reports when all brokers are down and when it can no longer
+//! tell which records it has sent. Either ends it here: what it holds is purged, and the next send makes a new one.
 
 use std::{
     sync::{
@@ -30,61 +30,61 @@ use tracing::debug;
 
 use crate::{
     message::Outgoing,
-    outcome::{self, Fate},
+    outcome::{self, RecordResult},
 };
 
-/// How long librdkafka is asked at a time whether a broker has answered.
+/// How long one request for a broker's answer blocks.
 const ASK_FOR: Duration = Duration::from_millis(50);
 
-/// How long librdkafka is asked at a time for reports; they come at once, whatever this is. The last millisecond of it the client spends
-/// asking over and over, since librdkafka counts whole ones: a tenth of a second, which its own `ThreadedProducer` takes, costs an idle
-/// process 0.8 % of a core, and this a tenth of that.
+/// How long one call for reports blocks; reports end it early. librdkafka polls continuously during the last millisecond of it, because it counts
+/// whole milliseconds: with a tenth of a second, as its own `ThreadedProducer` uses, an idle process takes 0.8 % of a core, with this a tenth
+/// of that.
 const REPORTS_FOR: Duration = Duration::from_secs(1);
 
-/// How long a topic may take that a broker makes when it is asked for it.
+/// How long a broker may take to create a topic that it was asked for.
 const TOPIC_MADE_MAX: Duration = Duration::from_secs(1);
 
-/// What was reported of the records of one send, and not taken yet.
+/// The reports of one send that were not taken yet.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
-    told: Mutex<Vec<(usize, Fate)>>,
+    waiting: Mutex<Vec<(usize, RecordResult)>>,
     news: Notify,
 }
 
 impl Reports {
-    /// What became of a record.
-    fn tell(&self, place: usize, fate: Fate) {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).push((place, fate));
+    /// Adds the report of a record.
+    fn tell(&self, place: usize, result: RecordResult) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push((place, result));
         self.news.notify_one();
     }
 
-    /// Comes back once something was told, with all of it.
-    pub(crate) async fn told(&self) -> Vec<(usize, Fate)> {
+    /// Waits for reports and returns all there are.
+    pub(crate) async fn next(&self) -> Vec<(usize, RecordResult)> {
         loop {
-            let told = std::mem::take(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner));
-            if !told.is_empty() {
-                return told;
+            let reports = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+            if !reports.is_empty() {
+                return reports;
             }
             self.news.notified().await;
         }
     }
 }
 
-/// One record of a send, as librdkafka carries it about.
+/// One record of a send, as librdkafka passes it back.
 pub struct Ticket {
     reports: Arc<Reports>,
     place: usize,
 }
 
-/// What a producer tells of.
-pub struct Told {
-    /// Why it is over, if it is.
+/// Receives what a producer reports.
+pub struct Context {
+    /// Why the producer is over, if it is.
     over: watch::Sender<Option<String>>,
-    /// What went wrong last with a broker, for whoever asks why none can be reached.
+    /// The last error of a broker, for the message that none can be reached.
     last_error: Mutex<String>,
 }
 
-impl ClientContext for Told {
+impl ClientContext for Context {
     fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
         debug!(facility, message, "librdkafka");
     }
@@ -102,7 +102,7 @@ impl ClientContext for Told {
     }
 }
 
-impl ProducerContext for Told {
+impl ProducerContext for Context {
     type DeliveryOpaque = Box<Ticket>;
 
     fn delivery(&self, result: &DeliveryResult<'_>, ticket: Box<Ticket>) {
@@ -118,7 +118,7 @@ impl ProducerContext for Told {
     }
 }
 
-/// What is known of the cluster.
+/// Makes producers for a cluster.
 pub struct Connector {
     config: ClientConfig,
     brokers: String,
@@ -131,19 +131,19 @@ impl Connector {
     }
 }
 
-/// A producer; many can send through it at once. When nobody uses it any more, what it holds is purged.
+/// A producer that many sends can use at once. When the last user drops it, it purges what it holds.
 pub struct Producer {
-    inner: Option<Arc<BaseProducer<Told>>>,
-    /// Ends the thread that takes its reports.
+    inner: Option<Arc<BaseProducer<Context>>>,
+    /// Ends the thread that collects reports.
     ended: Arc<AtomicBool>,
 }
 
 impl Producer {
-    /// Makes one, with a thread that takes its reports.
+    /// Creates a producer, with a thread that collects its reports.
     fn start(config: &ClientConfig) -> Result<Self, String> {
         let cannot = |error: &dyn std::error::Error| format!("no producer can be made: {error}");
-        let told = Told { over: watch::Sender::new(None), last_error: Mutex::default() };
-        let made = BaseProducer::from_config_and_context(config, told).map_err(|error| cannot(&error))?;
+        let context = Context { over: watch::Sender::new(None), last_error: Mutex::default() };
+        let made = BaseProducer::from_config_and_context(config, context).map_err(|error| cannot(&error))?;
         let (inner, ended) = (Arc::new(made), Arc::new(AtomicBool::new(false)));
         let (polled, over) = (Arc::clone(&inner), Arc::clone(&ended));
         let reports = move || {
@@ -156,11 +156,11 @@ impl Producer {
         Ok(Self { inner: Some(inner), ended })
     }
 
-    fn inner(&self) -> Option<&Arc<BaseProducer<Told>>> {
+    fn inner(&self) -> Option<&Arc<BaseProducer<Context>>> {
         self.inner.as_ref()
     }
 
-    /// Hands a record over. What becomes of it, also if it is not taken, is told to the reports.
+    /// Hands over a record. Its report, or why it was not accepted, goes to `reports`.
     pub(crate) fn produce(
         &self,
         key: Option<&str>,
@@ -168,7 +168,7 @@ impl Producer {
         reports: &Arc<Reports>,
         place: usize,
     ) {
-        let Some(inner) = self.inner() else { return reports.tell(place, Fate::Lost) };
+        let Some(inner) = self.inner() else { return reports.tell(place, RecordResult::Lost) };
         let ticket = Box::new(Ticket { reports: Arc::clone(reports), place });
         let outgoing: BaseRecord<'_, str, [u8], _> = BaseRecord {
             topic: &record.topic,
@@ -185,7 +185,7 @@ impl Producer {
         }
     }
 
-    /// Comes back once it is over, with the reason.
+    /// Waits until the producer is over; returns why.
     pub(crate) async fn over(&self) -> String {
         let Some(inner) = self.inner() else { return String::new() };
         let mut over = inner.context().over.subscribe();
@@ -193,14 +193,14 @@ impl Producer {
         why.ok().and_then(|why| why.clone()).unwrap_or_default()
     }
 
-    /// Gives up everything that it holds: a report comes of each.
+    /// Gives up everything that the producer holds; each record gets a report.
     pub(crate) fn purge(&self) {
         if let Some(inner) = self.inner() {
             inner.purge(PurgeConfig::default().queue().inflight());
         }
     }
 
-    /// Whether a broker answers, asked anew, and what it says is wrong with one of these topics. Blocks.
+    /// Asks a broker anew whether it answers, and what is wrong with one of these topics. Blocks.
     pub(crate) fn ask(&self, topics: &[String], limit: Duration) -> Result<Option<String>, String> {
         let Some(inner) = self.inner() else { return Err("the producer has ended".to_owned()) };
         let until = Instant::now() + limit;
@@ -215,14 +215,14 @@ impl Producer {
         for topic in topics {
             loop {
                 let metadata = ask(Some(topic.as_str()))?;
-                let told = metadata.topics().iter().find(|told| told.name() == topic);
-                let Some(error) = told.and_then(MetadataTopic::error).map(Code::from) else {
-                    match told.and_then(without_leader) {
+                let found = metadata.topics().iter().find(|found| found.name() == topic);
+                let Some(error) = found.and_then(MetadataTopic::error).map(Code::from) else {
+                    match found.and_then(without_leader) {
                         Some(error) => return Ok(Some(error)),
                         None => break,
                     }
                 };
-                // A broker that makes topics by itself says so of one that it has begun to make.
+                // A broker that creates topics by itself reports this for a topic that it is creating.
                 let begun = matches!(error, Code::UnknownTopicOrPartition | Code::LeaderNotAvailable);
                 if begun && Instant::now() < made_by {
                     thread::sleep(ASK_FOR);
@@ -240,7 +240,7 @@ impl Producer {
     }
 }
 
-/// Which partitions of a topic nobody leads, if there are such.
+/// Describes the partitions of a topic without a leader, if there are any.
 fn without_leader(topic: &MetadataTopic) -> Option<String> {
     let partitions = topic.partitions().iter().filter(|partition| partition.leader() < 0);
     let ids: Vec<_> = partitions.map(|partition| partition.id().to_string()).collect();
@@ -251,7 +251,7 @@ fn without_leader(topic: &MetadataTopic) -> Option<String> {
 impl Drop for Producer {
     fn drop(&mut self) {
         self.ended.store(true, SeqCst);
-        // Ending it waits for its threads; nobody who sends should. Until they have ended, it would go on sending.
+        // Ending a producer waits for its threads, which a send must not do. Until they end, it would go on sending.
         if let Some(inner) = self.inner.take() {
             thread::spawn(move || inner.purge(PurgeConfig::default().queue().inflight()));
         }
@@ -261,7 +261,7 @@ impl Drop for Producer {
 impl Connect for Connector {
     type Connection = Producer;
 
-    /// A producer that a broker has answered.
+    /// Creates a producer and waits until a broker answers.
     async fn connect(&self) -> Result<Producer, String> {
         let producer = Producer::start(&self.config)?;
         let Some(inner) = producer.inner().cloned() else { return Err("the producer has ended".to_owned()) };
@@ -287,8 +287,8 @@ impl Connect for Connector {
     }
 
     fn is_open(producer: &Producer) -> bool {
-        // It stops before it tells of it.
-        let works = |inner: &Arc<BaseProducer<Told>>| {
+        // A producer stops before it reports that.
+        let works = |inner: &Arc<BaseProducer<Context>>| {
             inner.context().over.borrow().is_none() && inner.client().fatal_error().is_none()
         };
         producer.inner().is_some_and(works)

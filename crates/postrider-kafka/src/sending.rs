@@ -1,4 +1,4 @@
-//! One batch through one producer: hands records over, takes their reports, and gives up what nobody will report.
+//! Sends one batch through one producer: hands over records, takes reports, and gives up records that will get none.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,29 +15,29 @@ use crate::{
     producer::{Producer, Reports},
 };
 
-/// How long reports of what was purged may take.
+/// How long reports of purged records may take.
 const PURGE_MAX: Duration = Duration::from_secs(5);
-/// How long is waited for a report before a broker is asked what is wrong with its topic.
+/// How long to wait for a report before asking a broker about its topic.
 const REPORT_MAX: Duration = Duration::from_secs(5);
-/// How long a broker may take to say what is wrong with a topic.
+/// How long a broker may take to describe a topic.
 const ANSWER_MAX: Duration = Duration::from_secs(4);
 
 /// How a send ended.
 pub(crate) enum Ended {
-    /// Everything has its outcome, and everything was reported.
+    /// Every record has its report.
     Reported,
-    /// Everything has its outcome, and the producer still holds what was given up.
+    /// Every event has its outcome, but the producer still holds records that were given up.
     GivenUp,
     /// The producer was lost.
     Lost(String),
 }
 
-/// A batch on its way.
+/// A batch that is being sent.
 pub(crate) struct Sending<'a, 'b> {
     producer: &'a Linked<Producer>,
     batch: &'a mut Batch<'b>,
     reports: Arc<Reports>,
-    /// How long a record waits before somebody asks why.
+    /// How long a record waits before a broker is asked.
     report_max: Duration,
     given_up: bool,
 }
@@ -48,7 +48,7 @@ impl<'a, 'b> Sending<'a, 'b> {
         Self { producer, batch, reports: Arc::default(), report_max, given_up: false }
     }
 
-    /// Sends everything. May be dropped at any point: what is known by then is in the batch.
+    /// Sends everything. It may be dropped at any point: the batch has all that is known by then.
     pub(crate) async fn run(mut self, first: Vec<usize>) -> Ended {
         let mut asking: Option<JoinHandle<BTreeMap<String, String>>> = None;
         let mut ask_at = Instant::now() + self.report_max;
@@ -56,8 +56,8 @@ impl<'a, 'b> Sending<'a, 'b> {
         while self.batch.is_under_way() {
             tokio::select! {
                 biased;
-                told = self.reports.told() => {
-                    told.into_iter().for_each(|(place, fate)| self.batch.note(place, fate));
+                reports = self.reports.next() => {
+                    reports.into_iter().for_each(|(place, result)| self.batch.note(place, result));
                 }
                 why = self.producer.over() => {
                     self.purge().await;
@@ -89,19 +89,19 @@ impl<'a, 'b> Sending<'a, 'b> {
         }
     }
 
-    /// The producer is over: what it holds is reported at once.
+    /// The producer is over: takes the reports of what it held.
     async fn purge(&mut self) {
         self.producer.purge();
         let rest = async {
             while self.batch.is_under_way() {
-                let told = self.reports.told().await;
-                told.into_iter().for_each(|(place, fate)| self.batch.note(place, fate));
+                let reports = self.reports.next().await;
+                reports.into_iter().for_each(|(place, result)| self.batch.note(place, result));
             }
         };
         let _ = tokio::time::timeout(PURGE_MAX, rest).await;
     }
 
-    /// Asks a broker about the topics of what waits for too long.
+    /// Asks a broker about the topics of records that have waited too long.
     fn ask(&self) -> Option<JoinHandle<BTreeMap<String, String>>> {
         let stuck = self.batch.stuck(self.report_max);
         let topics: BTreeSet<String> = stuck.map(|(_, topic)| topic.to_owned()).collect();
@@ -116,7 +116,7 @@ impl<'a, 'b> Sending<'a, 'b> {
         Some(tokio::task::spawn_blocking(move || topics.into_iter().filter_map(ask).collect()))
     }
 
-    /// The client holds a record whose partition has no leader until one is found. It is given up once a broker says so.
+    /// Gives up records whose partition has no leader according to a broker; librdkafka would hold them until there is one.
     fn give_up(&mut self, wrong: &BTreeMap<String, String>) {
         let stuck = self.batch.stuck(self.report_max);
         let given_up = stuck.filter_map(|(place, topic)| Some((place, wrong.get(topic)?.clone())));
@@ -127,7 +127,7 @@ impl<'a, 'b> Sending<'a, 'b> {
     }
 }
 
-/// What is wrong with which topic. Nothing, if no broker says so.
+/// The problem of each topic; none if no broker answers.
 async fn answer(asking: &mut Option<JoinHandle<BTreeMap<String, String>>>) -> BTreeMap<String, String> {
     match asking {
         Some(asking) => asking.await.unwrap_or_default(),

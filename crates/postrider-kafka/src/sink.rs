@@ -1,56 +1,54 @@
-//! Batches through one producer.
+//! The Kafka sink: sends batches through one producer at a time.
 
-use std::{borrow::Cow, collections::BTreeSet, fmt, time::Duration};
+use std::{borrow::Cow, collections::BTreeSet, time::Duration};
 
 use postrider_core::{
     BatchOrder, BoxFuture, ConfigError, Delivery, Event, Health, Outcome, Sink, SinkTraits,
 };
-use postrider_net::{Deadline, Link, Linked, destination::varies};
+use postrider_net::{Deadline, Link, Linked, destination};
 
 use crate::{
     KafkaConfig,
     batch::Batch,
-    config::wrong,
     message,
     producer::{Connector, Producer},
     sending::{Ended, Sending},
 };
 
-/// Most events of one key in a send: they go one after the other, and a send that takes long is long in doubt when its process ends.
+/// Events of one key in a send. They are sent one after the other, and a long send leaves many events in doubt if its process ends.
 const KEY_MAX: usize = 50;
-/// How long a broker may take to say that it is there.
+/// Timeout of a health check.
 const HEALTH_MAX: Duration = Duration::from_secs(4);
 
-/// Events as records of Kafka. See the documentation of this crate for what it promises.
+/// Events as Kafka records. The crate's documentation lists its promises.
+#[derive(Debug)]
 pub struct KafkaSink {
     config: KafkaConfig,
     link: Link<Connector>,
 }
 
-impl fmt::Debug for KafkaSink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KafkaSink").field("config", &self.config).field("link", &self.link).finish()
-    }
-}
-
 impl KafkaSink {
-    /// Checks the configuration. Nothing is connected before the first event.
+    /// Checks the configuration. The first event connects.
     pub fn new(config: KafkaConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let client = config.client();
-        // What librdkafka says of a property names it and its value, which may be a secret.
+        // librdkafka's message contains the name of the property and its value, which may be a secret.
         client.create_native_config().map_err(|error| {
             let named = config.properties.keys().find(|name| error.to_string().contains(name.as_str()));
             let named = named.map_or("properties".to_owned(), |name| format!("with {name} as it is set"));
-            wrong("properties", named, "properties of librdkafka, and of the features that it was built with")
+            ConfigError::out_of_range(
+                "properties",
+                named,
+                "properties of librdkafka, and of the features that it was built with",
+            )
         })?;
-        let connector = Connector::new(client, config.brokers.clone(), config.connect_timeout);
-        let link = Link::new(connector, config.connect_timeout * 2);
+        let connector = Connector::new(client, config.brokers.clone(), config.limits.connect_timeout);
+        let link = Link::new(connector, config.limits.connect_timeout * 2);
         Ok(Self { config, link })
     }
 
     async fn send_batch(&self, deliveries: &[Delivery]) -> Vec<Outcome> {
-        let deadline = Deadline::within(self.config.send_timeout);
+        let deadline = Deadline::within(self.config.limits.send_timeout);
         let mut batch = Batch::new(deliveries, |delivery| message::outgoing(&self.config, &delivery.event));
         let first = batch.next();
         if first.is_empty() {
@@ -68,14 +66,14 @@ impl KafkaSink {
         let not_sent = Outcome::deferred(Duration::ZERO);
         match deadline.before(sending.run(first)).await {
             Some(Ended::Reported) => {
-                // A producer that has stopped meanwhile is not used again: the link finds that out.
+                // The link notices by itself if the producer has stopped meanwhile.
                 watch.answered();
                 batch.end(&Outcome::missing(), &Outcome::missing())
             }
             Some(Ended::GivenUp) => batch.end(&Outcome::missing(), &Outcome::missing()),
             Some(Ended::Lost(why)) => {
                 drop(watch);
-                let lost = self.lost(&why, &deadline).await;
+                let lost = self.link.lost("the answer", &why, &deadline).await;
                 let down = matches!(lost, Outcome::Unavailable { .. });
                 batch.end(&lost, if down { &lost } else { &not_sent })
             }
@@ -83,15 +81,7 @@ impl KafkaSink {
         }
     }
 
-    /// The brokers were lost under what was sent. If one is there, nobody knows what was taken; if none is, they are down.
-    async fn lost(&self, why: &str, deadline: &Deadline) -> Outcome {
-        match deadline.before(self.link.get()).await {
-            Some(Ok(_)) | None => Outcome::unknown(format!("the brokers were lost before the answer: {why}")),
-            Some(Err(down)) => Outcome::unavailable(format!("{down}; before: {why}")),
-        }
-    }
-
-    /// Asks a broker how these topics are; or only whether it is there, if none is named.
+    /// Asks a broker about these topics, or only whether it answers if there are none.
     async fn ask(&self, topics: Vec<String>) -> Result<(), String> {
         let producer = self.link.get().await?;
         let asked: Linked<Producer> = producer.clone();
@@ -110,35 +100,28 @@ impl KafkaSink {
 
 impl Sink for KafkaSink {
     fn traits(&self) -> SinkTraits {
-        SinkTraits {
-            batch_max: self.config.batch_max,
-            order: BatchOrder::Prefix,
-            key_max: KEY_MAX,
-            send_timeout: Some(self.config.send_timeout),
-            ..SinkTraits::SINK
-        }
+        SinkTraits { key_max: KEY_MAX, ..self.config.limits.traits(BatchOrder::Prefix) }
     }
 
-    /// The topic, where it differs from event to event.
+    /// The topic, if topics differ from event to event.
     fn destination(&self, event: &Event) -> Option<String> {
-        let topic = &self.config.topic;
-        varies(topic).then(|| topic.resolve(event).ok())?.map(Cow::into_owned)
+        destination::of_event(&self.config.topic, event)
     }
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
         Box::pin(self.send_batch(batch))
     }
 
-    /// Asks a broker for the metadata of the topics. One that does not exist is not well, unless the broker makes it; which topics there
-    /// are of those that an event names is not known before it comes.
+    /// Asks a broker for the metadata of the fixed topics. A topic that does not exist is an error unless the broker creates it. Topics that depend
+    /// on the event are unknown here.
     fn health(&self) -> BoxFuture<'_, Health> {
         let topics: BTreeSet<String> = self.config.topic.fixed().map(str::to_owned).collect();
         Box::pin(self.health_of(topics.into_iter().collect()))
     }
 
-    /// Asks a broker for the metadata of the one topic that the event goes to: whether others are there is no matter of this one.
+    /// Asks a broker only for the metadata of the event's topic; other topics do not matter for it.
     fn health_for<'a>(&'a self, event: &'a Event) -> BoxFuture<'a, Health> {
-        // An event without a topic is rejected, wherever the brokers are.
+        // An event without a topic is rejected, however the brokers are.
         let topic = self.config.topic.resolve(event).ok();
         Box::pin(self.health_of(topic.map(Cow::into_owned).into_iter().collect()))
     }

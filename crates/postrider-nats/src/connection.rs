@@ -1,7 +1,7 @@
-//! How a connection is made, and when it is over.
+//! Connects to NATS, and notices the end of a connection.
 //!
-//! The client of NATS connects again by itself, and meanwhile keeps what it is given, to send it whenever that works out. A sink must
-//! not leave anything behind that arrives at some later time: so a client is used for one connection, and a new one is made for the next.
+//! The NATS client reconnects by itself and keeps messages meanwhile to send them later. A sink must leave nothing behind that arrives later, so
+//! one client serves one connection, and the next connection gets a new client.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use postrider_net::{Address, Connect, files};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::watch;
 
-use crate::{NatsConfig, config::wrong};
+use crate::NatsConfig;
 
-/// The name that the server lists the connection by.
+/// The name of the connection in the server's list.
 const NAME: &str = "postrider";
 
-/// What is known of the servers.
+/// Connects to the servers.
 pub struct Connector {
     servers: Vec<Address>,
     credentials: Option<SecretString>,
@@ -42,7 +42,11 @@ impl Connector {
                     .ok()
                     .filter(|text| ConnectOptions::with_credentials(text).is_ok());
                 let text = text.ok_or_else(|| {
-                    wrong("credentials_file", file.display(), "a file of credentials, as nsc writes them")
+                    ConfigError::out_of_range(
+                        "credentials_file",
+                        file.display(),
+                        "a file of credentials, as nsc writes them",
+                    )
                 })?;
                 Some(SecretString::from(text))
             }
@@ -52,12 +56,12 @@ impl Connector {
             credentials,
             tls,
             tls_first: config.tls_first,
-            connect_timeout: config.connect_timeout,
-            send_timeout: config.send_timeout,
+            connect_timeout: config.limits.connect_timeout,
+            send_timeout: config.limits.send_timeout,
         })
     }
 
-    /// Who signs in: by credentials, by user and password, or by a token.
+    /// The credentials: a file, user and password, or a token.
     fn identity(&self) -> Result<ConnectOptions, String> {
         if let Some(credentials) = &self.credentials {
             return ConnectOptions::with_credentials(credentials.expose_secret())
@@ -85,7 +89,7 @@ impl Connector {
     }
 }
 
-/// A connection; many can send through it at once.
+/// A connection that many sends can use at once.
 pub struct Connection {
     jetstream: Context,
     over: watch::Receiver<bool>,
@@ -96,17 +100,17 @@ impl Connection {
         &self.jetstream
     }
 
-    /// What tells when it is over.
+    /// Signals the end of the connection.
     pub(crate) fn over(&self) -> Over {
         Over(self.over.clone())
     }
 }
 
-/// Tells when a connection is over.
+/// Signals the end of a connection.
 pub(crate) struct Over(watch::Receiver<bool>);
 
 impl Over {
-    /// Comes back once it is. If nobody can tell any more, the client is gone.
+    /// Waits for the end of the connection, or of its client.
     pub(crate) async fn wait(&mut self) {
         let _ = self.0.wait_for(|over| *over).await;
     }
@@ -116,16 +120,16 @@ impl Connect for Connector {
     type Connection = Connection;
 
     async fn connect(&self) -> Result<Connection, String> {
-        let (told, over) = watch::channel(false);
+        let (ended, over) = watch::channel(false);
         let mut options = self
             .identity()?
             .name(NAME)
             .connection_timeout(self.connect_timeout)
-            // One attempt of its own is the fewest that it can be told to make. What it finds nobody uses any more.
+            // One reconnect is the minimum that the client accepts. Nobody uses the connection that it makes.
             .max_reconnects(1)
             .event_callback(move |event| {
                 if matches!(event, Event::Disconnected | Event::Closed) {
-                    told.send_replace(true);
+                    ended.send_replace(true);
                 }
                 async {}
             });

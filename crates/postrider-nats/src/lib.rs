@@ -1,4 +1,4 @@
-//! NATS JetStream as a sink: every event is a message that a stream has stored.
+//! The NATS JetStream sink: an event becomes a message that a stream has stored.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -12,38 +12,38 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # What delivered means
+//! # What *delivered* means
 //!
-//! A stream that takes the event's subject has acknowledged it: every replica that it needs for a majority has it. Whether that
-//! survives the loss of power is what the server's `sync_interval` gives: with `always` the message was written to disk first; by
-//! default it is after two minutes, so a stream of one replica can lose the last minutes then, and one of three only what all three lose
-//! at once. A stream in memory keeps nothing. The stream is made by whoever runs the server; a subject that no stream takes is an outage.
+//! A stream with the event's subject has acknowledged the message: a majority of its replicas has it. Whether it survives a loss of power
+//! depends on the server's `sync_interval`: with `always` the message is on disk first. By default that happens every two minutes, so a
+//! stream with one replica can lose the last two minutes, and one with three only what all three lose at once. A stream in memory keeps
+//! nothing. The operator of the server creates the stream; a subject without a stream is an outage.
 //!
 //! # What a message holds
 //!
-//! The payload as its body; the headers of the [format](NatsConfig::format), `content-type`, and `Nats-Msg-Id` with the event's id and
-//! the microsecond in which it happened, by which the stream drops a duplicate that comes within its `duplicate_window` (two minutes by default).
+//! The payload as its body; the headers of the [format](NatsConfig::format), `content-type`, and `Nats-Msg-Id` with the event ID and
+//! the event's time in microseconds, by which the stream drops a duplicate within its `duplicate_window` (two minutes by default).
 //!
-//! # What it says when something fails
+//! # Outcomes of failures
 //!
 //! | what happened | outcome |
 //! | --- | --- |
-//! | no connection, a refused password, no stream for the subject, a stream that is full or sealed, no JetStream | unavailable |
-//! | no acknowledgement before the send ends, a little before its [`send_timeout`](NatsConfig::send_timeout) | unknown; what was not sent by then is deferred |
-//! | the connection was lost before the acknowledgement | unknown; unavailable if no new one can be made |
-//! | the message is larger than the server or the stream takes | rejected |
-//! | a subject or a header that cannot be said; a header that begins with `Nats-`, since it would command the server | rejected, alone, before anything is sent |
-//! | any other error of the stream's | retry |
+//! | no connection, failed authentication, no stream for the subject, a stream that is full or sealed, no JetStream | unavailable |
+//! | no acknowledgement before the send ends, a little before its [`send_timeout`](NatsConfig::send_timeout) | unknown; events not sent by then are deferred |
+//! | the connection was lost before the acknowledgement | unknown; unavailable if the sink cannot reconnect |
+//! | the message is larger than the server or the stream accepts | rejected |
+//! | an invalid subject or header; a header that begins with `Nats-`, because it would command the server | rejected, alone, before anything is sent |
+//! | any other error of the stream | retry |
 //!
-//! A message that fails does not stop the ones behind it, so the order inside a batch is
+//! A failed message does not stop later ones, so the order within a batch is
 //! [independent](postrider_core::BatchOrder::Independent): a batch holds at most one event of a key.
 //!
 //! # Layout
 //!
-//! * [`config`]: what can be set
-//! * [`connection`]: how a connection is made, and when it is over
-//! * [`message`]: an event as a message
-//! * [`outcome`]: what the stream answered as an outcome
+//! * [`config`]: its settings
+//! * [`connection`]: connects, and notices the end of a connection
+//! * [`message`]: turns an event into a message
+//! * [`outcome`]: turns JetStream's answers into outcomes
 //! * [`sink`]: batches through one connection, and health
 
 pub mod config;

@@ -1,4 +1,4 @@
-//! An event as a message.
+//! Turns an event into a NATS message.
 
 use std::{borrow::Cow, str::FromStr};
 
@@ -10,13 +10,13 @@ use postrider_core::{Event, format::Header};
 
 use crate::NatsConfig;
 
-/// What stands before the name of an attribute of a CloudEvent.
+/// The prefix of CloudEvents attributes in headers.
 const ATTRIBUTE_PREFIX: &str = "ce-";
 const CONTENT_TYPE: &str = "content-type";
-/// What a header begins with that the server obeys.
+/// The prefix of headers that the server obeys.
 const COMMAND_PREFIX: &str = "nats-";
 
-/// Where an event goes; or why it cannot.
+/// The subject of an event, or why it has none.
 pub(crate) fn subject<'a>(config: &'a NatsConfig, event: &'a Event) -> Result<Cow<'a, str>, String> {
     let subject = config.subject.resolve_with(event, |value| check_part(value).map(|()| value.into()))?;
     check_subject(&subject)
@@ -24,7 +24,7 @@ pub(crate) fn subject<'a>(config: &'a NatsConfig, event: &'a Event) -> Result<Co
     Ok(subject)
 }
 
-/// Where an event goes and what goes there; or why it cannot.
+/// The subject and the message of an event, or why it has none.
 pub(crate) fn publish(config: &NatsConfig, event: &Event) -> Result<(String, PublishMessage), String> {
     let subject = subject(config, event)?;
     let message = config.format.message(event, ATTRIBUTE_PREFIX);
@@ -43,13 +43,13 @@ pub(crate) fn publish(config: &NatsConfig, event: &Event) -> Result<(String, Pub
     Ok((subject.into_owned(), PublishMessage::build().headers(headers).payload(body)))
 }
 
-/// What JetStream knows a duplicate by: the id and when the event happened. The id alone may come again: from another table that counts its
-/// events, or once an event of that id was delivered and forgotten. What is sent again has the same time.
+/// The ID by which JetStream deduplicates: the event's ID and time. The event's ID alone may come again: from another table that numbers its
+/// events, or once an event with that ID was delivered and forgotten. A retry has the same time.
 fn message_id(event: &Event) -> String {
     format!("{}@{}", event.id(), event.occurred_at().as_micros())
 }
 
-/// The payload of an event, shared and not copied.
+/// The payload of an event, shared instead of copied.
 struct Body(Event);
 
 impl AsRef<[u8]> for Body {
@@ -58,7 +58,7 @@ impl AsRef<[u8]> for Body {
     }
 }
 
-fn put(headers: &mut HeaderMap, (name, said): &Header<'_>) -> Result<(), String> {
+fn put(headers: &mut HeaderMap, (name, text): &Header<'_>) -> Result<(), String> {
     let begins = name.get(..COMMAND_PREFIX.len());
     if begins.is_some_and(|begins| begins.eq_ignore_ascii_case(COMMAND_PREFIX)) {
         return Err(format!(
@@ -69,20 +69,20 @@ fn put(headers: &mut HeaderMap, (name, said): &Header<'_>) -> Result<(), String>
     let named = named.map_err(|_| {
         format!("the header {name:?} cannot be named in NATS: use ASCII without spaces and colons")
     })?;
-    let said = value(said).map_err(|reason| format!("the header {name:?} cannot be sent: {reason}"))?;
-    headers.insert(named, said);
+    let text = value(text).map_err(|reason| format!("the header {name:?} cannot be sent: {reason}"))?;
+    headers.insert(named, text);
     Ok(())
 }
 
 fn value(text: &str) -> Result<HeaderValue, String> {
-    // Readers drop spaces at the ends, so these would not arrive.
+    // Receivers drop spaces at both ends.
     if text != text.trim() {
         return Err("it begins or ends with a space".to_owned());
     }
     HeaderValue::from_str(text).map_err(|_| "it has a line break".to_owned())
 }
 
-/// What an event says may be several parts of a subject, but no wildcard.
+/// A value of the event may be several tokens of a subject, but no wildcard.
 fn check_part(value: &str) -> Result<(), String> {
     let bad = value
         .chars()
@@ -90,7 +90,7 @@ fn check_part(value: &str) -> Result<(), String> {
     bad.map_or(Ok(()), |letter| Err(format!("a subject cannot have {letter:?}")))
 }
 
-/// What a subject must be, if it is not.
+/// Checks a subject; the error says what a subject must be.
 pub(crate) fn check_subject(subject: &str) -> Result<(), String> {
     let good = check_part(subject).is_ok() && subject.split('.').all(|part| !part.is_empty());
     if good {

@@ -1,4 +1,4 @@
-//! What the stream answered as an outcome.
+//! Turns JetStream's answers into outcomes.
 
 use std::error::Error as _;
 
@@ -8,13 +8,13 @@ use async_nats::jetstream::{
 };
 use postrider_core::{Outcome, sink::error_chain};
 
-/// What failed: one event, or the connection under it.
+/// Whether one event failed, or the connection under it.
 pub(crate) enum Failed {
     Event(Outcome),
     Connection(String),
 }
 
-/// Errors that are about the stream, its server or its rights: something to put right, after which the same event is taken.
+/// Errors of the stream, its server or its permissions: an operator can fix them, after which the same event is accepted.
 const OUTAGES: [ErrorCode; 7] = [
     ErrorCode::STREAM_STORE_FAILED,
     ErrorCode::STREAM_SEALED,
@@ -25,11 +25,11 @@ const OUTAGES: [ErrorCode; 7] = [
     ErrorCode::JETSTREAM_NOT_ENABLED,
 ];
 
-/// Errors that are about the size of the message.
+/// Errors about the size of a message.
 const TOO_LARGE: [ErrorCode; 2] =
     [ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM, ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM];
 
-/// Of a message that was not stored.
+/// Interprets the error of a message that was not stored.
 pub(crate) fn of_error(subject: &str, error: &PublishError) -> Failed {
     let text = error_chain(error);
     Failed::Event(match error.kind() {
@@ -47,7 +47,7 @@ pub(crate) fn of_error(subject: &str, error: &PublishError) -> Failed {
                 Outcome::unavailable(text)
             }
             Some(_) => Outcome::retry(text),
-            // It could not even be handed to the client, which has ended.
+            // The client itself has ended.
             None => return Failed::Connection(text),
         },
     })

@@ -1,12 +1,12 @@
-//! Batches through one connection.
+//! The NATS sink: sends batches through one connection at a time.
 
-use std::{borrow::Cow, fmt, time::Duration};
+use std::{borrow::Cow, time::Duration};
 
 use async_nats::jetstream::context::PublishAckFuture;
 use postrider_core::{
     BatchOrder, BoxFuture, ConfigError, Delivery, Event, Health, Outcome, Sink, SinkTraits, sink::error_chain,
 };
-use postrider_net::{Deadline, Link, destination::varies};
+use postrider_net::{Deadline, Link, destination::varies, health};
 
 use crate::{
     NatsConfig,
@@ -15,45 +15,40 @@ use crate::{
     outcome::{self, Failed},
 };
 
-/// Events as messages of JetStream. See the documentation of this crate for what it promises.
+/// Events as JetStream messages. The crate's documentation lists its promises.
+#[derive(Debug)]
 pub struct NatsSink {
     config: NatsConfig,
     link: Link<Connector>,
 }
 
-impl fmt::Debug for NatsSink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NatsSink").field("config", &self.config).field("link", &self.link).finish()
-    }
-}
-
-/// An event on its way: its outcome, or what will tell it.
+/// An event that was sent: its outcome, or the acknowledgement to wait for.
 enum Sent {
     Known(Outcome),
     Lost(String),
     Waiting(String, PublishAckFuture),
 }
 
-/// Why there is no answer of the stream's.
+/// Why an acknowledgement did not come.
 enum Unanswered {
     Lost(String),
     Late,
 }
 
 impl NatsSink {
-    /// Checks the configuration and reads the files of TLS and of credentials. Nothing is connected before the first event.
+    /// Checks the configuration and reads the files of TLS and of credentials. The first event connects.
     pub fn new(config: NatsConfig) -> Result<Self, ConfigError> {
         config.check()?;
-        let link = Link::new(Connector::new(&config)?, config.connect_timeout);
+        let link = Link::new(Connector::new(&config)?, config.limits.connect_timeout);
         Ok(Self { config, link })
     }
 
-    /// All are sent, and then all are waited for.
+    /// Sends all events, then waits for all acknowledgements.
     async fn send_batch(&self, batch: &[Delivery]) -> Vec<Outcome> {
         if batch.is_empty() {
             return Vec::new();
         }
-        let deadline = Deadline::within(self.config.send_timeout);
+        let deadline = Deadline::within(self.config.limits.send_timeout);
         let connection = match self.link.get_before(&deadline).await {
             Ok(connection) => connection,
             Err(down) => return vec![Outcome::unavailable(down); batch.len()],
@@ -85,7 +80,7 @@ impl NatsSink {
             drop(watch);
         }
         let lost = match lost {
-            Some(error) => self.lost(&error, &deadline).await,
+            Some(error) => self.link.lost("the acknowledgement", &error, &deadline).await,
             None => Outcome::missing(),
         };
         outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| lost.clone())).collect()
@@ -110,7 +105,7 @@ impl NatsSink {
             tokio::select! {
                 biased;
                 published = connection.jetstream().send_publish(subject.clone(), message) => Some(published),
-                // A client that connects again takes nothing once its queue is full.
+                // A client that reconnects accepts nothing once its queue is full.
                 () = over.wait() => None,
             }
         });
@@ -128,18 +123,6 @@ impl NatsSink {
         }
     }
 
-    /// The connection was lost under what was sent. If a server is there, nobody knows what was stored; if none is, it is down.
-    async fn lost(&self, error: &str, deadline: &Deadline) -> Outcome {
-        match deadline.before(self.link.get()).await {
-            Some(Ok(_)) | None => {
-                Outcome::unknown(format!("the connection was lost before the acknowledgement: {error}"))
-            }
-            Some(Err(down)) => {
-                Outcome::unavailable(format!("{down}; the connection before was lost: {error}"))
-            }
-        }
-    }
-
     async fn ask(&self) -> Result<(), String> {
         let connection = self.link.get().await?;
         let watch = self.link.watch(&connection);
@@ -154,7 +137,7 @@ impl NatsSink {
     }
 }
 
-/// What became of an event; or why nobody has told.
+/// Waits for the outcome of an event.
 async fn acknowledged(over: &mut Over, deadline: &Deadline, sent: Sent) -> Result<Outcome, Unanswered> {
     let (subject, acknowledgement) = match sent {
         Sent::Known(outcome) => return Ok(outcome),
@@ -163,7 +146,7 @@ async fn acknowledged(over: &mut Over, deadline: &Deadline, sent: Sent) -> Resul
     };
     let waiting = deadline.before(async {
         tokio::select! {
-            // What was acknowledged before the end counts.
+            // An acknowledgement that came before the end of the connection counts.
             biased;
             acknowledged = acknowledgement.into_future() => Some(acknowledged),
             () = over.wait() => None,
@@ -182,15 +165,10 @@ async fn acknowledged(over: &mut Over, deadline: &Deadline, sent: Sent) -> Resul
 
 impl Sink for NatsSink {
     fn traits(&self) -> SinkTraits {
-        SinkTraits {
-            batch_max: self.config.batch_max,
-            order: BatchOrder::Independent,
-            send_timeout: Some(self.config.send_timeout),
-            ..SinkTraits::SINK
-        }
+        self.config.limits.traits(BatchOrder::Independent)
     }
 
-    /// The subject, where it differs from event to event: each may belong to another stream.
+    /// The subject, if subjects differ from event to event: each may belong to another stream.
     fn destination(&self, event: &Event) -> Option<String> {
         varies(&self.config.subject).then(|| message::subject(&self.config, event).ok())?.map(Cow::into_owned)
     }
@@ -199,14 +177,8 @@ impl Sink for NatsSink {
         Box::pin(self.send_batch(batch))
     }
 
-    /// Asks JetStream for the account; twice, if the connection turns out to have ended while nobody used it.
+    /// Asks JetStream for its account.
     fn health(&self) -> BoxFuture<'_, Health> {
-        Box::pin(async {
-            let asked = match self.ask().await {
-                Ok(()) => Ok(()),
-                Err(_) => self.ask().await,
-            };
-            asked.map_or_else(|error| Health::Down { error }, |()| Health::Up)
-        })
+        Box::pin(health::ask_twice(|| self.ask()))
     }
 }

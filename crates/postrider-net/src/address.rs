@@ -1,4 +1,4 @@
-//! The address of a server, from a URL. What is secret in it is hidden from the first moment: the URL as it was given is not kept.
+//! The address of a server, parsed from a URL. Its password is kept as a secret from the start, and the URL itself is not kept.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use postrider_core::ConfigError;
 use secrecy::SecretString;
 use url::Url;
 
-/// A way to write the URL of a server.
+/// A scheme that a server's URL may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scheme {
-    /// What stands before `://`.
+    /// The scheme's name, before `://`.
     pub name: &'static str,
-    /// Where the server listens, if the URL does not say it.
+    /// The default port.
     pub port: u16,
-    /// Whether what is said is encrypted.
+    /// Whether the connection is encrypted.
     pub tls: bool,
 }
 
-/// Where a server is, and who signs in.
+/// A server and the credentials for it.
 ///
-/// Neither `Debug` nor `Display` shows the password; `Display` does not show the user either.
+/// `Debug` and `Display` do not show the password; `Display` does not show the user either.
 ///
 /// ```
 /// use postrider_net::{Address, Scheme};
@@ -33,28 +33,26 @@ pub struct Scheme {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Address {
-    /// How the URL began.
+    /// The scheme of the URL.
     pub scheme: Scheme,
-    /// The name or the number of the host; a number of version 6 without its brackets.
+    /// The host name or IP address; an IPv6 address without brackets.
     pub host: String,
     /// The port.
     pub port: u16,
-    /// Who signs in.
+    /// The user.
     pub username: Option<String>,
-    /// What proves it.
+    /// The password.
     pub password: Option<SecretString>,
-    /// What stands behind the slash after the host; nothing where there is no slash or nothing behind it.
+    /// The path without its leading slash; `None` if it is empty.
     pub path: Option<String>,
 }
 
 impl Address {
-    /// Takes a URL apart. `setting` is what the URL is called where it is set.
+    /// Parses a URL. `setting` is the name of the setting that holds it, for errors.
     pub fn parse(setting: &'static str, url: &str, schemes: &[Scheme]) -> Result<Self, ConfigError> {
-        // Nothing of a text that is not understood is repeated: there may be a password in it.
-        let wrong = |value: &str, why: &str| ConfigError::OutOfRange {
-            setting,
-            value: value.to_owned(),
-            allowed: format!("a URL such as {}{why}", examples(schemes)),
+        // Errors do not repeat the text, which may contain a password.
+        let wrong = |value: &str, why: &str| {
+            ConfigError::out_of_range(setting, value, format!("a URL such as {}{why}", examples(schemes)))
         };
         let parsed = Url::parse(url).map_err(|error| wrong("not a URL", &format!(" ({error})")))?;
         let Some(scheme) = schemes.iter().find(|scheme| scheme.name == parsed.scheme()) else {
@@ -85,7 +83,7 @@ impl Address {
         })
     }
 
-    /// Host and port, as they are connected to.
+    /// Host and port, to connect to.
     pub fn host_and_port(&self) -> (&str, u16) {
         (&self.host, self.port)
     }

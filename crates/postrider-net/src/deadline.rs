@@ -1,18 +1,18 @@
-//! When a send must answer: a little before the engine stops waiting for it.
+//! Ends a send a little before the engine would.
 //!
-//! The engine drops a send at its `send_timeout`, and what the sink knew of its events is lost with it. So a sink ends a send by itself
-//! and says what was delivered, what was sent without an answer and what was not sent.
+//! The engine drops a send at its `send_timeout` and with it what the sink knows of its events. So a sink ends a send by itself and reports
+//! which events were delivered, which were sent without an answer and which were not sent.
 
 use std::{future::Future, time::Duration};
 
 use tokio::time::Instant;
 
-/// Longest time that is left for putting the outcomes together.
+/// The longest margin for collecting the outcomes.
 pub const MARGIN_MAX: Duration = Duration::from_secs(1);
-/// What part of the time-out is left, where that is less.
+/// The margin's part of a short timeout.
 const MARGIN_PART: u32 = 10;
 
-/// How long a send takes at most that has so long, less a margin.
+/// How long a send with this timeout may take, margin excluded.
 pub fn limit(send_timeout: Duration) -> Duration {
     send_timeout.saturating_sub(MARGIN_MAX.min(send_timeout / MARGIN_PART))
 }
@@ -25,13 +25,13 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// Of a send that begins now and has so long, less a margin.
+    /// The deadline of a send that begins now.
     pub fn within(send_timeout: Duration) -> Self {
         let limit = limit(send_timeout);
         Self { at: Instant::now() + limit, limit }
     }
 
-    /// What a future gives; nothing if it does not end in time. What is ready counts, also after the end.
+    /// The output of a future, or `None` at the deadline. An output that is ready counts even after the deadline.
     pub async fn before<F: Future>(&self, future: F) -> Option<F::Output> {
         tokio::select! {
             biased;
@@ -40,17 +40,17 @@ impl Deadline {
         }
     }
 
-    /// Whether it is over.
+    /// Whether the deadline has passed.
     pub fn is_over(&self) -> bool {
         Instant::now() >= self.at
     }
 
-    /// How long it takes until it is over.
+    /// The time that is left.
     pub fn left(&self) -> Duration {
         self.at.saturating_duration_since(Instant::now())
     }
 
-    /// What is said of an event that was sent and not answered.
+    /// The error of an event that was sent without an answer.
     pub fn no_answer(&self) -> String {
         format!("no answer within {:?}", self.limit)
     }

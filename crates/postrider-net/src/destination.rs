@@ -1,10 +1,10 @@
-//! Whether the events of a sink go to several places, of which one may be down while the others work.
+//! Destinations that differ from event to event: one of them may be down while the others work.
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
-use postrider_core::format::Destination;
+use postrider_core::{Event, format::Destination};
 
-/// Whether events may go to different places by this template.
+/// Whether events may go to different destinations by this template.
 ///
 /// ```
 /// use postrider_core::format::Destination;
@@ -20,4 +20,9 @@ pub fn varies(destination: &Destination) -> bool {
     let fixed: Vec<_> = destination.fixed().collect();
     let distinct: BTreeSet<_> = fixed.iter().collect();
     distinct.len() > 1 || fixed.len() < destination.templates().count()
+}
+
+/// The destination of an event, if destinations differ; `None` also for an event without a valid one.
+pub fn of_event(destination: &Destination, event: &Event) -> Option<String> {
+    varies(destination).then(|| destination.resolve(event).ok())?.map(Cow::into_owned)
 }

@@ -1,4 +1,4 @@
-//! Small files that a configuration names: secrets, keys, certificates. Reading one takes neither much memory nor much time.
+//! Reads the small files that a configuration names (secrets, keys, certificates) with limits on size and time.
 
 use std::{
     fs::File,
@@ -9,17 +9,16 @@ use std::{
     time::Duration,
 };
 
-/// Most bytes of a password, a token, a key or credentials.
+/// The largest file with a password, a token, a key or credentials.
 pub const SECRET_BYTES_MAX: u64 = 64 * 1024;
 
-/// Most bytes of certificates: the authorities that a system trusts take a quarter of a mebibyte.
+/// The largest file of certificates; a system's list of authorities takes a quarter of a mebibyte.
 pub const CERTIFICATES_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// How long the other end of a pipe may take.
+/// How long the writer of a pipe may take.
 const PIPE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The contents of a file, if it has no more than so many bytes. A pipe is read too, as a shell makes one of `<(command)`, if its other
-/// end is quick.
+/// Reads a file of at most `bytes_max` bytes. It may be a pipe, such as a shell's `<(command)`, if its writer is quick.
 pub fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
     read_within(path, bytes_max, PIPE_TIMEOUT)
 }
@@ -32,7 +31,7 @@ fn read_within(path: &Path, bytes_max: u64, timeout: Duration) -> Result<Vec<u8>
     if kind.is_dir() {
         return Err(ErrorKind::IsADirectory.into());
     }
-    // Opening a pipe waits for whoever writes to it, and nothing can end that wait. A thread that waits for ever costs nothing more.
+    // Opening a pipe blocks until it has a writer and cannot be interrupted. A thread that blocks forever costs nothing more.
     let (sender, receiver) = mpsc::sync_channel(1);
     let path = PathBuf::from(path);
     thread::Builder::new().name("postrider-file".to_owned()).spawn(move || {
@@ -54,7 +53,7 @@ fn read_all(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
     }
 }
 
-/// The same as text.
+/// Reads a text file of at most `bytes_max` bytes.
 pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
     String::from_utf8(read(path, bytes_max)?)
         .map_err(|_| Error::new(ErrorKind::InvalidData, "it is not UTF-8"))

@@ -1,8 +1,8 @@
-//! One connection that many sends share: made when the first needs it, and again when it is lost.
+//! One connection that many sends share: made when the first send needs it, and again when it is lost.
 //!
-//! State: the connection, if there is one; how many attempts have failed since there was one; and when the next may be made.
-//! A connection that ends, or that a send was given up on, is not used again. While an attempt is under way everybody waits for it and
-//! takes what comes of it, so that a server which does not answer costs a send one time-out, however many there are.
+//! State: the connection, if there is one; the number of failed attempts since the last one; and when the next attempt may begin. A connection
+//! that ended, or that a send gave up on, is not used again. Callers wait for an attempt under way and share its result, so that a server that does
+//! not answer costs each send one timeout, however many sends there are.
 
 use std::{
     fmt,
@@ -15,28 +15,29 @@ use std::{
     time::Duration,
 };
 
+use postrider_core::Outcome;
 use tokio::time::Instant;
 
 use crate::Deadline;
 
-/// How long to wait after the first attempt that failed.
+/// The pause after the first failed attempt.
 pub const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// How long to wait at most. It lies inside of a send, so it is short; who sends keeps away for longer.
+/// The longest pause. It is short because it happens inside of a send; the engine's breaker waits longer.
 pub const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// How a connection is made.
+/// How to make a connection.
 pub trait Connect: Send + Sync + 'static {
     /// A connection.
     type Connection: Send + Sync + 'static;
 
-    /// Makes one, or says why there is none, without secrets.
+    /// Connects, or says why it cannot, without secrets.
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, String>> + Send;
 
-    /// Whether it has not ended, as far as is known.
+    /// Whether the connection is open, as far as is known.
     fn is_open(connection: &Self::Connection) -> bool;
 }
 
-/// A connection that others may be using as well.
+/// A connection that others may be using too.
 pub struct Linked<C>(Arc<C>);
 
 impl<C> Clone for Linked<C> {
@@ -57,18 +58,18 @@ pub struct Link<C: Connect> {
     connector: C,
     connect_timeout: Duration,
     current: Mutex<Option<Linked<C::Connection>>>,
-    /// How many attempts have ended.
+    /// Number of attempts that have ended.
     made: AtomicU64,
     attempts: tokio::sync::Mutex<Attempts>,
 }
 
 #[derive(Debug, Default)]
 struct Attempts {
-    /// How many failed since one did not.
+    /// Number of failures since the last success.
     failed: u32,
-    /// When the last one ended.
+    /// When the last attempt ended.
     ended: Option<Instant>,
-    /// Why it failed.
+    /// The last error.
     error: String,
 }
 
@@ -79,7 +80,7 @@ impl<C: Connect> fmt::Debug for Link<C> {
 }
 
 impl<C: Connect> Link<C> {
-    /// Nothing is connected yet.
+    /// Makes a link without connecting.
     pub fn new(connector: C, connect_timeout: Duration) -> Self {
         let (current, made) = (Mutex::default(), AtomicU64::new(0));
         Self { connector, connect_timeout, current, made, attempts: tokio::sync::Mutex::default() }
@@ -90,7 +91,7 @@ impl<C: Connect> Link<C> {
         &self.connector
     }
 
-    /// The connection that there is, or a new one; or why there is none.
+    /// The open connection, or a new one; an error if none can be made.
     pub async fn get(&self) -> Result<Linked<C::Connection>, String> {
         if let Some(connection) = self.current() {
             return Ok(connection);
@@ -100,7 +101,7 @@ impl<C: Connect> Link<C> {
         if let Some(connection) = self.current() {
             return Ok(connection);
         }
-        // Somebody has tried since we asked: what they found holds for us.
+        // An attempt has ended since this call began: its result holds for this caller.
         if attempts.failed > 0 && self.made.load(SeqCst) != seen {
             return Err(attempts.error.clone());
         }
@@ -127,21 +128,34 @@ impl<C: Connect> Link<C> {
         }
     }
 
-    /// The same, for a send that ends at some time whether there is a connection or not.
+    /// The connection, or an error at the deadline of a send.
     pub async fn get_before(&self, deadline: &Deadline) -> Result<Linked<C::Connection>, String> {
         let got = deadline.before(self.get()).await;
         got.unwrap_or_else(|| Err("there is no connection in time for this send".to_owned()))
     }
 
-    /// This connection is not to be used again. Who uses it goes on.
+    /// Does not use this connection for later sends. Its current users keep it.
     pub fn forget(&self, connection: &Linked<C::Connection>) {
         self.slot().take_if(|current| Arc::ptr_eq(&current.0, &connection.0));
     }
 
-    /// Forgets the connection unless it is told that all went well: for a send that may be dropped at any point, since what was
-    /// not answered is not answered to the next one either.
+    /// Forgets the connection on drop, unless [`Watch::answered`] is called. A send may be dropped at any point, and a connection that did not answer
+    /// it will not answer the next one.
     pub fn watch<'a>(&'a self, connection: &'a Linked<C::Connection>) -> Watch<'a, C> {
         Watch { link: self, connection: Some(connection) }
+    }
+
+    /// The outcome of events that were sent when the connection was lost, before `awaited` came. If the server can be reached again, nobody
+    /// knows which of them it accepted; otherwise it is down.
+    pub async fn lost(&self, awaited: &str, error: &str, deadline: &Deadline) -> Outcome {
+        match deadline.before(self.get()).await {
+            Some(Ok(_)) | None => {
+                Outcome::unknown(format!("the connection was lost before {awaited}: {error}"))
+            }
+            Some(Err(down)) => {
+                Outcome::unavailable(format!("{down}; the previous connection was lost: {error}"))
+            }
+        }
     }
 
     fn current(&self) -> Option<Linked<C::Connection>> {
@@ -162,7 +176,7 @@ pub struct Watch<'a, C: Connect> {
 }
 
 impl<C: Connect> Watch<'_, C> {
-    /// Everything was answered.
+    /// Keeps the connection: everything was answered.
     pub fn answered(mut self) {
         self.connection = None;
     }

@@ -1,4 +1,4 @@
-//! TLS as a client: rustls with ring, the same on every platform.
+//! The TLS configuration of clients: rustls with ring on every platform.
 
 use std::{path::Path, path::PathBuf, sync::Arc};
 
@@ -10,30 +10,36 @@ use rustls::{
 
 use crate::files;
 
-/// The files that TLS needs, in PEM. None of them is needed where the server's certificate comes from an authority that the system
-/// trusts and the server asks for no certificate of the client's.
+/// TLS settings. By default, certificates are checked against the authorities of the operating system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(schemars::JsonSchema, serde::Deserialize, serde::Serialize),
+    serde(deny_unknown_fields, default),
+    schemars(rename = "Tls")
+)]
 pub struct TlsFiles {
-    /// The authorities to trust, instead of those that the system trusts.
+    /// PEM file of the authorities to trust instead.
     pub ca_file: Option<PathBuf>,
-    /// The client's certificate and what leads from it to an authority. Needs `key_file`.
+    /// PEM file of the client's certificate chain. Requires `key_file`.
     pub certificate_file: Option<PathBuf>,
-    /// The key of the client's certificate. Needs `certificate_file`.
+    /// PEM file of the key of the client's certificate. Requires `certificate_file`.
     pub key_file: Option<PathBuf>,
 }
 
 impl TlsFiles {
-    /// Reads the files. The provider of cryptography is ring, for this configuration alone.
+    /// Reads the files. The configuration brings ring as its own crypto provider.
     pub fn client_config(&self) -> Result<ClientConfig, ConfigError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let builder = builder.map_err(|error| wrong("tls", "on", format!("possible: {error}")))?;
+        let builder =
+            builder.map_err(|error| ConfigError::out_of_range("tls", "on", format!("possible: {error}")))?;
         let builder = builder.with_root_certificates(self.roots()?);
         match (&self.certificate_file, &self.key_file) {
             (None, None) => Ok(builder.with_no_client_auth()),
             (Some(certificate_file), Some(key_file)) => {
                 let chain = certificates("certificate_file", certificate_file)?;
-                // The reason is not repeated: it may quote what is in the file.
+                // The error is not shown: it may quote the file.
                 let key = files::read(key_file, files::SECRET_BYTES_MAX).ok();
                 let key = key.and_then(|pem| PrivateKeyDer::from_pem_slice(&pem).ok()).ok_or_else(|| {
                     wrong_file("key_file", key_file, "a PEM file with a private key that can be read")
@@ -42,8 +48,12 @@ impl TlsFiles {
                     wrong_file("key_file", key_file, format!("the key of certificate_file: {error}"))
                 })
             }
-            (Some(_), None) => Err(wrong("key_file", "missing", "given, as certificate_file is")),
-            (None, Some(_)) => Err(wrong("certificate_file", "missing", "given, as key_file is")),
+            (Some(_), None) => {
+                Err(ConfigError::out_of_range("key_file", "missing", "given, as certificate_file is"))
+            }
+            (None, Some(_)) => {
+                Err(ConfigError::out_of_range("certificate_file", "missing", "given, as key_file is"))
+            }
         }
     }
 
@@ -57,7 +67,7 @@ impl TlsFiles {
                     })?;
                 }
             }
-            // What the system has that cannot be read is passed over, as everybody does; if nothing is left, no server is trusted.
+            // Unreadable system certificates are skipped, as other programs do. If none is left, no server is trusted.
             None => _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
         }
         Ok(roots)
@@ -75,9 +85,5 @@ fn certificates(setting: &'static str, file: &Path) -> Result<Vec<CertificateDer
 }
 
 fn wrong_file(setting: &'static str, file: &Path, allowed: impl Into<String>) -> ConfigError {
-    wrong(setting, &file.display().to_string(), allowed)
-}
-
-fn wrong(setting: &'static str, value: &str, allowed: impl Into<String>) -> ConfigError {
-    ConfigError::OutOfRange { setting, value: value.to_owned(), allowed: allowed.into() }
+    ConfigError::out_of_range(setting, file.display(), allowed)
 }

@@ -1,7 +1,7 @@
-//! How a connection is made, and its channels.
+//! Connects to RabbitMQ and manages the channels of a connection.
 //!
-//! A send has a channel to itself: the client tells which message came back as unroutable only by what it looks like, so that two
-//! sends on one channel could take each other's. Channels are used again when all that was sent on them was confirmed.
+//! Each send has a channel of its own: the client matches returned messages only by their contents, so two sends on one channel could take each
+//! other's. A channel is reused once everything that was sent on it is confirmed.
 
 use std::{
     io,
@@ -21,17 +21,17 @@ use secrecy::ExposeSecret;
 
 use crate::RabbitConfig;
 
-/// What is said while the broker takes nothing from anybody.
+/// The error while the broker accepts nothing from anybody.
 pub(crate) const BLOCKED: &str = "the broker blocks publishers: it is short of memory or disk";
-/// The name that the broker lists the connection by.
+/// The name of the connection in the broker's list.
 const NAME: &str = "postrider";
-/// Whom a broker knows that nobody has set up, with a password of the same name.
+/// The default user of a new broker; the password is the same.
 const GUEST: &str = "guest";
-/// How many channels are kept for later.
+/// Idle channels that are kept.
 const IDLE_CHANNELS_MAX: usize = 16;
 const DEFAULT_VHOST: &str = "/";
 
-/// What is known of the broker.
+/// Connects to the broker.
 pub struct Connector {
     address: Address,
     tls: Option<RustlsConnector>,
@@ -48,7 +48,7 @@ impl Connector {
         let Address { host, port, username, password, path, .. } = &self.address;
         let password = password.as_ref().map_or(GUEST, |password| password.expose_secret());
         AMQPUri {
-            // TLS is ours to begin.
+            // This crate adds TLS itself.
             scheme: AMQPScheme::AMQP,
             authority: AMQPAuthority {
                 userinfo: AMQPUserInfo {
@@ -64,14 +64,14 @@ impl Connector {
     }
 }
 
-/// A connection; many can send through it at once, each on a channel of its own.
+/// A connection that many sends can use at once, each on a channel of its own.
 pub struct Connection {
     connection: lapin::Connection,
     idle: Mutex<Vec<Channel>>,
 }
 
 impl Connection {
-    /// A channel that confirms, and that nobody else uses.
+    /// A channel in confirm mode that nobody else uses.
     pub(crate) async fn channel(&self) -> lapin::Result<Channel> {
         loop {
             match self.idle().pop() {
@@ -83,28 +83,28 @@ impl Connection {
         self.new_channel().await
     }
 
-    /// A channel that confirms and was never used.
+    /// A new channel in confirm mode.
     pub(crate) async fn new_channel(&self) -> lapin::Result<Channel> {
         let channel = self.connection.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
         Ok(channel)
     }
 
-    /// Everything that was sent on this channel was confirmed: somebody else may use it.
+    /// Takes back a channel on which everything was confirmed.
     pub(crate) fn give_back(&self, channel: Channel) {
         let mut idle = self.idle();
-        // The others are closed, so that health checks do not add up.
+        // Channels beyond the limit are closed, so that health checks do not add up.
         if channel.status().connected() && idle.len() < IDLE_CHANNELS_MAX {
             idle.push(channel);
         }
     }
 
-    /// Whether it can be used at all: a channel that fails does not end it.
+    /// Whether the connection is open; a failed channel does not close it.
     pub(crate) fn is_connected(&self) -> bool {
         self.connection.status().connected()
     }
 
-    /// Whether the broker takes nothing now, since it is short of memory or disk.
+    /// Whether the broker accepts nothing now because it is short of memory or disk.
     pub(crate) fn is_blocked(&self) -> bool {
         self.connection.status().blocked()
     }

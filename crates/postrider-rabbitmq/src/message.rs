@@ -1,4 +1,4 @@
-//! An event as a message.
+//! Turns an event into a RabbitMQ message.
 
 use std::borrow::Cow;
 
@@ -10,13 +10,13 @@ use postrider_core::Event;
 
 use crate::RabbitConfig;
 
-/// What stands before the name of an attribute of a CloudEvent.
+/// The prefix of CloudEvents attributes in headers.
 const ATTRIBUTE_PREFIX: &str = "cloudEvents_";
-/// A message that a durable queue keeps on disk.
+/// The delivery mode of messages that durable queues keep on disk.
 const PERSISTENT: u8 = 2;
 const MICROS_PER_SECOND: i64 = 1_000_000;
 
-/// An event as it goes to the broker.
+/// An event as a message.
 pub(crate) struct Outgoing<'a> {
     pub(crate) exchange: ShortString,
     pub(crate) routing_key: ShortString,
@@ -24,7 +24,7 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) body: Cow<'a, [u8]>,
 }
 
-/// The message of an event; or why there can be none.
+/// The message of an event, or why it has none.
 pub(crate) fn outgoing<'a>(config: &'a RabbitConfig, event: &'a Event) -> Result<Outgoing<'a>, String> {
     let exchange =
         config.exchange.as_ref().map_or(Ok(Cow::Borrowed("")), |exchange| exchange.resolve(event))?;

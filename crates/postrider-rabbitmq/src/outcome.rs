@@ -1,16 +1,16 @@
-//! What the broker answered as an outcome.
+//! Turns the broker's answers into outcomes.
 
 use lapin::{Confirmation, Error, ErrorKind, message::BasicReturnMessage, protocol::AMQPErrorKind};
 use postrider_core::{Outcome, sink::error_chain};
 
-/// The code with which a channel ends over a message that is too large, or over anything else that is wrong with one message.
+/// The code with which a channel ends because of a message that is too large or otherwise wrong.
 const PRECONDITION_FAILED: u16 = 406;
 
-/// What a confirm says, but for what came back; whose that is, is told by the id in it.
+/// Interprets a confirm. A returned message is handled apart, because it may come with the confirm of another.
 pub(crate) fn of_confirm(confirmation: &Confirmation) -> Outcome {
     match confirmation {
         Confirmation::Ack(_) => Outcome::Delivered,
-        // A queue that is full and set to refuse, or one that lost its node: it is the queue's state and not the event's fault.
+        // A queue that is full and set to refuse, or that lost its node; the event is not at fault.
         Confirmation::Nack(_) => {
             Outcome::unavailable("the broker refused it: a queue that takes it is full, or has failed")
         }
@@ -18,7 +18,7 @@ pub(crate) fn of_confirm(confirmation: &Confirmation) -> Outcome {
     }
 }
 
-/// Of a message that came back.
+/// Interprets a returned message.
 pub(crate) fn of_return(message: &BasicReturnMessage) -> Outcome {
     Outcome::rejected(format!(
         "no queue takes it: {} {} for the exchange {:?} and the routing key {:?}; bind a queue",
@@ -29,15 +29,15 @@ pub(crate) fn of_return(message: &BasicReturnMessage) -> Outcome {
     ))
 }
 
-/// Why a channel ended with what was on it.
+/// Why a channel ended before everything on it was confirmed.
 pub(crate) enum Ended {
-    /// One of the messages was wrong; which one, only sending them alone will tell.
+    /// One of the messages was wrong; only sending them alone shows which.
     OverAMessage(String),
-    /// The exchange is missing, or closed to us.
+    /// The exchange is missing, or access to it is refused.
     OverTheExchange(String),
-    /// The connection is lost.
+    /// The connection was lost.
     WithTheConnection(String),
-    /// It did not: the send was over first.
+    /// It did not end: the time of the send was up.
     Late,
 }
 

@@ -1,4 +1,4 @@
-//! One exchange's part of a batch, on a channel of its own: a missing exchange ends the channel, and must end nothing else.
+//! Publishes one exchange's part of a batch on a channel of its own, so that a missing exchange ends nothing else.
 
 use std::collections::BTreeMap;
 
@@ -13,25 +13,25 @@ use crate::{
     outcome::{self, Ended},
 };
 
-/// Whoever can route it to no queue is to say so.
+/// The broker returns messages that it can route to no queue.
 const MANDATORY: BasicPublishOptions = BasicPublishOptions { mandatory: true, immediate: false };
 
-/// An event, its message until it is sent, and where its outcome goes.
+/// An event, its message until it is sent, and the slot of its outcome.
 pub(crate) struct Place<'a> {
     pub(crate) event: &'a Event,
     pub(crate) message: Option<Outgoing<'a>>,
     pub(crate) outcome: &'a mut Option<Outcome>,
 }
 
-/// Why no more of a batch can be sent.
+/// Why the rest of a batch cannot be sent.
 pub(crate) enum Stopped {
-    /// The connection was lost: what has no outcome may have arrived.
+    /// The connection was lost: events without an outcome may have arrived.
     Lost(String),
-    /// The send is over. What was sent has its outcome.
+    /// The time is up. Events that were sent have their outcome.
     Late,
 }
 
-/// Sends all and waits for all, unless something stops it.
+/// Publishes all messages and waits for all confirms, unless something stops it.
 pub(crate) async fn publish<'a>(
     config: &'a RabbitConfig,
     connection: &Connection,
@@ -52,7 +52,7 @@ pub(crate) async fn publish<'a>(
     stopped
 }
 
-/// Each of those that have no outcome on its own, so that the one that ends the channel is known.
+/// Publishes each message without an outcome alone, to find the one that ends the channel.
 async fn publish_alone<'a>(
     config: &'a RabbitConfig,
     connection: &Connection,
@@ -70,7 +70,7 @@ async fn publish_alone<'a>(
     Ok(())
 }
 
-/// What the end of a channel means for what was on it.
+/// Applies the end of a channel to the messages that were on it.
 fn note(places: &mut [Place<'_>], ended: Option<Ended>) -> Result<(), Stopped> {
     match ended {
         None => Ok(()),
@@ -83,7 +83,7 @@ fn note(places: &mut [Place<'_>], ended: Option<Ended>) -> Result<(), Stopped> {
     }
 }
 
-/// Gives what it can an outcome; if the channel ended before that, why.
+/// Publishes all messages on one channel. Returns why the channel ended, if it did.
 async fn publish_together(
     connection: &Connection,
     deadline: &Deadline,
@@ -116,8 +116,8 @@ async fn publish_together(
             }
         }
     }
-    // A message that comes back does so before its confirm, but the client may hand it out with the confirm of another message:
-    // so all confirms are awaited first, and what came back is told by its id.
+    // A message is returned before its confirm, but the client may hand it out with the confirm of another message. So wait for all confirms
+    // first and match returned messages by ID.
     let mut returned = BTreeMap::new();
     for (confirm, place) in confirms.into_iter().zip(places.iter_mut()) {
         match deadline.before(confirm).await {
@@ -141,8 +141,8 @@ async fn publish_together(
     ended
 }
 
-/// What came back was not delivered. The client hands out as many returned messages as confirms: one whose own confirm is missing stands
-/// in the place of another, which then is among the confirmed ones and not known.
+/// Returned messages were not delivered. The client hands out at most one returned message per confirm. If a message without its own confirm was
+/// returned, it took the place of another returned one, which is now among the confirmed messages and unknown.
 fn take_back(places: &mut [Place<'_>], returned: &BTreeMap<String, Outcome>) {
     let unconfirmed = |place: &Place<'_>| place.outcome.is_none();
     let came_back = |place: &Place<'_>| returned.get(place.event.id().as_str()).cloned();
@@ -156,7 +156,7 @@ fn take_back(places: &mut [Place<'_>], returned: &BTreeMap<String, Outcome>) {
     }
 }
 
-/// What has no outcome has this one.
+/// Gives this outcome to all events without one.
 fn conclude<'a: 'b, 'b>(places: impl Iterator<Item = &'b mut Place<'a>>, outcome: &Outcome) {
     for place in places.filter(|place| place.outcome.is_none()) {
         *place.outcome = Some(outcome.clone());

@@ -1,12 +1,12 @@
-//! Batches by exchange.
+//! The RabbitMQ sink: sends batches exchange by exchange.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use lapin::types::ShortString;
 use postrider_core::{
     BatchOrder, BoxFuture, ConfigError, Delivery, Event, Health, Outcome, Sink, SinkTraits, sink::error_chain,
 };
-use postrider_net::{Deadline, Link, destination::varies};
+use postrider_net::{Deadline, Link, destination::varies, health};
 
 use crate::{
     RabbitConfig,
@@ -15,26 +15,21 @@ use crate::{
     publish::{self, Place, Stopped},
 };
 
-/// The events of a batch by their exchange.
+/// The events of a batch by exchange.
 type Groups<'a> = BTreeMap<ShortString, Vec<Place<'a>>>;
 
-/// Events as messages of RabbitMQ. See the documentation of this crate for what it promises.
+/// Events as RabbitMQ messages. The crate's documentation lists its promises.
+#[derive(Debug)]
 pub struct RabbitSink {
     config: RabbitConfig,
     link: Link<Connector>,
 }
 
-impl fmt::Debug for RabbitSink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RabbitSink").field("config", &self.config).field("link", &self.link).finish()
-    }
-}
-
 impl RabbitSink {
-    /// Checks the configuration and reads the files of TLS. Nothing is connected before the first event.
+    /// Checks the configuration and reads the TLS files. The first event connects.
     pub fn new(config: RabbitConfig) -> Result<Self, ConfigError> {
         config.check()?;
-        let link = Link::new(Connector::new(&config)?, config.connect_timeout);
+        let link = Link::new(Connector::new(&config)?, config.limits.connect_timeout);
         Ok(Self { config, link })
     }
 
@@ -55,9 +50,9 @@ impl RabbitSink {
         outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| otherwise.clone())).collect()
     }
 
-    /// Gives each message its outcome; what is left without one has what this gives.
+    /// Publishes all messages. Those that get no outcome of their own have the one that is returned.
     async fn publish<'a>(&'a self, groups: Groups<'a>) -> Outcome {
-        let deadline = Deadline::within(self.config.send_timeout);
+        let deadline = Deadline::within(self.config.limits.send_timeout);
         let connection = match self.link.get_before(&deadline).await {
             Ok(connection) => connection,
             Err(down) => return Outcome::unavailable(down),
@@ -71,7 +66,7 @@ impl RabbitSink {
                 Ok(()) => {}
                 Err(Stopped::Lost(error)) => {
                     drop(watch);
-                    return self.lost(&error, &deadline).await;
+                    return self.link.lost("the confirm", &error, &deadline).await;
                 }
                 Err(Stopped::Late) => return Outcome::deferred(Duration::ZERO),
             }
@@ -80,25 +75,13 @@ impl RabbitSink {
         Outcome::missing()
     }
 
-    /// The connection was lost under what was sent. If the broker is there, nobody knows what it took; if it is not, it is down.
-    async fn lost(&self, error: &str, deadline: &Deadline) -> Outcome {
-        match deadline.before(self.link.get()).await {
-            Some(Ok(_)) | None => {
-                Outcome::unknown(format!("the connection was lost before the confirm: {error}"))
-            }
-            Some(Err(down)) => {
-                Outcome::unavailable(format!("{down}; the connection before was lost: {error}"))
-            }
-        }
-    }
-
     async fn ask(&self) -> Result<(), String> {
         let connection = self.link.get().await?;
         if connection.is_blocked() {
             return Err(BLOCKED.to_owned());
         }
         let watch = self.link.watch(&connection);
-        // Opening a channel goes to the broker and back.
+        // Opening a channel takes a round trip to the broker.
         let opened = connection.new_channel().await;
         match opened {
             Ok(channel) => {
@@ -113,15 +96,10 @@ impl RabbitSink {
 
 impl Sink for RabbitSink {
     fn traits(&self) -> SinkTraits {
-        SinkTraits {
-            batch_max: self.config.batch_max,
-            order: BatchOrder::Independent,
-            send_timeout: Some(self.config.send_timeout),
-            ..SinkTraits::SINK
-        }
+        self.config.limits.traits(BatchOrder::Independent)
     }
 
-    /// Exchange and routing key, where one of them differs from event to event; of the default exchange the routing key, which is a queue.
+    /// Exchange and routing key, if they differ from event to event; for the default exchange only the routing key, which is a queue.
     fn destination(&self, event: &Event) -> Option<String> {
         let RabbitConfig { exchange, routing_key, .. } = &self.config;
         if !varies(routing_key) && !exchange.as_ref().is_some_and(varies) {
@@ -138,14 +116,8 @@ impl Sink for RabbitSink {
         Box::pin(self.send_batch(batch))
     }
 
-    /// Opens a channel; twice, if the connection turns out to have ended while nobody used it.
+    /// Opens a channel.
     fn health(&self) -> BoxFuture<'_, Health> {
-        Box::pin(async {
-            let asked = match self.ask().await {
-                Ok(()) => Ok(()),
-                Err(_) => self.ask().await,
-            };
-            asked.map_or_else(|error| Health::Down { error }, |()| Health::Up)
-        })
+        Box::pin(health::ask_twice(|| self.ask()))
     }
 }

@@ -1,6 +1,6 @@
-//! How a connection is made: TCP, or TLS on it, then Redis's own greeting.
+//! Connects to Redis: TCP, TLS if configured, then Redis's own handshake.
 //!
-//! The client's own TLS would take whatever provider of cryptography the process has; this one brings ring.
+//! The client's own TLS would use the process's default crypto provider; this one brings ring.
 
 use std::{io, sync::Arc};
 
@@ -17,7 +17,7 @@ use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 
 use crate::RedisConfig;
 
-/// What is known of the server.
+/// Connects to the server.
 pub struct Connector {
     address: Address,
     database: i64,
@@ -45,7 +45,7 @@ impl Connector {
         if let Some(password) = &self.address.password {
             info = info.set_password(password.expose_secret());
         }
-        // How long an answer may take is for the caller to say, who gives up the whole send.
+        // The caller limits the whole send, so a single response has no timeout.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let greeted = MultiplexedConnection::new_with_config(&info, stream, config).await;
         let (commands, driver) = greeted.map_err(|error| error_chain(&error))?;
@@ -53,10 +53,10 @@ impl Connector {
     }
 }
 
-/// A connection; many can send through it at once. It ends when it is dropped.
+/// A connection that many sends can use at once. Dropping it closes it.
 pub struct Connection {
     commands: MultiplexedConnection,
-    /// Moves the bytes. It ends when the connection does.
+    /// Moves the bytes, and ends with the connection.
     driver: JoinHandle<()>,
 }
 
@@ -79,7 +79,7 @@ impl Connect for Connector {
         let failed =
             |error: io::Error| format!("cannot connect to {}: {}", self.address, error_chain(&error));
         let stream = TcpStream::connect(self.address.host_and_port()).await.map_err(failed)?;
-        // A batch is one write: nothing is gained by holding its end back.
+        // A batch is one write, so delaying its end gains nothing.
         stream.set_nodelay(true).map_err(failed)?;
         let greeted = match &self.tls {
             None => self.greet(stream).await,
@@ -89,7 +89,7 @@ impl Connect for Connector {
                 self.greet(tls.connect(name, stream).await.map_err(failed)?).await
             }
         };
-        greeted.map_err(|error| format!("{} lets nobody in: {error}", self.address))
+        greeted.map_err(|error| format!("handshake or authentication with {} failed: {error}", self.address))
     }
 
     fn is_open(connection: &Connection) -> bool {

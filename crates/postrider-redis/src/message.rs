@@ -1,14 +1,14 @@
-//! An event as a command.
+//! Turns an event into an `XADD` command.
 
 use postrider_core::Event;
 use redis::Cmd;
 
 use crate::{RedisConfig, config::CONTENT_TYPE};
 
-/// What stands before the name of an attribute of a CloudEvent.
+/// The prefix of CloudEvents attributes in fields.
 const ATTRIBUTE_PREFIX: &str = "ce-";
 
-/// The `XADD` of an event; or why there can be none.
+/// The `XADD` of an event, or why it has none.
 pub(crate) fn command(config: &RedisConfig, event: &Event) -> Result<Cmd, String> {
     let stream = config.stream.resolve(event)?;
     let message = config.format.message(event, ATTRIBUTE_PREFIX);
@@ -18,7 +18,7 @@ pub(crate) fn command(config: &RedisConfig, event: &Event) -> Result<Cmd, String
             "the event has a header {field:?}, which is the field of the payload: set payload_field to another name"
         ));
     }
-    // The name of an entry's field is said in full each time, so the size is known but for the numbers between.
+    // The names and values are known, so only the lengths between them are estimated.
     let headers: usize = message.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
     let mut command = Cmd::with_capacity(
         2 * message.headers.len() + 10,
@@ -30,7 +30,7 @@ pub(crate) fn command(config: &RedisConfig, event: &Event) -> Result<Cmd, String
     }
     command.arg("*");
     for (name, value) in &message.headers {
-        // The event says itself what its payload is.
+        // The event's own content type follows below.
         if !name.eq_ignore_ascii_case(CONTENT_TYPE) {
             command.arg(&**name).arg(&**value);
         }

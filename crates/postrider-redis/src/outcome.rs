@@ -1,9 +1,9 @@
-//! What Redis answered as an outcome.
+//! Turns Redis's replies into outcomes.
 
 use postrider_core::{Outcome, sink::error_chain};
 use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
-/// What Redis answered to the `XADD` of one event.
+/// Interprets the reply to the `XADD` of one event.
 pub(crate) fn of_reply(reply: RedisResult<Value>) -> Outcome {
     match reply {
         Ok(Value::BulkString(_) | Value::SimpleString(_) | Value::VerbatimString { .. }) => {
@@ -15,8 +15,8 @@ pub(crate) fn of_reply(reply: RedisResult<Value>) -> Outcome {
     }
 }
 
-/// Whether what Redis says is about itself, its rights or its keys, and not about the event: something to put right, after which the
-/// same event is taken.
+/// Whether the error is about the server, its permissions or the stream, and not about the event: an operator can fix it, after which the
+/// same event is accepted.
 fn is_outage(error: &RedisError) -> bool {
     let by_kind = matches!(
         error.kind(),
@@ -36,8 +36,8 @@ fn is_outage(error: &RedisError) -> bool {
     by_kind || error.code().is_some_and(|code| codes.contains(&code))
 }
 
-/// Whether the connection leads to a server that will not take anything: after a failover the old master answers as a replica, and
-/// only a new connection finds the new one.
+/// Whether the server is a read-only replica: after a failover the old master answers as one, and only a new connection finds the new
+/// master.
 pub(crate) fn is_misled(reply: &RedisResult<Value>) -> bool {
     matches!(reply, Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly))
 }

@@ -1,41 +1,36 @@
-//! Batches through one connection.
+//! The Redis sink: sends batches through one connection at a time.
 
-use std::{borrow::Cow, fmt, time::Duration};
+use std::time::Duration;
 
 use postrider_core::{
     BatchOrder, BoxFuture, ConfigError, Delivery, Event, Health, Outcome, Sink, SinkTraits, sink::error_chain,
 };
-use postrider_net::{Deadline, Link, destination::varies};
-use redis::{Pipeline, RedisError, RedisResult, Value};
+use postrider_net::{Deadline, Link, destination, health};
+use redis::{Pipeline, RedisResult, Value};
 
 use crate::{RedisConfig, connection::Connector, message, outcome};
 
-/// About how many bytes of commands are written at once. A batch that is larger is written in parts, so that what is held twice,
-/// as events and as commands, has a limit.
+/// Approximate bytes of commands in one write. A larger batch is written in parts, because its events are in memory twice: as events and
+/// as commands.
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 
-/// Events as entries of Redis Streams. See the documentation of this crate for what it promises.
+/// Events as entries of Redis Streams. The crate's documentation lists its promises.
+#[derive(Debug)]
 pub struct RedisSink {
     config: RedisConfig,
     link: Link<Connector>,
 }
 
-impl fmt::Debug for RedisSink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisSink").field("config", &self.config).field("link", &self.link).finish()
-    }
-}
-
 impl RedisSink {
-    /// Checks the configuration and reads the files of TLS. Nothing is connected before the first event.
+    /// Checks the configuration and reads the TLS files. The first event connects.
     pub fn new(config: RedisConfig) -> Result<Self, ConfigError> {
         config.check()?;
-        let link = Link::new(Connector::new(&config)?, config.connect_timeout);
+        let link = Link::new(Connector::new(&config)?, config.limits.connect_timeout);
         Ok(Self { config, link })
     }
 
     async fn send_batch(&self, batch: &[Delivery]) -> Vec<Outcome> {
-        let deadline = Deadline::within(self.config.send_timeout);
+        let deadline = Deadline::within(self.config.limits.send_timeout);
         let mut outcomes = vec![None; batch.len()];
         let mut rest = batch.iter().zip(&mut outcomes);
         loop {
@@ -54,7 +49,7 @@ impl RedisSink {
                     }
                 }
                 Err(outcome @ Outcome::Unavailable { .. }) => {
-                    // The parts behind this one would come to nothing either, and each would wait for a connection of its own.
+                    // The remaining parts would fail too, each after an attempt to connect.
                     places.extend(rest.map(|(_, place)| place).filter(|place| place.is_none()));
                     places.into_iter().for_each(|place| *place = Some(outcome.clone()));
                     break;
@@ -65,7 +60,7 @@ impl RedisSink {
         outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(Outcome::missing)).collect()
     }
 
-    /// As many commands as are written at once, and where their outcomes go. What cannot be said gets its outcome here.
+    /// Takes as many commands as one write may hold, with the places for their outcomes. An event without a command gets its outcome here.
     fn next_chunk<'a>(
         &self,
         rest: &mut impl Iterator<Item = (&'a Delivery, &'a mut Option<Outcome>)>,
@@ -87,7 +82,7 @@ impl RedisSink {
         (pipeline, places)
     }
 
-    /// What Redis answers to each command; or, if there is no answer, the outcome of all.
+    /// Runs the commands. Returns Redis's reply to each, or the outcome of all if there is no reply.
     async fn apply(
         &self,
         pipeline: &Pipeline,
@@ -105,20 +100,7 @@ impl RedisSink {
             }
             Some(Err(error)) => {
                 drop(watch);
-                Err(self.lost(&error, deadline).await)
-            }
-        }
-    }
-
-    /// The connection was lost under what was sent. If the server is there, nobody knows what it took; if it is not, it is down.
-    async fn lost(&self, error: &RedisError, deadline: &Deadline) -> Outcome {
-        let error = error_chain(error);
-        match deadline.before(self.link.get()).await {
-            Some(Ok(_)) | None => {
-                Outcome::unknown(format!("the connection was lost before the answer: {error}"))
-            }
-            Some(Err(down)) => {
-                Outcome::unavailable(format!("{down}; the connection before was lost: {error}"))
+                Err(self.link.lost("the answer", &error_chain(&error), deadline).await)
             }
         }
     }
@@ -139,32 +121,20 @@ impl RedisSink {
 
 impl Sink for RedisSink {
     fn traits(&self) -> SinkTraits {
-        SinkTraits {
-            batch_max: self.config.batch_max,
-            order: BatchOrder::Independent,
-            send_timeout: Some(self.config.send_timeout),
-            ..SinkTraits::SINK
-        }
+        self.config.limits.traits(BatchOrder::Independent)
     }
 
-    /// The stream, where it differs from event to event.
+    /// The stream, if streams differ from event to event.
     fn destination(&self, event: &Event) -> Option<String> {
-        let stream = &self.config.stream;
-        varies(stream).then(|| stream.resolve(event).ok())?.map(Cow::into_owned)
+        destination::of_event(&self.config.stream, event)
     }
 
     fn send<'a>(&'a self, batch: &'a [Delivery]) -> BoxFuture<'a, Vec<Outcome>> {
         Box::pin(self.send_batch(batch))
     }
 
-    /// Asks with `PING`; twice, if the connection turns out to have ended while nobody used it.
+    /// Sends `PING`.
     fn health(&self) -> BoxFuture<'_, Health> {
-        Box::pin(async {
-            let asked = match self.ping().await {
-                Ok(()) => Ok(()),
-                Err(_) => self.ping().await,
-            };
-            asked.map_or_else(|error| Health::Down { error }, |()| Health::Up)
-        })
+        Box::pin(health::ask_twice(|| self.ping()))
     }
 }

@@ -1,4 +1,4 @@
-//! Why a subcommand could not run: what went wrong, the cause, what to do, and the exit status.
+//! The error of a subcommand that could not run: what went wrong, the cause, a hint, and the exit status.
 
 use std::{error::Error as StdError, fmt, process::ExitCode};
 
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::config::Problems;
 
-/// A subcommand that could not run, or not to its end.
+/// The error of a subcommand that could not run, or not to its end.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     status: Status,
     what: String,
     hint: Option<String>,
@@ -23,51 +23,52 @@ enum Status {
 }
 
 impl Failure {
-    /// It ran, and there is no good verdict to give.
-    pub(crate) fn bad(what: impl Into<String>) -> Self {
+    /// The command ran and failed. Exit status 1.
+    pub fn bad(what: impl Into<String>) -> Self {
         Self { status: Status::Bad, what: what.into(), hint: None }
     }
 
-    /// It was asked for something that cannot be.
-    pub(crate) fn usage(what: impl Into<String>) -> Self {
+    /// Wrong usage or configuration. Exit status 2.
+    pub fn usage(what: impl Into<String>) -> Self {
         Self { status: Status::Usage, what: what.into(), hint: None }
     }
 
-    /// A configuration that cannot be used.
+    /// An invalid configuration. Exit status 2.
     pub(crate) fn configuration(problems: Problems) -> Self {
         Self::usage(problems.to_string())
     }
 
-    /// Says of what it was.
+    /// Puts the place where it happened in front of the message.
     pub(crate) fn of(mut self, place: &str) -> Self {
         self.what = format!("{place}: {}", self.what);
         self
     }
 
-    /// Something could not be reached or used.
-    pub(crate) fn unreachable(what: impl fmt::Display, error: &(dyn StdError + 'static)) -> Self {
+    /// Something could not be reached or used. The message ends with all causes of `error`. Exit status 3.
+    pub fn unreachable(what: impl fmt::Display, error: &(dyn StdError + 'static)) -> Self {
         Self { status: Status::Unreachable, what: format!("{what}: {}", error_chain(error)), hint: None }
     }
 
-    /// It was reached, and cannot be used.
-    pub(crate) fn unusable(what: impl Into<String>) -> Self {
+    /// Something was reached and cannot be used. Exit status 3.
+    pub fn unusable(what: impl Into<String>) -> Self {
         Self { status: Status::Unreachable, what: what.into(), hint: None }
     }
 
-    /// With what to do about it, unless that is said already.
+    /// Adds a hint unless there is one.
     pub(crate) fn hint_if_none(mut self, hint: impl Into<String>) -> Self {
         self.hint.get_or_insert_with(|| hint.into());
         self
     }
 
-    /// With what to do about it.
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+    /// Adds a hint: what to do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// What went wrong, for programs.
-    pub(crate) fn told(&self) -> Value {
+    /// The failure as JSON.
+    pub(crate) fn to_json(&self) -> Value {
         json!({ "what": self.what, "hint": self.hint })
     }
 
@@ -83,7 +84,7 @@ impl From<Error> for Failure {
             _ => Status::Usage,
         };
         let missing = matches!(error, Error::Schema(SchemaError::Missing { .. }));
-        let hint = missing.then(|| "make the tables with `postrider init`".to_owned());
+        let hint = missing.then(|| "create the tables with `postrider init`".to_owned());
         Self { status, what: error_chain(&error), hint }
     }
 }

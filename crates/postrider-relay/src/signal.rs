@@ -1,7 +1,7 @@
-//! Being asked to end: Ctrl-C, or the signal that service managers send.
+//! Listens for the signals that end or reload this process.
 //!
-//! Signals are heard by a thread of their own. The threads of the runtime may all be stuck, for example in a handler that never waits; the
-//! process must end all the same.
+//! A thread of its own listens for them, because all threads of the runtime may be stuck, for example in a handler that blocks. The process must
+//! end all the same.
 
 use std::{
     convert::Infallible,
@@ -17,29 +17,30 @@ use tracing::error;
 
 use crate::{failure::Failure, operations};
 
-/// How long an end by force waits until the reason is logged.
+/// How long a forced exit waits until its reason is logged.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// The exit status of an end by force.
+/// The exit status of a forced exit.
 const EXIT_BY_FORCE: i32 = 1;
 
-/// SIGINT and SIGTERM. The first of them asks this process to end, the second one ends it at once.
-pub(crate) struct Ending {
+/// SIGINT and SIGTERM. The first asks this process to end, the second ends it at once.
+#[derive(Debug)]
+pub struct Ending {
     asked: CancellationToken,
     limit: Limit,
 }
 
-/// How long an end may take from the first signal on; for ever unless it is said. Cloning it copies a pointer.
-#[derive(Clone, Default)]
+/// How long the process may take to end after the first signal; unlimited unless set. Cloning copies a pointer.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Limit(Arc<Mutex<Option<Duration>>>);
 
 impl Limit {
     pub(crate) fn set(&self, limit: Duration) {
-        // Nothing here can be left half done.
+        // Every write is a single operation, so a poisoned lock holds valid data.
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(limit);
     }
 
-    /// Returns when so long has passed from now.
+    /// Returns when the limit has passed from now.
     async fn passed(&self) -> Duration {
         let limit = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match limit {
@@ -53,8 +54,8 @@ impl Limit {
 }
 
 impl Ending {
-    /// From here on the first signal no longer kills this process.
-    pub(crate) fn listen() -> Result<Self, Failure> {
+    /// Starts to listen. From now on the first signal does not kill this process.
+    pub fn listen() -> Result<Self, Failure> {
         let ending = Self { asked: CancellationToken::new(), limit: Limit::default() };
         let (asked, limit) = (ending.asked.clone(), ending.limit.clone());
         let (sender, listening) = mpsc::sync_channel(1);
@@ -71,13 +72,13 @@ impl Ending {
         Ok(ending)
     }
 
-    /// How long the end may take.
+    /// How long the process may take to end.
     pub(crate) fn limit(&self) -> &Limit {
         &self.limit
     }
 
-    /// Returns when the process is asked to end. If it is dropped before, no signal is lost.
-    pub(crate) async fn asked(&self) {
+    /// Returns when the process is asked to end. Dropping the future loses no signal.
+    pub async fn asked(&self) {
         self.asked.cancelled().await;
     }
 }
@@ -89,7 +90,7 @@ struct Heard {
 }
 
 impl Heard {
-    /// With a runtime that has nothing else to do.
+    /// Listens on a runtime that does nothing else.
     fn listen() -> std::io::Result<(tokio::runtime::Runtime, Self)> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let heard = {
@@ -107,7 +108,7 @@ impl Heard {
     }
 }
 
-/// Passes the first signal on, and ends the process at the second one or when its time is up.
+/// Passes on the first signal, and exits at the second or when the time is up.
 async fn watch(mut heard: Heard, asked: &CancellationToken, limit: &Limit) -> Infallible {
     heard.next().await;
     asked.cancel();
@@ -115,38 +116,38 @@ async fn watch(mut heard: Heard, asked: &CancellationToken, limit: &Limit) -> In
         () = heard.next() => "a second signal came".to_owned(),
         limit = limit.passed() => format!("it did not end within {limit:?}"),
     };
-    error!(why, "ended by force: what was under way may come again");
+    error!(why, "forced exit: events under way may be delivered again");
     operations::log::flush(LAST_WORDS);
     exit(EXIT_BY_FORCE)
 }
 
-/// What a relay is asked for by signals.
+/// What a signal asks of a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     ToEnd,
     ToReload,
 }
 
-/// SIGINT and SIGTERM to end, SIGHUP to read the configuration again.
+/// SIGINT and SIGTERM to end, SIGHUP to reload the configuration.
 pub(crate) struct Signals {
     ending: Ending,
     hang_up: Signal,
 }
 
 impl Signals {
-    /// From here on the signals no longer kill this process.
+    /// Starts to listen. From now on the signals do not kill this process.
     pub(crate) fn listen() -> Result<Self, Failure> {
         let hang_up = signal(SignalKind::hangup())
             .map_err(|error| Failure::unreachable("cannot listen for signals", &error))?;
         Ok(Self { ending: Ending::listen()?, hang_up })
     }
 
-    /// How long the end may take.
+    /// How long the process may take to end.
     pub(crate) fn limit(&self) -> &Limit {
         self.ending.limit()
     }
 
-    /// What the process is asked for next. If it is dropped before, no signal is lost.
+    /// The next request. Dropping the future loses no signal.
     pub(crate) async fn next(&mut self) -> Asked {
         tokio::select! {
             biased;

@@ -1,4 +1,4 @@
-//! Where text goes. A reader that went away is nobody's error, so nothing here fails.
+//! Writes to stdout and stderr. A reader that went away is not an error, so nothing here fails.
 
 use std::{
     fmt::Display,
@@ -11,45 +11,46 @@ use serde_json::{Map, Value};
 
 use crate::{Verdict, operations::log};
 
-/// Whom a command speaks to: people, or with `--json` a program. Then nothing is said for people: errors alone go to stderr.
+/// Prints for people, or with `--json` for programs. For programs, stdout carries JSON only and stderr errors only.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Terminal {
+pub struct Terminal {
     json: bool,
 }
 
 impl Terminal {
-    pub(crate) fn new(json: bool) -> Self {
+    /// `json`: stdout carries one JSON object instead of text for people.
+    pub fn new(json: bool) -> Self {
         Self { json }
     }
 
-    /// A line or more for people. Line breaks are kept; other control characters are somebody else's, and are spelled out.
-    pub(crate) fn say(self, text: impl Display) {
+    /// Prints lines for people. Line breaks are kept; other control characters, which may come from outside, are escaped.
+    pub fn print(self, text: impl Display) {
         if !self.json {
             let _ = writeln!(stdout(), "{}", plain_lines(&text.to_string()));
         }
     }
 
-    /// The sentence of a verdict, in its colour where colours are wanted.
-    pub(crate) fn conclude(self, verdict: Verdict, sentence: &str) {
+    /// Prints the sentence of a verdict, in colour on a terminal.
+    pub fn print_verdict(self, verdict: Verdict, sentence: &str) {
         if !self.json {
             let _ = writeln!(stdout(), "{}", self.paint(verdict, &plain_lines(sentence)));
         }
     }
 
-    /// The one line for programs, if one is wanted.
-    pub(crate) fn answer(self, object: Map<String, Value>) {
+    /// Prints the JSON object for programs.
+    pub fn print_json(self, object: Map<String, Value>) {
         if self.json {
             let _ = writeln!(stdout(), "{}", Value::Object(object));
             let _ = stdout().flush();
         }
     }
 
-    /// Whether a program reads stdout.
+    /// Whether the output is for programs.
     pub(crate) fn is_for_programs(self) -> bool {
         self.json
     }
 
-    /// A bar of work that takes long, which is gone when it is done.
+    /// A progress bar that disappears when the work is done.
     pub(crate) fn progress(self, length: u64) -> ProgressBar {
         if self.json {
             return ProgressBar::hidden();
@@ -61,7 +62,7 @@ impl Terminal {
         }
     }
 
-    /// Lines that can be drawn again, if somebody watches.
+    /// Lines that are redrawn in place, if stdout is a terminal.
     pub(crate) fn canvas(self) -> Option<Canvas> {
         (!self.json && stdout().is_terminal()).then_some(Canvas { drawn: 0 })
     }
@@ -80,17 +81,17 @@ impl Terminal {
     }
 }
 
-/// Lines on stdout that are drawn again in place.
+/// Lines on stdout that are redrawn in place.
 ///
-/// The cursor rests below them at the left, so that the `^C` which a terminal prints is overdrawn and shifts nothing.
+/// The cursor rests below them at the left, so that a `^C` that the terminal prints is overwritten and shifts nothing.
 pub(crate) struct Canvas {
-    /// How many lines are on the screen.
+    /// Number of lines on the screen.
     drawn: usize,
 }
 
 impl Canvas {
     pub(crate) fn draw(&mut self, lines: &[String]) {
-        // Without wrapping, a line that is too long for the terminal is cut by it and still one line.
+        // Without wrapping, the terminal cuts a line that is too long.
         let mut frame = String::from("\x1b[?7l\r");
         if self.drawn > 0 {
             frame.push_str(&format!("\x1b[{}A", self.drawn));
@@ -106,8 +107,8 @@ impl Canvas {
     }
 }
 
-/// An empty table with a header; the columns in `numbers` are numbers.
-pub(crate) fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
+/// An empty table with a header; the columns in `numbers` are aligned to the right.
+pub fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
     let mut table = Table::new();
     table
         .load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')))
@@ -120,12 +121,12 @@ pub(crate) fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Tab
     table
 }
 
-/// A text that somebody else wrote, so that it cannot move the cursor or change colours: control characters are spelled out.
+/// Escapes control characters of a text from outside, so that it cannot move the cursor or change colours.
 pub(crate) fn plain(text: &str) -> String {
     spelled_out(text, |_| false)
 }
 
-/// The same for a text of several lines.
+/// Escapes control characters of a text from outside, but keeps line breaks and tabs.
 pub(crate) fn plain_lines(text: &str) -> String {
     spelled_out(text, |c| matches!(c, '\n' | '\t'))
 }
@@ -142,18 +143,18 @@ fn spelled_out(text: &str, is_kept: impl Fn(char) -> bool) -> String {
     plain
 }
 
-/// Whether a character changes the direction of what follows, or breaks a line.
+/// Whether a character changes the direction of text or breaks a line.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// So many of something: `1 event`, `2 events`.
+/// A number with its noun: `1 event`, `2 events`.
 pub(crate) fn count(number: u64, one: &str) -> String {
     format!("{number} {one}{}", if number == 1 { "" } else { "s" })
 }
 
-/// An error, to stderr.
-pub(crate) fn complain(error: &impl Display) {
+/// Prints an error to stderr.
+pub(crate) fn print_error(error: &impl Display) {
     log::write(&format!("error: {}", plain_lines(&error.to_string())));
 }
 

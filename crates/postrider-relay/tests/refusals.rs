@@ -69,14 +69,7 @@ fn memory_is_no_file() {
 
 #[test]
 fn a_wrong_flag_or_value_is_a_usage_error() {
-    for args in [
-        &["demo", "--evnets", "3"][..],
-        &["demo", "--events", "many"],
-        &["bench", "--only", "nothing"],
-        &["bench", "--keys", "0"],
-        &["dance"],
-        &[],
-    ] {
+    for args in [&["demo", "--evnets", "3"][..], &["demo", "--events", "many"], &["dance"], &[]] {
         let run = postrider().args(args).output().unwrap();
         assert_eq!(run.status.code(), Some(2), "{args:?}");
         assert!(!run.stderr.is_empty() && run.stdout.is_empty(), "{args:?}");

@@ -1,11 +1,11 @@
-//! Adding to a file so that a batch is there whole or not at all.
+//! Appends to a file so that a batch is there whole or not at all.
 
 use std::{
     fs::File,
     io::{self, Write},
 };
 
-/// What is asked of a file; a test has one that is full.
+/// The operations on a file; a test has one that is full.
 pub(super) trait Disk {
     fn length(&self) -> io::Result<u64>;
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()>;
@@ -31,15 +31,15 @@ impl Disk for File {
     }
 }
 
-/// A write that failed.
+/// A failed write.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) error: io::Error,
-    /// Whether what was written of it is gone again.
+    /// Whether what was written of it was removed.
     pub(super) taken_back: bool,
 }
 
-/// A file that is added to.
+/// A file that is appended to.
 #[derive(Debug)]
 pub(super) struct Journal<D> {
     disk: D,
@@ -57,8 +57,8 @@ impl<D: Disk> Journal<D> {
         &self.disk
     }
 
-    /// Adds what is written. If that fails, even at the last step, what was added is cut off again: a write that was not synced may be
-    /// lost later although the next sync succeeds, and so it is written anew.
+    /// Appends what `write` writes. If that or the sync fails, it is removed again: a write that was not synced may be lost later although the
+    /// next sync succeeds, so it is repeated.
     pub(super) fn append(&mut self, write: impl FnOnce(&mut D) -> io::Result<()>) -> Result<(), Failed> {
         let sync = self.sync;
         let written = write(&mut self.disk)
@@ -78,7 +78,7 @@ impl<D: Disk> Journal<D> {
 mod tests {
     use super::*;
 
-    /// Has room for so many bytes.
+    /// A full file: has room for this many bytes.
     #[derive(Debug, Default)]
     struct Small {
         bytes: Vec<u8>,

@@ -1,8 +1,8 @@
-//! A file that lines are added to.
+//! The file sink: appends lines to a file.
 //!
-//! The sink holds the file open and locked, so that no other process writes to it by the same means. What a crash left of a line at
-//! its end was never acknowledged, and its event comes again: it is cut off when the file is opened. An end that is not ours is
-//! kept, and gets a line break. [`FileSink::reopen`] lets go of the file, for a rotation that has renamed it.
+//! The sink holds the file open and locked, so that no other process writes to it in the same way. A crash may leave an unfinished line at the end.
+//! It was never acknowledged and its event comes again, so it is cut off when the file is opened. An end that is not ours is kept and gets a line
+//! break. [`FileSink::reopen`] closes the file after a rotation has renamed it.
 
 mod journal;
 mod open;
@@ -32,45 +32,45 @@ use crate::{
     not_written, traits, turn,
 };
 
-/// How lines are added to a file.
+/// The configuration of the file sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileConfig {
-    /// The file. It is created if it is missing, its folder is not.
+    /// The file. It is created if missing, its folder is not.
     pub path: PathBuf,
-    /// Whether a batch is on the disk before it counts as delivered. Default `true`. Without it, what the operating system has not
-    /// written yet is lost if the machine stops; the end of this process alone loses nothing.
+    /// Whether a batch is on disk before it counts as delivered. Default `true`. Without it, a crash of the machine loses what the operating system
+    /// has not written yet; the end of this process alone loses nothing.
     pub sync: bool,
-    /// Most events that are written in one piece. Default [`BATCH_EVENTS`].
+    /// Maximum number of events that are written in one piece. Default [`BATCH_EVENTS`].
     pub batch_max: usize,
-    /// How long a send may take before its outcome is unknown. Default [`SEND_TIMEOUT`].
+    /// Timeout of a send. Default [`SEND_TIMEOUT`].
     pub send_timeout: Duration,
 }
 
 impl FileConfig {
-    /// Lines to this file.
+    /// Appends to this file.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), sync: true, batch_max: BATCH_EVENTS, send_timeout: SEND_TIMEOUT }
     }
 
-    /// Whether a batch is on the disk before it counts as delivered.
+    /// Sets whether a batch is on disk before it counts as delivered.
     pub fn sync(mut self, sync: bool) -> Self {
         self.sync = sync;
         self
     }
 
-    /// Most events that are written in one piece.
+    /// Maximum number of events that are written in one piece.
     pub fn batch_max(mut self, events: usize) -> Self {
         self.batch_max = events;
         self
     }
 
-    /// How long a send may take before its outcome is unknown.
+    /// Sets the timeout of a send.
     pub fn send_timeout(mut self, limit: Duration) -> Self {
         self.send_timeout = limit;
         self
     }
 
-    /// Says what is wrong, if something is. The file is not touched.
+    /// Checks the configuration, without touching the file.
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |setting, value: &str, allowed: &str| {
             Err(ConfigError::OutOfRange { setting, value: value.to_owned(), allowed: allowed.to_owned() })
@@ -88,7 +88,7 @@ impl FileConfig {
     }
 }
 
-/// Adds lines of JSON to a file.
+/// Appends lines of JSON to a file.
 pub struct FileSink {
     config: FileConfig,
     journal: Arc<Mutex<Option<Journal<File>>>>,
@@ -102,19 +102,19 @@ impl fmt::Debug for FileSink {
 }
 
 impl FileSink {
-    /// A sink that opens its file when it has something to write.
+    /// Opens the file at the first write.
     pub fn new(config: FileConfig) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self { config, journal: Arc::default(), reopen: AtomicBool::new(false) })
     }
 
-    /// Lets go of the file before the next write, and opens what lies at the path then. For a rotation: rename the file, call this,
-    /// and the lines go to a new one.
+    /// Closes the file before the next write and opens what is at its path then. To rotate: rename the file, call this, and later lines go to a
+    /// new file.
     pub fn reopen(&self) {
         self.reopen.store(true, Relaxed);
     }
 
-    /// The place of the file, once nobody else writes.
+    /// The file's slot, once nobody else writes.
     async fn journal(&self) -> Option<OwnedMutexGuard<Option<Journal<File>>>> {
         let mut journal = turn(&self.journal, self.config.send_timeout).await?;
         if self.reopen.swap(false, Relaxed) {
@@ -124,7 +124,7 @@ impl FileSink {
     }
 }
 
-/// The file, opened if it is not, or if nobody could find it any more.
+/// The file; opened if it is not open, or if it has no name any more.
 fn opened<'a>(
     journal: &'a mut Option<Journal<File>>,
     path: &Path,
@@ -138,7 +138,7 @@ fn opened<'a>(
     Ok(journal.insert(usable))
 }
 
-/// Writes the lines of events; the outcome is that of all of them.
+/// Writes the lines of events and returns the outcome of all of them.
 fn write(journal: &mut Option<Journal<File>>, path: &Path, sync: bool, events: &[Event]) -> Outcome {
     let failed = |error: &io::Error| format!("cannot write to {}: {error}", path.display());
     let open = match opened(journal, path, sync) {
@@ -150,7 +150,7 @@ fn write(journal: &mut Option<Journal<File>>, path: &Path, sync: bool, events: &
     else {
         return Outcome::Delivered;
     };
-    // Whatever state it is in, it is looked at afresh.
+    // Its state is unknown, so it is opened again.
     *journal = None;
     if taken_back { Outcome::unavailable(failed(&error)) } else { Outcome::unknown(failed(&error)) }
 }
@@ -175,7 +175,7 @@ impl Sink for FileSink {
         })
     }
 
-    /// Up, if the file could be opened, or created in its folder. It is neither locked nor created: somebody else may be writing to it.
+    /// Up if the file could be opened, or created in its folder. Does not lock or create it: another process may be writing to it.
     fn health(&self) -> BoxFuture<'_, Health> {
         Box::pin(async move {
             let path = self.config.path.clone();

@@ -1,4 +1,4 @@
-//! Opening the file, and mending its end.
+//! Opens the file and repairs its end.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -8,18 +8,18 @@ use std::{
 
 use crate::line::BEGINNING;
 
-/// The longest unfinished line that is looked for, in bytes: more than the largest payload in its longest spelling.
+/// How far back to search for the beginning of an unfinished line, in bytes: more than the largest payload at its longest.
 const UNFINISHED_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// How much is read at a time, in bytes.
+/// Bytes that one read takes.
 const CHUNK_BYTES: u64 = 64 * 1024;
 
-/// Opens the file for adding lines, alone, with nothing unfinished at its end.
+/// Opens the file for appending, locked, with no unfinished line at its end.
 pub(super) fn open(path: &Path, sync: bool) -> io::Result<File> {
     if let Ok(found) = fs::metadata(path)
         && !found.is_file()
     {
-        // Opening a pipe would wait for a reader, and a device cannot be mended.
+        // Opening a pipe would wait for a reader, and a device cannot be repaired.
         return Err(io::Error::other("it is there and is not a file"));
     }
     let is_new = !path.exists();
@@ -35,7 +35,7 @@ pub(super) fn open(path: &Path, sync: bool) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether lines could be added. Nothing is created, locked or mended: whoever asks may not be the one who writes.
+/// Whether lines could be appended. Creates, locks and repairs nothing, because the caller may not be the writer.
 pub(super) fn look(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(found) if found.is_file() => OpenOptions::new().append(true).open(path).map(drop),
@@ -50,18 +50,18 @@ pub(super) fn look(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Where a file lies.
+/// The folder of a file.
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes the name of a new file last, which the file's own sync does not.
+/// Makes the name of a new file durable, which syncing the file does not.
 fn sync_folder(path: &Path) -> io::Result<()> {
-    // Elsewhere a folder cannot be opened.
+    // On other systems a folder cannot be opened.
     if cfg!(unix) { File::open(folder_of(path))?.sync_all() } else { Ok(()) }
 }
 
-/// Cuts off an unfinished line that is ours; ends one that is not.
+/// Cuts off an unfinished line of ours; ends one that is not ours.
 fn mend(file: &mut File) -> io::Result<()> {
     let length = file.metadata()?.len();
     let begins_at = begin_of_last_line(file, length)?;
@@ -74,7 +74,7 @@ fn mend(file: &mut File) -> io::Result<()> {
     }
 }
 
-/// Where what stands behind the last line break begins: the length, if nothing does. Nothing, if no line break is near.
+/// Where the text after the last line break begins: the length if there is none. `None` if no line break is near.
 fn begin_of_last_line(file: &mut File, length: u64) -> io::Result<Option<u64>> {
     let mut until = length;
     let mut chunk = Vec::new();
@@ -98,7 +98,7 @@ fn begins_like_ours(file: &mut File, at: u64, length: u64) -> io::Result<bool> {
     Ok(BEGINNING.as_bytes().starts_with(&beginning))
 }
 
-/// Whether the file is open and has no name any more: what is written to it is lost when it is closed.
+/// Whether the file is open but has no name any more: what is written to it would be lost.
 pub(super) fn is_deleted(file: &File) -> bool {
     #[cfg(unix)]
     {

@@ -1,4 +1,4 @@
-//! The body of a request: payloads put together to the letter.
+//! Builds the body of a request from unchanged payloads.
 
 use postrider_core::{
     Delivery, Event,
@@ -16,7 +16,7 @@ impl BatchBody {
         }
     }
 
-    /// Whether the event can be a part of a body; if not, why.
+    /// Whether the event can be part of a body; the error says why not.
     pub(super) fn takes(&self, event: &Event) -> Result<(), String> {
         match self {
             Self::Payloads if json_text(event).is_none() => Err(
@@ -27,7 +27,7 @@ impl BatchBody {
         }
     }
 
-    /// A body of these events of the batch, which have been found to be fit for one.
+    /// The body of these events of the batch, which were checked.
     pub(super) fn build(&self, batch: &[Delivery], places: &[usize]) -> Vec<u8> {
         let events = || places.iter().filter_map(|place| batch.get(*place)).map(|delivery| &delivery.event);
         let payload_bytes: usize = events().map(|event| event.payload().len() + 1).sum();

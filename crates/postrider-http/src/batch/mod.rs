@@ -1,31 +1,31 @@
-//! Many events a request, as a JSON array.
+//! The batch sink: many events in one request, as a JSON array.
 //!
 //! # Order
 //!
-//! Acknowledged as a whole, the sink keeps the order of a key within a batch ([`BatchOrder::Prefix`]): a request lists the events in
-//! their order, a batch that is refused is split in order, and once an event of a key was not delivered its followers are held back.
-//! They are `deferred`, or `unavailable` if the event was. Events of one key that go to different paths are sent one after the
-//! other. With a result for each event the endpoint judges each alone, and so the sink is [`BatchOrder::Independent`].
+//! If batches are acknowledged as a whole, the sink keeps the order of a key within a batch ([`BatchOrder::Prefix`]): a request contains the
+//! events in order, a refused batch is split in order, and once an event of a key was not delivered its followers are held back. They are
+//! `deferred`, or `unavailable` if the event was. Events of one key for different paths are sent one after the other. With a result for each
+//! event the endpoint decides about each alone, so the sink is [`BatchOrder::Independent`].
 //!
 //! # A result for each event
 //!
-//! An endpoint that is declared to give them ([`BatchConfig::item_results`]) answers 2xx with
+//! With [`BatchConfig::item_results`], the endpoint answers 2xx with
 //!
 //! ```json
 //! {"results": [{"id": "01J…", "status": "SUCCESS"}, {"id": "01K…", "status": 422, "error": "no such customer"}]}
 //! ```
 //!
-//! or with the array alone. `status` is a number out of the table of HTTP statuses, or one of `SUCCESS`, `BAD_REQUEST`,
+//! or with the array alone. `status` is a number from the table of HTTP statuses, or one of `SUCCESS`, `BAD_REQUEST`,
 //! `UNAUTHORIZED`, `FORBIDDEN`, `INTERNAL_ERROR`, `GATEWAY_ERROR`.
 //!
-//! If any result carries an `id`, all are matched by ID, and IDs are compared exactly. A result without an ID, or with one that is not in
-//! the request, then says nothing. Two results for one event count only if they mean the same. Results are matched by position only if none
-//! carries an ID and there is one for each event. An event without an unambiguous result is `unknown`, and is sent again.
+//! If any result has an `id`, all are matched by ID, exactly. A result without an ID, or with one that is not in the request, is then ignored.
+//! Two results for one event count only if they agree. Results are matched by position only if none has an ID and there is one for each
+//! event. An event without an unambiguous result is `unknown` and is sent again.
 //!
 //! # A batch that fails as a whole
 //!
-//! A request with several events that is answered with another status, or not at all, has failed as a whole: any of its events may
-//! be the reason, so each of them is `batch_failed` and is sent again apart. So it is where the results cannot be read.
+//! If a request with several events gets another status, or no response, any of its events may be the reason: each of them is
+//! `batch_failed` and is sent again apart. The same holds if the results cannot be read.
 
 mod body;
 mod plan;
@@ -53,7 +53,7 @@ impl fmt::Debug for HttpBatchSink {
 }
 
 impl HttpBatchSink {
-    /// A sink that connects when it has something to send. Reads the files of TLS.
+    /// Reads the TLS files. The first event connects.
     pub fn new(config: BatchConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let client = Client::new(&config.endpoint)?;
@@ -84,14 +84,14 @@ impl Sink for HttpBatchSink {
         Box::pin(health::ask(&self.client, self.config.endpoint.health_path.as_deref()))
     }
 
-    /// The path of the health check is set for all paths of the server.
+    /// The health path is one for all paths of the server.
     fn health_for<'a>(&'a self, _event: &'a Event) -> BoxFuture<'a, Health> {
         self.health()
     }
 }
 
-/// A send begins its last request before `request_timeout` is over, and so ends before twice that. The engine waits a little longer,
-/// so that it is the sink that says what became of each event.
+/// A send starts its last request before `request_timeout` is over and so ends before twice that. The engine waits a little longer, so that
+/// the sink reports the outcome of each event.
 pub(crate) fn send_timeout(request_timeout: Duration) -> Duration {
     request_timeout * 2 + Duration::from_secs(5)
 }

@@ -1,4 +1,4 @@
-//! Which events share a request.
+//! Decides which events share a request.
 
 use std::{
     borrow::Cow,
@@ -7,15 +7,15 @@ use std::{
 
 use postrider_core::Delivery;
 
-/// One request, before it is split: a path and the places of its events in the batch.
+/// One request before it is split: a path, and the positions of its events in the batch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Planned<'a> {
     pub(super) path: Cow<'a, str>,
     pub(super) places: Vec<usize>,
 }
 
-/// Puts events into as few requests as possible, to be sent one after the other. Those of one key that go to different paths are
-/// in different rounds, so that what comes later in the key comes later in the plan.
+/// Groups events into as few requests as possible, to be sent one after the other. Events of one key with different paths are in different
+/// rounds, so that the order of the key holds.
 pub(super) fn plan<'a>(batch: &'a [Delivery], paths: Vec<(usize, Cow<'a, str>)>) -> Vec<Planned<'a>> {
     let mut numbers: HashMap<Cow<'a, str>, usize> = HashMap::new();
     let mut last_of_key: HashMap<&str, (usize, usize)> = HashMap::new();
@@ -44,7 +44,7 @@ mod tests {
 
     use super::*;
 
-    /// Events of these keys, each with the path that it goes to.
+    /// Events with these keys and paths.
     fn planned(events: &[(&str, &str)]) -> Result<Vec<(String, Vec<usize>)>, EventError> {
         let mut batch = Vec::new();
         for (key, _) in events {

@@ -1,8 +1,7 @@
-//! Reads the result of each event from the body of an answer.
+//! Reads the result of each event from the body of a response.
 //!
-//! Results are matched by ID as soon as one of them carries an ID, and by position only if none does and there is one for each event.
-//! IDs are compared exactly. An event without an unambiguous result is `unknown`: it is sent again, and is never taken for delivered or
-//! refused because of a result that may belong to another event.
+//! Results are matched by ID as soon as one of them has an ID, and by position only if none has and there is one for each event. IDs are compared
+//! exactly. An event without an unambiguous result is `unknown` and is sent again; a result that may belong to another event never counts.
 
 use std::collections::HashMap;
 
@@ -11,8 +10,8 @@ use reqwest::StatusCode;
 use serde::Deserialize;
 
 use crate::{
-    client::{Client, Said},
-    outcome::Verdict,
+    client::{Client, Received},
+    outcome::Meaning,
 };
 
 #[derive(Deserialize)]
@@ -55,27 +54,32 @@ impl ItemStatus {
         StatusCode::from_u16(number).ok()
     }
 
-    fn verdict(&self) -> Option<Verdict> {
-        self.http().map(|status| Verdict::of(status, None))
+    fn meaning(&self) -> Option<Meaning> {
+        self.http().map(|status| Meaning::of(status, None))
     }
 }
 
-/// What an answer says of each of these events of the batch.
-pub(super) fn read(client: &Client, said: &Said, batch: &[Delivery], places: &[usize]) -> Vec<Outcome> {
+/// The results of these events of the batch.
+pub(super) fn read(
+    client: &Client,
+    received: &Received,
+    batch: &[Delivery],
+    places: &[usize],
+) -> Vec<Outcome> {
     let nothing = |why: String| {
         let error = format!(
             "{}, and what became of each event is not to be read from it: {why}",
-            client.describe(said)
+            client.describe(received)
         );
         let outcome = if places.len() > 1 { Outcome::batch_failed(error) } else { Outcome::unknown(error) };
         vec![outcome; places.len()]
     };
-    if !said.whole {
+    if !received.whole {
         return nothing("it is longer than can be read, or was cut off".to_owned());
     }
-    let results = match serde_json::from_slice::<Body>(&said.body) {
+    let results = match serde_json::from_slice::<Body>(&received.body) {
         Ok(Body::Named { results } | Body::Bare(results)) => results,
-        // The reason of an untagged enum says nothing that helps.
+        // The error of an untagged enum does not help.
         Err(_) => return nothing("it is no JSON with a list of results".to_owned()),
     };
     let has_ids = results.iter().any(|result| result.id.is_some());
@@ -96,7 +100,7 @@ pub(super) fn read(client: &Client, said: &Said, batch: &[Delivery], places: &[u
 enum Matched<'a> {
     None,
     One(&'a ItemResult),
-    /// Several results that mean different things.
+    /// Several results that disagree.
     Contradicting,
 }
 
@@ -105,7 +109,7 @@ fn by_id(results: &[ItemResult]) -> HashMap<&str, Matched<'_>> {
     for result in results {
         let Some(id) = result.id.as_deref() else { continue };
         let matched = by_id.entry(id).or_insert(Matched::One(result));
-        if matches!(matched, Matched::One(first) if first.status.verdict() != result.status.verdict()) {
+        if matches!(matched, Matched::One(first) if first.status.meaning() != result.status.meaning()) {
             *matched = Matched::Contradicting;
         }
     }
@@ -125,7 +129,7 @@ fn outcome(client: &Client, matched: Matched<'_>) -> Outcome {
     };
     let error = client.clean(result.error.as_deref().unwrap_or_default());
     let colon = if error.is_empty() { "" } else { ": " };
-    let said = Said { status, retry_after: None, body: Vec::new(), whole: true };
-    Verdict::of(status, None)
-        .outcome(&said, format!("the receiver said {status} of this event{colon}{error}"))
+    let received = Received { status, retry_after: None, body: Vec::new(), whole: true };
+    Meaning::of(status, None)
+        .outcome(&received, format!("the receiver returned {status} for this event{colon}{error}"))
 }

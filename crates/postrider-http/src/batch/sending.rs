@@ -1,4 +1,4 @@
-//! One send: plan, post, split.
+//! Sends one batch: plans, posts and splits.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,10 +11,10 @@ use crate::{
     client::{Client, Request},
     hold_off::HoldOffs,
     limits,
-    outcome::{Judged, Verdict, judge},
+    outcome::{Interpreted, Meaning, interpret},
 };
 
-/// Sends a batch, and says what became of each event.
+/// Sends a batch and returns the outcome of each event.
 pub(super) async fn send(config: &BatchConfig, client: &Client, batch: &[Delivery]) -> Vec<Outcome> {
     let begin_until = Instant::now() + config.endpoint.request_timeout;
     let mut sending = Sending {
@@ -36,9 +36,9 @@ struct Sending<'a> {
     client: &'a Client,
     batch: &'a [Delivery],
     outcomes: Vec<Option<Outcome>>,
-    /// The keys that have an event which was not delivered, and what its followers are told.
+    /// The keys with an event that was not delivered, and the outcome of its followers.
     stopped: HashMap<&'a str, Outcome>,
-    /// No request begins later. What is left comes again.
+    /// No request begins after this. Remaining events are deferred.
     begin_until: Instant,
     hold_offs: HoldOffs,
     /// Why nothing can be sent at all.
@@ -59,7 +59,7 @@ impl<'a> Sending<'a> {
             }
         }
         for planned in plan(self.batch, paths) {
-            // A stack of parts, the first on top. A part that is refused comes back as two.
+            // A stack of parts, the first on top. A refused part is replaced by its halves.
             let mut parts = vec![planned.places];
             while let Some(part) = parts.pop() {
                 if let Some([first, second]) = self.deliver(&planned.path, part).await {
@@ -70,7 +70,7 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Sends a part of the batch, and notes what became of it; or gives its halves, if something in it was refused.
+    /// Sends a part of the batch and records its outcomes, or returns its halves if an event in it was refused.
     async fn deliver(&mut self, path: &str, mut part: Vec<usize>) -> Option<[Vec<usize>; 2]> {
         part.retain(|place| !self.is_stopped(*place));
         if part.is_empty() {
@@ -80,7 +80,7 @@ impl<'a> Sending<'a> {
             self.note_all(&part, &outcome);
             return None;
         }
-        let judged = match self.client.base.url(path) {
+        let interpreted = match self.client.base.url(path) {
             Ok(url) => {
                 let answer_bytes = match self.config.acknowledgement {
                     Acknowledgement::Whole => limits::ANSWER_BYTES_MAX,
@@ -90,45 +90,47 @@ impl<'a> Sending<'a> {
                 let content_type = self.config.body.content_type();
                 let request = Request { url, content_type, headers: Default::default(), body, answer_bytes };
                 let answer = self.client.post(request).await;
-                judge(self.client, &mut self.hold_offs, path, (part.len(), answer))
+                interpret(self.client, &mut self.hold_offs, path, (part.len(), answer))
             }
             Err(error) => {
                 self.note_all(&part, &Outcome::rejected(format!("the path {path:?} is none: {error}")));
                 return None;
             }
         };
-        self.take(part, judged)
+        self.take(part, interpreted)
     }
 
-    /// What becomes of events for this path without a request, if there is a reason.
+    /// The outcome of events for this path without a request, if there is one.
     fn not_now(&self, path: &str) -> Option<Outcome> {
         if let Some(outcome) = &self.no_connection {
             return Some(outcome.clone());
         }
-        // The split of a large batch takes many requests; this ends it before the engine would.
+        // Splitting a large batch takes many requests; this ends the send before the engine would.
         if Instant::now() >= self.begin_until {
             return Some(Outcome::deferred(Duration::ZERO));
         }
         self.hold_offs.outcome(path)
     }
 
-    fn take(&mut self, part: Vec<usize>, judged: Judged) -> Option<[Vec<usize>; 2]> {
-        if judged.no_connection {
-            self.no_connection = Some(judged.outcome.clone());
+    fn take(&mut self, part: Vec<usize>, interpreted: Interpreted) -> Option<[Vec<usize>; 2]> {
+        if interpreted.no_connection {
+            self.no_connection = Some(interpreted.outcome.clone());
         }
-        match (judged.verdict, judged.said) {
-            (Verdict::Refused, _) if part.len() > 1 => {
+        match (interpreted.meaning, interpreted.received) {
+            (Meaning::Refused, _) if part.len() > 1 => {
                 let mut first = part;
                 let second = first.split_off(first.len() / 2);
                 return Some([first, second]);
             }
-            (Verdict::Delivered, Some(said)) if self.config.acknowledgement == Acknowledgement::EachItem => {
-                let outcomes = results::read(self.client, &said, self.batch, &part);
+            (Meaning::Delivered, Some(received))
+                if self.config.acknowledgement == Acknowledgement::EachItem =>
+            {
+                let outcomes = results::read(self.client, &received, self.batch, &part);
                 for (place, outcome) in part.into_iter().zip(outcomes) {
                     self.note(place, outcome);
                 }
             }
-            _ => self.note_all(&part, &judged.outcome),
+            _ => self.note_all(&part, &interpreted.outcome),
         }
         None
     }
@@ -143,7 +145,7 @@ impl<'a> Sending<'a> {
         if outcome != Outcome::Delivered
             && let Some(key) = self.key(place)
         {
-            // A follower was not tried, so no attempt of its own is counted; but it is no sign of life either.
+            // A follower was not tried, so it costs no attempt; but it shows no life of the receiver either.
             let behind = match &outcome {
                 Outcome::Unavailable { .. } => outcome.clone(),
                 _ => Outcome::deferred(Duration::ZERO),
@@ -155,7 +157,7 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Whether an earlier event of the same key was not delivered; then this one is told to wait.
+    /// Whether an earlier event of the same key was not delivered; then this one waits.
     fn is_stopped(&mut self, place: usize) -> bool {
         let behind = self.key(place).and_then(|key| self.stopped.get(key)).cloned();
         let stopped = behind.is_some();

@@ -1,9 +1,9 @@
-//! One event a request, signed as [Standard Webhooks](https://www.standardwebhooks.com) say.
+//! The webhook sink: one event in each request, signed as [Standard Webhooks](https://www.standardwebhooks.com) demands.
 //!
-//! A request carries `webhook-id` (the event's id, the same at every attempt), `webhook-timestamp` (of this attempt) and
-//! `webhook-signature`, one signature for each secret; what is known of the event by the names of
-//! [`postrider_core::format::METADATA`], or as a CloudEvent; and the event's own headers. Each event is a send of its own, so that a path
-//! which hangs holds up no other, and many are under way at a time.
+//! A request has `webhook-id` (the event ID, the same at every attempt), `webhook-timestamp` (of this attempt) and
+//! `webhook-signature`, one signature for each secret; the event's fields under the names of [`postrider_core::format::METADATA`], or as a
+//! CloudEvent; and the event's own headers. Each event is a send of its own, so that a path that hangs does not delay others, and many are under
+//! way at a time.
 
 mod request;
 mod sign;
@@ -15,7 +15,9 @@ use postrider_core::{
 };
 pub(crate) use sign::Signer;
 
-use crate::{WebhookConfig, batch::send_timeout, client::Client, health, hold_off::HoldOffs, outcome::judge};
+use crate::{
+    WebhookConfig, batch::send_timeout, client::Client, health, hold_off::HoldOffs, outcome::interpret,
+};
 
 /// Sends each event in a request of its own.
 pub struct WebhookSink {
@@ -31,7 +33,7 @@ impl fmt::Debug for WebhookSink {
 }
 
 impl WebhookSink {
-    /// A sink that connects when it has something to send. Reads the files of TLS.
+    /// Reads the TLS files. The first event connects.
     pub fn new(config: WebhookConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let (client, signer) = (Client::new(&config.endpoint)?, Signer::new(&config)?);
@@ -52,7 +54,7 @@ impl WebhookSink {
             Err(error) => return Outcome::rejected(error),
         };
         let answer = self.client.post(request).await;
-        judge(&self.client, hold_offs, &path, (1, answer)).outcome
+        interpret(&self.client, hold_offs, &path, (1, answer)).outcome
     }
 }
 
@@ -86,7 +88,7 @@ impl Sink for WebhookSink {
         Box::pin(health::ask(&self.client, self.config.endpoint.health_path.as_deref()))
     }
 
-    /// The path of the health check is set for all paths of the server.
+    /// The health path is one for all paths of the server.
     fn health_for<'a>(&'a self, _event: &'a Event) -> BoxFuture<'a, Health> {
         self.health()
     }

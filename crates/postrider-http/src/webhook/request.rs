@@ -1,4 +1,4 @@
-//! An event as a request.
+//! Turns an event into a request.
 
 use std::{borrow::Cow, time::SystemTime};
 
@@ -17,16 +17,16 @@ use crate::{
     limits,
 };
 
-/// What stands before the attributes of a CloudEvent.
+/// The prefix of CloudEvents attributes in headers.
 const ATTRIBUTE_PREFIX: &str = "ce-";
 
-/// What the HTTP binding of CloudEvents escapes in an attribute.
+/// Characters that the HTTP binding of CloudEvents escapes in an attribute.
 const ATTRIBUTE_ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 
-/// A full stop parts what is signed, so it cannot stand in an id.
+/// Full stops separate the parts of what is signed, so an ID cannot contain one.
 const ID_ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
 
-/// The request, or what HTTP cannot say of the event.
+/// The request, or why the event has none.
 pub(super) fn of(
     config: &WebhookConfig,
     client: &Client,
@@ -38,7 +38,7 @@ pub(super) fn of(
     let is_cloud_event = matches!(config.format, Format::CloudEventsBinary(_));
     let mut headers = HeaderMap::with_capacity(message.headers.len() + 3);
     for header in &message.headers {
-        let (name, value) = said(header, is_cloud_event)?;
+        let (name, value) = header_of(header, is_cloud_event)?;
         if OWN_HEADERS.contains(&name.as_str()) || client.fixed_headers.contains_key(&name) {
             return Err(format!("the event has a header {name:?}, which this sink says itself: rename it"));
         }
@@ -62,8 +62,8 @@ pub(super) fn of(
     })
 }
 
-/// A header in the words of HTTP, or why it cannot be said.
-fn said((name, value): &Header<'_>, is_cloud_event: bool) -> Result<(HeaderName, HeaderValue), String> {
+/// A header, or why it is invalid.
+fn header_of((name, value): &Header<'_>, is_cloud_event: bool) -> Result<(HeaderName, HeaderValue), String> {
     let parsed = HeaderName::from_bytes(name.as_bytes());
     let parsed = parsed.map_err(|_| {
         format!("the event has a header {name:?}, and HTTP knows only letters, digits and - in one")
@@ -76,8 +76,8 @@ fn said((name, value): &Header<'_>, is_cloud_event: bool) -> Result<(HeaderName,
     Ok((parsed, header_value(name, &value)?))
 }
 
-/// What is not ASCII goes as UTF-8. Spaces at the ends would be lost on the way, and what breaks a line would be another header.
-/// The value is not repeated in the error: it is business data, and at times a secret.
+/// Non-ASCII text is sent as UTF-8. Spaces at the ends would be lost, and a line break would begin another header. Errors do not repeat the
+/// value, which is business data and may be secret.
 fn header_value(name: &str, value: &str) -> Result<HeaderValue, String> {
     let kept = value.trim_matches([' ', '\t']) == value;
     let parsed = HeaderValue::from_bytes(value.as_bytes()).ok().filter(|_| kept);

@@ -1,49 +1,58 @@
-//! Standard Webhooks: HMAC-SHA256 over id, time and body, by every secret.
+//! Signs requests as Standard Webhooks demands: HMAC-SHA256 over ID, time and body, with every secret.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use postrider_core::ConfigError;
 use ring::hmac;
 use secrecy::ExposeSecret;
 
-use crate::{WebhookConfig, config::wrong, limits};
+use crate::{WebhookConfig, limits};
 
-/// How a secret begins.
+/// The prefix of a secret.
 const SECRET_PREFIX: &str = "whsec_";
 
 /// Signs with every secret. It has no `Debug`.
 pub(crate) struct Signer(Vec<hmac::Key>);
 
 impl Signer {
-    /// The reasons for which a secret is refused do not repeat it.
+    /// Errors do not repeat a secret.
     pub(crate) fn new(config: &WebhookConfig) -> Result<Self, ConfigError> {
         if config.secrets.is_empty() != config.unsigned {
             let found = if config.unsigned { "given beside unsigned" } else { "missing" };
-            return Err(wrong(
+            return Err(ConfigError::out_of_range(
                 "secrets",
                 found,
-                "whsec_… secrets that sign, or else unsigned has to be said",
+                "whsec_… secrets that sign, or else unsigned has to be set",
             ));
         }
         if config.secrets.len() > limits::SIGNING_SECRETS_MAX {
             let found = format!("{} of them", config.secrets.len());
-            return Err(wrong("secrets", found, format!("at most {}", limits::SIGNING_SECRETS_MAX)));
+            return Err(ConfigError::out_of_range(
+                "secrets",
+                found,
+                format!("at most {}", limits::SIGNING_SECRETS_MAX),
+            ));
         }
         let key = |secret: &secrecy::SecretString| {
             let text = secret.expose_secret();
             let bytes = BASE64_STANDARD.decode(text.strip_prefix(SECRET_PREFIX).unwrap_or(text));
-            let bytes = bytes.map_err(|_| wrong("secrets", "not base64", "whsec_ and base64"))?;
+            let bytes =
+                bytes.map_err(|_| ConfigError::out_of_range("secrets", "not base64", "whsec_ and base64"))?;
             if !limits::SIGNING_SECRET_BYTES.contains(&bytes.len()) {
                 let (least, most) =
                     (limits::SIGNING_SECRET_BYTES.start(), limits::SIGNING_SECRET_BYTES.end());
                 let found = format!("one of {} bytes", bytes.len());
-                return Err(wrong("secrets", found, format!("whsec_ and base64 of {least} to {most} bytes")));
+                return Err(ConfigError::out_of_range(
+                    "secrets",
+                    found,
+                    format!("whsec_ and base64 of {least} to {most} bytes"),
+                ));
             }
             Ok(hmac::Key::new(hmac::HMAC_SHA256, &bytes))
         };
         config.secrets.iter().map(key).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The value of `webhook-signature`; nothing where nothing is signed.
+    /// The value of `webhook-signature`; `None` if requests are not signed.
     pub(crate) fn sign(&self, id: &str, timestamp_s: u64, body: &[u8]) -> Option<String> {
         let mut value = String::new();
         for key in &self.0 {
@@ -93,7 +102,7 @@ mod tests {
 
     impl Signer {
         fn sign_test(&self) -> Result<String, ConfigError> {
-            self.sign("id", 1, b"body").ok_or_else(|| wrong("secrets", "none", "some"))
+            self.sign("id", 1, b"body").ok_or_else(|| ConfigError::out_of_range("secrets", "none", "some"))
         }
     }
 

@@ -1,4 +1,4 @@
-//! `postrider check`: what is wrong with a configuration, what it comes to, and whether everything that it names is there.
+//! `postrider check`: validates a configuration, shows its effective settings, and tries its databases and sinks.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use postrider::sink::error_chain;
 use serde_json::{Map, Value, json};
 
 use super::{
-    comes_to::ComesTo,
+    effective_report::EffectiveReport,
     health::{ANSWER_TIMEOUT, Answer},
 };
 use crate::{
@@ -19,20 +19,22 @@ use crate::{
     traces,
 };
 
-/// Say what is wrong with a configuration, and what it comes to.
+/// Validate a configuration and show its effective settings
+///
+/// Example: postrider check --config shop.yaml --connect
 #[derive(ClapArgs)]
 pub(crate) struct Args {
-    /// The configuration
+    /// The configuration file
     #[arg(short, long, default_value = "postrider.yaml", value_name = "FILE")]
     config: PathBuf,
-    /// Try what a relay does with every source, taking it back, ask every sink, and say which promises hold; the exit status is 3 if one does
-    /// not answer as it should
+    /// Also try every source, with what a relay does there and undoing it, ask every sink for its health, and show which promises hold. The
+    /// exit status is 3 if one of them fails
     #[arg(long)]
     connect: bool,
-    /// Print the documentation of all settings, and check nothing
+    /// Print the reference of all settings instead
     #[arg(long, exclusive = true)]
     reference: bool,
-    /// One JSON object for programs
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -40,21 +42,21 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     let terminal = Terminal::new(args.json);
     if args.reference {
-        terminal.say(config::reference().trim_end());
+        terminal.print(config::reference().trim_end());
         return Ok(Verdict::Good);
     }
     let config = config::load(&args.config).map_err(|problems| {
-        terminal.answer(bad(problems.list.iter().map(Problem::told).collect()));
+        terminal.print_json(bad(problems.list.iter().map(Problem::to_json).collect()));
         Failure::configuration(problems)
     })?;
-    let plans = plans_of(&config).inspect_err(|failure| terminal.answer(bad(vec![failure.told()])))?;
+    let plans = plans_of(&config).inspect_err(|failure| terminal.print_json(bad(vec![failure.to_json()])))?;
     let mut answer = Map::new();
     answer.insert("configuration".to_owned(), json!(config));
-    let comes_to = ComesTo::of(&config, &plans)?;
-    comes_to.answer(&mut answer);
-    terminal.say(shown(&config)?);
-    terminal.say(comes_to.sources());
-    terminal.say(comes_to.routes());
+    let report = EffectiveReport::of(&config, &plans)?;
+    report.add_to(&mut answer);
+    terminal.print(shown(&config)?);
+    terminal.print(report.sources());
+    terminal.print(report.routes());
     let mut verdict = Verdict::Good;
     if args.connect {
         let mut found = table(["", "name", "answer", "promises"], &[]);
@@ -64,13 +66,13 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
             let (ok, answer, promises) = match tried {
                 Ok(Ok(found)) => (true, found.what, found.promises.unwrap_or_else(|| "all".to_owned())),
                 Ok(Err(error)) => (false, error_chain(&error), String::new()),
-                Err(_) => (false, format!("no answer in {ANSWER_TIMEOUT:?}"), String::new()),
+                Err(_) => (false, format!("no answer within {ANSWER_TIMEOUT:?}"), String::new()),
             };
             parts.push(("source", plan.name.clone(), ok, answer, promises));
             for (name, sink) in plan.sinks.iter() {
                 let answer = Answer::of(sink).await;
                 let ok = answer.is_well().unwrap_or(true);
-                parts.push(("sink", name.to_owned(), ok, answer.told().to_owned(), String::new()));
+                parts.push(("sink", name.to_owned(), ok, answer.describe().to_owned(), String::new()));
             }
         }
         for (kind, name, ok, answer, promises) in &parts {
@@ -83,19 +85,19 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
             json!({ "kind": kind, "name": name, "well": ok, "answer": answer, "promises": promises })
         });
         answer.insert("connections".to_owned(), Value::Array(list.collect()));
-        terminal.say(found);
+        terminal.print(found);
     }
-    terminal.conclude(
+    terminal.print_verdict(
         verdict,
         match verdict {
-            Verdict::Good => "The configuration is good.",
+            Verdict::Good => "The configuration is valid.",
             Verdict::Bad | Verdict::Unreachable => {
-                "The configuration is good, and something that it names does not answer as it should."
+                "The configuration is valid, but a source or a sink failed its check."
             }
         },
     );
     answer.insert("good".to_owned(), Value::Bool(verdict == Verdict::Good));
-    terminal.answer(answer);
+    terminal.print_json(answer);
     Ok(verdict)
 }
 
@@ -104,28 +106,28 @@ fn plans_of(config: &Config) -> Result<Vec<Plan>, Failure> {
     relay::plans(config.clone(), &relay::Instruments::idle()?)
 }
 
-/// What is told of a configuration that cannot be used.
+/// The answer for an invalid configuration.
 fn bad(problems: Vec<Value>) -> Map<String, Value> {
     let fields = [("problems", Value::Array(problems)), ("good", Value::Bool(false))];
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Reaches a source, and tries what a relay would do there.
+/// Connects to a source and tries what a relay would do there.
 async fn find(plan: &Plan) -> postrider::Result<Found> {
     let found = relay::find(&plan.source).await?;
     found.store.rehearse(plan.source.migrate).await?;
     Ok(found)
 }
 
-/// The configuration as it was understood, in its own words, without secrets.
+/// The configuration as it was read, in YAML, without secrets.
 fn shown(config: &Config) -> Result<String, Failure> {
     let mut value = json!(config);
     leave_out_nulls(&mut value);
     serde_saphyr::to_string(&value)
-        .map_err(|error| Failure::unreachable("the configuration cannot be shown", &error))
+        .map_err(|error| Failure::unreachable("the configuration cannot be printed", &error))
 }
 
-/// What is not set says nothing, and what holds then is in the tables below.
+/// Removes what is not set; the effective values are in the tables.
 fn leave_out_nulls(value: &mut Value) {
     if let Value::Object(map) = value {
         map.retain(|_, value| !value.is_null());

@@ -1,4 +1,4 @@
-//! `postrider completions`: what a shell has to know to complete commands and options.
+//! `postrider completions`: prints the script that lets a shell complete commands and options.
 
 use std::io::Write as _;
 
@@ -7,12 +7,12 @@ use clap_complete::Shell;
 
 use crate::Verdict;
 
-/// Print what a shell needs to complete commands and options.
+/// Print the script that lets a shell complete commands and options
 ///
-/// For bash: postrider completions bash > ~/.local/share/bash-completion/completions/postrider
+/// Example: postrider completions bash > ~/.local/share/bash-completion/completions/postrider
 #[derive(ClapArgs)]
 pub(crate) struct Args {
-    /// The shell
+    /// The shell to print it for
     #[arg(value_enum)]
     shell: Shell,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, command: &mut clap::Command) -> Verdict {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, command, "postrider", &mut script);
-    // A reader that went away is nobody's error.
+    // A reader that went away is not an error.
     _ = std::io::stdout().write_all(&script);
     Verdict::Good
 }

@@ -1,4 +1,4 @@
-//! `postrider dead`: dead letters, and what is to become of them.
+//! `postrider dead`: lists, shows, redrives and discards dead letters.
 
 use clap::{Args as ClapArgs, Subcommand};
 use postrider::{
@@ -8,8 +8,8 @@ use postrider::{
 use serde_json::{Map, Value, json};
 
 use super::{
+    filter_args::FilterArgs,
     target::{Outbox, Target},
-    which::Which,
 };
 use crate::{
     Verdict,
@@ -17,40 +17,42 @@ use crate::{
     terminal::{Terminal, count, plain, table},
 };
 
-/// Most dead letters that are looked at or changed at once.
+/// Dead letters that are read or changed in one call.
 const PAGE: usize = 500;
 
-/// Look at dead letters, try them again, or let them go.
+/// List dead letters, retry them, or discard them
+///
+/// Example: postrider dead list --type OrderPlaced; postrider dead redrive --all --type OrderPlaced
 #[derive(ClapArgs)]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,
     #[command(flatten)]
     target: Target,
-    /// One JSON object for programs
+    /// Print one JSON object
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Subcommand)]
 enum Action {
-    /// List them, the oldest first
+    /// List dead letters, oldest first
     List {
         #[command(flatten)]
-        which: Which,
-        /// Most of them
-        #[arg(long, default_value_t = 100)]
+        filter: FilterArgs,
+        /// Show at most N dead letters
+        #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
     },
-    /// Say all that is known of one
+    /// Show everything that is known of one dead letter
     Show(One),
-    /// Try them again, with their attempts counted anew
+    /// Retry dead letters; their attempts are counted from 0 again
     Redrive(Chosen),
-    /// Let them go for good; their keys go on
+    /// Delete dead letters for good; their keys go on
     Discard {
         #[command(flatten)]
         chosen: Chosen,
-        /// Do it; otherwise it is only said what would be done
+        /// Delete them. Without this option, only print how many would be deleted
         #[arg(long)]
         yes: bool,
     },
@@ -59,10 +61,10 @@ enum Action {
 #[derive(ClapArgs)]
 #[group(id = "one", required = true, multiple = false)]
 struct One {
-    /// Its id
+    /// Event ID
     #[arg(value_name = "ID")]
     plain: Option<String>,
-    /// The same
+    /// Event ID, as an option
     #[arg(long, value_name = "ID")]
     id: Option<String>,
 }
@@ -70,17 +72,17 @@ struct One {
 #[derive(ClapArgs)]
 #[group(id = "chosen", required = true, multiple = true, args = ["plain", "ids", "all", "event_type", "key"])]
 struct Chosen {
-    /// These
+    /// Event IDs
     #[arg(value_name = "ID")]
     plain: Vec<String>,
-    /// The same; can be given several times
+    /// Event ID, as an option; can be given several times
     #[arg(long = "id", value_name = "ID")]
     ids: Vec<String>,
-    /// All of them
+    /// All dead letters that --type and --key select, or all there are
     #[arg(long, conflicts_with_all = ["plain", "ids"])]
     all: bool,
     #[command(flatten)]
-    which: Which,
+    filter: FilterArgs,
 }
 
 impl Chosen {
@@ -93,22 +95,27 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     let terminal = Terminal::new(args.json);
     let outbox = args.target.one().await?;
     match args.action {
-        Action::List { which, limit } => list(terminal, &outbox, &which, limit).await,
+        Action::List { filter, limit } => list(terminal, &outbox, &filter, limit).await,
         Action::Show(One { plain, id }) => show(terminal, &outbox, &plain.or(id).unwrap_or_default()).await,
         Action::Redrive(chosen) => change(terminal, &outbox, &chosen, Change::Redrive).await,
         Action::Discard { chosen, yes: true } => change(terminal, &outbox, &chosen, Change::Discard).await,
         Action::Discard { chosen, yes: false } => {
-            let number = meant(&*outbox.store, &chosen).await?.len() as u64;
+            let number = selected(&*outbox.store, &chosen).await?.len() as u64;
             let letters = count(number, "dead letter");
-            terminal.say(format!("{letters} would be discarded for good; say --yes to do it"));
-            terminal.answer(answer("would_discard", number));
+            terminal.print(format!("{letters} would be deleted for good; add --yes to delete"));
+            terminal.print_json(answer("would_discard", number));
             Ok(Verdict::Good)
         }
     }
 }
 
-async fn list(terminal: Terminal, outbox: &Outbox, which: &Which, limit: usize) -> Result<Verdict, Failure> {
-    let letters = letters(&*outbox.store, which, limit).await?;
+async fn list(
+    terminal: Terminal,
+    outbox: &Outbox,
+    filter: &FilterArgs,
+    limit: usize,
+) -> Result<Verdict, Failure> {
+    let letters = letters(&*outbox.store, filter, limit).await?;
     let mut rows = table(["id", "type", "key", "attempts", "blocks", "dead since", "error"], &[3]);
     for letter in &letters {
         rows.add_row([
@@ -121,28 +128,28 @@ async fn list(terminal: Terminal, outbox: &Outbox, which: &Which, limit: usize) 
             cut(&letter.error),
         ]);
     }
-    terminal.say(rows);
+    terminal.print(rows);
     let list = letters.iter().map(of).collect();
-    terminal.answer(Map::from_iter([("dead".to_owned(), Value::Array(list))]));
+    terminal.print_json(Map::from_iter([("dead".to_owned(), Value::Array(list))]));
     Ok(Verdict::Good)
 }
 
 async fn show(terminal: Terminal, outbox: &Outbox, id: &str) -> Result<Verdict, Failure> {
     let Some(letter) = one(&*outbox.store, id).await? else {
-        return Err(Failure::bad(format!("{id} is not dead"))
-            .hint(format!("`postrider why --id {id}` says where it is")));
+        return Err(Failure::bad(format!("the event {id} is not dead"))
+            .hint(format!("`postrider why --id {id}` shows where it is")));
     };
     let mut rows = table(["", ""], &[]);
     let Value::Object(mut fields) = of(&letter) else { return Ok(Verdict::Good) };
     if !outbox.store.features().keeps.places {
-        // It is a number in the list of them all, and nobody has counted.
+        // There it is a position in the list, which this command has not counted.
         fields.remove("seq");
     }
     for (name, value) in &fields {
         rows.add_row([name.clone(), value.as_str().map_or_else(|| value.to_string(), plain)]);
     }
-    terminal.say(rows);
-    terminal.answer(fields);
+    terminal.print(rows);
+    terminal.print_json(fields);
     Ok(Verdict::Good)
 }
 
@@ -158,7 +165,7 @@ async fn change(
     chosen: &Chosen,
     change: Change,
 ) -> Result<Verdict, Failure> {
-    let ids = meant(&*outbox.store, chosen).await?;
+    let ids = selected(&*outbox.store, chosen).await?;
     let missing = chosen.ids().filter(|id| !ids.iter().any(|found| found.as_str() == id.as_str()));
     let missing: Vec<_> = missing.cloned().collect();
     let progress = terminal.progress(ids.len() as u64);
@@ -176,35 +183,35 @@ async fn change(
         Change::Redrive => "redriven",
         Change::Discard => "discarded",
     };
-    terminal.say(format!("{} {word}", count(changed, "dead letter")));
-    terminal.answer(answer(word, changed));
+    terminal.print(format!("{} {word}", count(changed, "dead letter")));
+    terminal.print_json(answer(word, changed));
     if !missing.is_empty() {
-        return Err(Failure::bad(format!("not dead: {}", missing.join(", "))));
+        return Err(Failure::bad(format!("these events are not dead: {}", missing.join(", "))));
     }
     Ok(Verdict::Good)
 }
 
-/// The ids of the dead letters that are meant. One that is named is found by its id, however many are dead.
-async fn meant(store: &dyn Store, chosen: &Chosen) -> Result<Vec<EventId>, Failure> {
+/// The IDs of the dead letters that the arguments select. Those that are named are looked up by ID, however many letters there are.
+async fn selected(store: &dyn Store, chosen: &Chosen) -> Result<Vec<EventId>, Failure> {
     if chosen.ids().next().is_none() {
-        let letters = letters(store, &chosen.which, usize::MAX).await?;
+        let letters = letters(store, &chosen.filter, usize::MAX).await?;
         return Ok(letters.into_iter().map(|letter| letter.id).collect());
     }
     let mut ids = Vec::new();
     for id in chosen.ids() {
-        let fits = |event: &ListedEvent| chosen.which.fits(&event.event_type, event.key.as_deref());
+        let fits = |event: &ListedEvent| chosen.filter.matches(&event.event_type, event.key.as_deref());
         ids.extend(find(store, id).await?.filter(fits).map(|event| event.id));
     }
     Ok(ids)
 }
 
-/// The dead event of this id.
+/// Looks up a dead event by its ID.
 async fn find(store: &dyn Store, id: &str) -> Result<Option<ListedEvent>, Failure> {
     let one = Listing { id: Some(id.into()), ..Listing::newest(Shelf::Dead, 1) };
     Ok(store.list(&one).await?.pop())
 }
 
-/// The dead letter of this id, however many there are.
+/// Looks up a dead letter by its ID.
 async fn one(store: &dyn Store, id: &str) -> Result<Option<DeadLetter>, Failure> {
     let Some(event) = find(store, id).await? else { return Ok(None) };
     let seq = event.bookmark.seq;
@@ -226,9 +233,9 @@ async fn one(store: &dyn Store, id: &str) -> Result<Option<DeadLetter>, Failure>
     }))
 }
 
-/// The dead letters that are meant, the oldest first.
-async fn letters(store: &dyn Store, which: &Which, limit: usize) -> Result<Vec<DeadLetter>, Failure> {
-    let wanted = |letter: &DeadLetter| which.fits(&letter.event_type, letter.key.as_deref());
+/// The dead letters that the filter selects, oldest first.
+async fn letters(store: &dyn Store, filter: &FilterArgs, limit: usize) -> Result<Vec<DeadLetter>, Failure> {
+    let wanted = |letter: &DeadLetter| filter.matches(&letter.event_type, letter.key.as_deref());
     let (mut found, mut after) = (Vec::new(), 0);
     loop {
         let page = store.dead(after, PAGE).await?;
@@ -261,7 +268,7 @@ fn answer(word: &str, count: u64) -> Map<String, Value> {
     Map::from_iter([(word.to_owned(), json!(count))])
 }
 
-/// The beginning of an error, for a table.
+/// The first line of an error, shortened for a table.
 fn cut(error: &str) -> String {
     const CHARS_MAX: usize = 80;
     let line = plain(error.lines().next().unwrap_or_default());

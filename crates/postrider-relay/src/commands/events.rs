@@ -1,4 +1,4 @@
-//! `postrider events`: what was written, and where it is.
+//! `postrider events`: lists events with their status, and follows changes.
 
 use std::time::Duration;
 
@@ -8,42 +8,44 @@ use postrider::{Payload, Timestamp, store::ListedEvent};
 use serde_json::{Map, Value, json};
 
 use super::{
-    shelves::{Followed, View, Wanted, word},
+    filter_args::FilterArgs,
+    paging::{Follower, StatusFilter, View, status_name},
     target::Target,
-    which::Which,
 };
 use crate::{
     Verdict,
     failure::Failure,
     signal::Ending,
-    terminal::{Terminal, complain, plain, table},
+    terminal::{Terminal, plain, print_error, table},
 };
 
-/// How often is looked for more.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often a follower polls.
+const POLL_EVERY: Duration = Duration::from_millis(500);
 
-/// List events, the newest last.
+/// List events, newest last
 ///
-/// Of those that are delivered, the ones that are kept. Payloads are business data, and are not shown unless they are asked for.
+/// Delivered events are listed while they are kept. Payloads are business data and are shown only with --payload.
+///
+/// Example: postrider events --follow --status dead
 #[derive(ClapArgs)]
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// Go on with those that come, and with what becomes of them, until interrupted
+    /// Keep showing new events and changed statuses until interrupted
     #[arg(short, long)]
     follow: bool,
-    /// Most of them
-    #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 50)]
+    /// Show at most N events
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
     limit: usize,
-    /// Only those in this state
+    /// Select events in this status
     #[arg(long, value_enum)]
-    status: Option<Wanted>,
+    status: Option<StatusFilter>,
     #[command(flatten)]
-    which: Which,
-    /// Show payloads too
+    filter: FilterArgs,
+    /// Show payloads
     #[arg(long)]
     payload: bool,
-    /// A JSON object a line, for programs
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
@@ -51,38 +53,39 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     let terminal = Terminal::new(args.json);
     let outbox = args.target.one().await?;
-    let view = View { store: &*outbox.store, which: args.which, status: args.status, payloads: args.payload };
-    // Before the list is read: what comes meanwhile is told twice rather than not at all.
-    let followed = if args.follow { Some(Followed::begin(&view).await?) } else { None };
+    let view =
+        View { store: &*outbox.store, filter: args.filter, status: args.status, payloads: args.payload };
+    // Begin before the list is read: an event that comes meanwhile is shown twice rather than never.
+    let follower = if args.follow { Some(Follower::begin(&view).await?) } else { None };
     let events = view.newest(args.limit).await?;
-    match followed {
+    match follower {
         None => show_all(terminal, &events),
-        Some(followed) => {
+        Some(follower) => {
             events.iter().for_each(|event| show_line(terminal, event));
-            follow(terminal, &view, followed).await?;
+            follow(terminal, &view, follower).await?;
         }
     }
     Ok(Verdict::Good)
 }
 
-async fn follow(terminal: Terminal, view: &View<'_>, mut followed: Followed) -> Result<(), Failure> {
+async fn follow(terminal: Terminal, view: &View<'_>, mut follower: Follower) -> Result<(), Failure> {
     let ending = Ending::listen()?;
     let mut away = false;
     loop {
         tokio::select! {
             biased;
             () = ending.asked() => return Ok(()),
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(POLL_EVERY) => {}
         }
-        match followed.news(view).await {
-            Ok(news) => {
+        match follower.changes(view).await {
+            Ok(changes) => {
                 away = false;
-                news.iter().for_each(|event| show_line(terminal, event));
+                changes.iter().for_each(|event| show_line(terminal, event));
             }
-            // Whoever follows wants to see what comes when the database is back.
+            // A follower goes on once the database is back.
             Err(error) => {
                 if !std::mem::replace(&mut away, true) {
-                    complain(&Failure::from(error));
+                    print_error(&Failure::from(error));
                 }
             }
         }
@@ -91,7 +94,7 @@ async fn follow(terminal: Terminal, view: &View<'_>, mut followed: Followed) -> 
 
 fn show_all(terminal: Terminal, events: &[ListedEvent]) {
     for event in events {
-        terminal.answer(object(event));
+        terminal.print_json(object(event));
     }
     if terminal.is_for_programs() {
         return;
@@ -105,15 +108,15 @@ fn show_all(terminal: Terminal, events: &[ListedEvent]) {
     for event in events {
         rows.add_row(cells(event));
     }
-    terminal.say(rows);
+    terminal.print(rows);
 }
 
-/// One event that came, in columns of a fixed width: nobody knows how wide those to come will be.
+/// Prints one event in columns of a fixed width, since the width of later ones is unknown.
 fn show_line(terminal: Terminal, event: &ListedEvent) {
-    terminal.answer(object(event));
+    terminal.print_json(object(event));
     if !terminal.is_for_programs() {
         let [id, event_type, key, status, attempts, age, payload] = cells(event);
-        terminal.say(
+        terminal.print(
             format!("{id:<36} {event_type:<24} {key:<24} {status:<8} {attempts:>3} {age:>8} {payload}")
                 .trim_end(),
         );
@@ -129,14 +132,14 @@ fn cells(event: &ListedEvent) -> [String; 7] {
         plain(event.id.as_str()),
         plain(&event.event_type),
         plain(event.key.as_deref().unwrap_or("-")),
-        word(&event.status).to_owned(),
+        status_name(&event.status).to_owned(),
         event.attempts.to_string(),
         age(event.created_at),
         payload.unwrap_or_default(),
     ]
 }
 
-/// How long ago, in whole seconds. Where a table does not say when an event was written, nobody knows.
+/// The age in whole seconds; `-` where the table does not record when an event was written.
 fn age(created_at: Timestamp) -> String {
     if created_at <= Timestamp::EPOCH {
         return "-".to_owned();
@@ -154,7 +157,7 @@ fn object(event: &ListedEvent) -> Map<String, Value> {
         ("id".to_owned(), json!(event.id.as_str())),
         ("event_type".to_owned(), json!(event.event_type)),
         ("key".to_owned(), json!(event.key)),
-        ("status".to_owned(), json!(word(&event.status))),
+        ("status".to_owned(), json!(status_name(&event.status))),
         ("attempts".to_owned(), json!(event.attempts)),
         ("created_at".to_owned(), json!(event.created_at.to_string())),
     ]);

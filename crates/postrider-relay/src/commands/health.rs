@@ -1,4 +1,4 @@
-//! How a sink is, as it says itself.
+//! Asks a sink for its health.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,11 +7,11 @@ use postrider::{Health, Sink};
 /// How long a source or a sink may take to answer.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What a sink answered to its health check.
+/// The answer of a sink to its health check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
     Well,
-    /// It has no way to be asked.
+    /// The sink has no health check.
     CannotBeAsked,
     NotWell(String),
 }
@@ -22,20 +22,20 @@ impl Answer {
             Ok(Health::Up) => Self::Well,
             Ok(Health::Unknown) => Self::CannotBeAsked,
             Ok(Health::Down { error }) => Self::NotWell(error),
-            Err(_) => Self::NotWell(format!("no answer in {ANSWER_TIMEOUT:?}")),
+            Err(_) => Self::NotWell(format!("no answer within {ANSWER_TIMEOUT:?}")),
         }
     }
 
-    /// In a word or more.
-    pub(super) fn told(&self) -> &str {
+    /// The answer in a few words.
+    pub(super) fn describe(&self) -> &str {
         match self {
             Self::Well => "well",
-            Self::CannotBeAsked => "cannot be asked without sending",
+            Self::CannotBeAsked => "has no health check",
             Self::NotWell(error) => error,
         }
     }
 
-    /// Whether it is well, where that can be known.
+    /// Whether the sink is well; `None` if it has no health check.
     pub(super) fn is_well(&self) -> Option<bool> {
         match self {
             Self::Well => Some(true),

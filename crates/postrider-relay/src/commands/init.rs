@@ -1,4 +1,4 @@
-//! `postrider init`: makes the tables of an outbox, or prints what makes them.
+//! `postrider init`: creates the tables of an outbox, or prints the SQL that does.
 
 use clap::Args as ClapArgs;
 use postrider::{Error, SchemaError};
@@ -13,33 +13,34 @@ use crate::{
     terminal::{Terminal, count},
 };
 
-/// Make the tables of an outbox, or print the SQL that does.
+/// Create the tables of an outbox, or print the SQL that creates them
 ///
-/// What is there already stays as it is, so it can be repeated. In a table that somebody else designed nothing is changed: what is made
-/// are the small tables beside it.
+/// Existing tables stay as they are, so it can be repeated. An external outbox table is never changed; only small tables beside it are created.
+///
+/// Example: postrider init --print | psql shop
 #[derive(ClapArgs)]
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// How many lanes new tables get: at most so many instances deliver at once
+    /// Number of lanes of new tables: at most this many instances deliver at once
     #[arg(long, value_name = "NUMBER")]
     lanes: Option<u32>,
-    /// Print the SQL of the tables, and ask no database for anything
+    /// Print the SQL of the tables without connecting to a database
     #[arg(long)]
     print: bool,
-    /// Print the GRANTs of three roles, and ask no database for anything
+    /// Print the GRANTs of three roles without connecting to a database
     #[arg(long)]
     grants: bool,
-    /// Who writes events, for --grants
+    /// The role that writes events, for --grants
     #[arg(long, value_name = "ROLE", default_value = "writer", requires = "grants")]
     writer: String,
-    /// Who delivers them, for --grants
+    /// The role that delivers events, for --grants
     #[arg(long, value_name = "ROLE", default_value = "relay", requires = "grants")]
     relay: String,
-    /// Who looks after them, for --grants
+    /// The role of operators, for --grants
     #[arg(long, value_name = "ROLE", default_value = "operator", requires = "grants")]
     operator: String,
-    /// One JSON object for programs
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -51,40 +52,40 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         named.source.lanes = args.lanes.or(named.source.lanes);
         let name = named.name.clone();
         let of_source = |failure: Failure| failure.of(&format!("the source `{name}`"));
-        let told = if args.print || args.grants {
+        let result = if args.print || args.grants {
             print(terminal, &args, &named.source).map_err(of_source)?
         } else {
             let tables = tables(&relay::schema_sql(&named.source).map_err(|error| of_source(error.into()))?);
             let profile = named.source.profile.is_some();
-            // An outbox that cannot be reached says which it is.
+            // `connect` names the source in its own errors.
             make(terminal, named.connect().await?, tables, profile).await.map_err(of_source)?
         };
-        answer.insert(name.clone(), told);
+        answer.insert(name.clone(), result);
     }
-    terminal.answer(answer);
+    terminal.print_json(answer);
     Ok(Verdict::Good)
 }
 
-/// Prints SQL that can be given to the database's own client as it is.
+/// Prints SQL for the database's own client.
 fn print(terminal: Terminal, args: &Args, source: &Source) -> Result<Value, Failure> {
-    let mut told = Map::new();
+    let mut printed = Map::new();
     if args.print {
         let schema = relay::schema_sql(source)?;
-        terminal.say(schema.trim_end());
-        told.insert("schema".to_owned(), json!(schema));
+        terminal.print(schema.trim_end());
+        printed.insert("schema".to_owned(), json!(schema));
     }
     if args.grants {
         let grants = relay::grants_sql(source, &args.writer, &args.relay, &args.operator)?;
-        let said = grants
+        let grants_text = grants
             .as_deref()
             .unwrap_or("-- SQLite has no users: whoever may write to the file may do everything.");
-        terminal.say(said.trim_end());
-        told.insert("grants".to_owned(), json!(grants));
+        terminal.print(grants_text.trim_end());
+        printed.insert("grants".to_owned(), json!(grants));
     }
-    Ok(Value::Object(told))
+    Ok(Value::Object(printed))
 }
 
-/// Makes what is missing, and says what there is now.
+/// Creates the tables that are missing and prints which tables exist now.
 async fn make(
     terminal: Terminal,
     outbox: Outbox,
@@ -92,7 +93,7 @@ async fn make(
     profile: bool,
 ) -> Result<Value, Failure> {
     let (name, what) = (&outbox.name, &outbox.what);
-    // A table of somebody else's says nothing of whether ours are beside it.
+    // An external table does not show whether the tables beside it exist.
     let created = match outbox.store.stats().await {
         _ if profile => None,
         Ok(_) => Some(false),
@@ -102,22 +103,22 @@ async fn make(
     outbox.store.migrate().await?;
     let list = tables.join(", ");
     let lanes = outbox.store.features().lanes;
-    terminal.say(match created {
+    terminal.print(match created {
         Some(true) => format!("{name}: created {list} in {what}, with {}", count(lanes.into(), "lane")),
         Some(false) => {
             format!(
-                "{name}: the tables are there already in {what}, with {}, and up to date: {list}",
+                "{name}: {what} has the tables already, with {}, and they are up to date: {list}",
                 count(lanes.into(), "lane")
             )
         }
         None => {
-            format!("{name}: {what} is left as it is; beside it are {list}, made where they were missing")
+            format!("{name}: {what} is unchanged; the tables beside it exist now: {list}")
         }
     });
     Ok(json!({ "database": what, "created": created, "tables": tables, "lanes": lanes }))
 }
 
-/// The tables that a schema makes, as it names them.
+/// The names of the tables that a schema creates.
 fn tables(schema: &str) -> Vec<String> {
     let created = schema.lines().filter_map(|line| line.trim_start().strip_prefix("CREATE TABLE "));
     let names = created.map(|rest| rest.strip_prefix("IF NOT EXISTS ").unwrap_or(rest));

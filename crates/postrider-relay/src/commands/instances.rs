@@ -1,4 +1,4 @@
-//! Who delivers from an outbox: what is said of the instances that are alive.
+//! Describes the instances that deliver from an outbox.
 
 use postrider::store::{Instance, Instances};
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ use crate::{
     terminal::{count, plain},
 };
 
-/// What is said when nobody delivers.
-const NOBODY: &str = "no instance is alive: nothing is delivered";
+/// Printed when no instance is alive.
+const NO_INSTANCE: &str = "no instance is alive: nothing is delivered";
 
-/// Who delivers from an outbox; none where the store cannot tell.
+/// The instances of an outbox; `None` where the store does not record them.
 pub(super) struct Delivering(Option<Instances>);
 
 impl Delivering {
@@ -20,30 +20,30 @@ impl Delivering {
         Ok(Self(outbox.store.instances().await?))
     }
 
-    /// A sentence for each of them, and one if something is not delivered because nobody holds it.
+    /// A sentence for each instance, and one if some lanes have no owner.
     pub(super) fn sentences(&self) -> Vec<String> {
         let Some(Instances { alive, lanes }) = &self.0 else { return Vec::new() };
         alive.iter().map(|instance| sentence(instance, *lanes)).chain(self.hindrance()).collect()
     }
 
-    /// What keeps an event from being delivered by anybody, if something does.
+    /// Why no instance delivers some events, if that is so.
     pub(super) fn hindrance(&self) -> Option<String> {
         let Instances { alive, lanes } = self.0.as_ref()?;
         let held: usize = alive.iter().map(|instance| instance.lanes.len()).sum();
         match (alive.is_empty(), (*lanes as usize).saturating_sub(held)) {
-            (true, _) => Some(NOBODY.to_owned()),
+            (true, _) => Some(NO_INSTANCE.to_owned()),
             (false, 0) => None,
             (false, free) => {
                 let lanes = count((*lanes).into(), "lane");
                 Some(format!(
-                    "nobody holds {free} of {lanes}: what lies there waits until an instance takes it"
+                    "no instance holds {free} of {lanes}: their events wait until one takes them over"
                 ))
             }
         }
     }
 
-    /// The same for programs.
-    pub(super) fn answer(&self) -> Value {
+    /// The instances as JSON.
+    pub(super) fn to_json(&self) -> Value {
         let of = |instance: &Instance| {
             let Instance { name, lanes, until } = instance;
             json!({ "name": name, "lanes": lanes, "until": until.to_string() })
@@ -56,10 +56,10 @@ fn sentence(instance: &Instance, of: u32) -> String {
     let Instance { name, lanes, until } = instance;
     let name = plain(name);
     match lanes.len() {
-        0 => format!("instance {name} stands by; it is believed to be there until {until}"),
+        0 => format!("instance {name} stands by; its membership lasts until {until}"),
         held => {
             let of = count(of.into(), "lane");
-            format!("instance {name} holds {held} of {of} until {until}, unless it renews that")
+            format!("instance {name} holds {held} of {of} until {until} unless it renews them")
         }
     }
 }
@@ -80,18 +80,18 @@ mod tests {
     }
 
     #[test]
-    fn lanes_that_nobody_holds_are_told_beside_those_that_somebody_does() {
+    fn lanes_without_an_owner_are_reported_beside_the_others() {
         let all = delivering(&[("a", &[0, 1]), ("b", &[2, 3]), ("c", &[])]);
         assert_eq!((all.sentences().len(), all.hindrance()), (3, None));
         assert!(all.sentences()[2].contains("stands by"), "{:?}", all.sentences());
         let some = delivering(&[("a", &[0, 1, 2])]);
-        assert!(some.sentences()[1].starts_with("nobody holds 1 of 4 lanes"), "{:?}", some.sentences());
-        assert_eq!(delivering(&[]).sentences(), [NOBODY]);
+        assert!(some.sentences()[1].starts_with("no instance holds 1 of 4 lanes"), "{:?}", some.sentences());
+        assert_eq!(delivering(&[]).sentences(), [NO_INSTANCE]);
     }
 
     #[test]
     fn a_store_that_cannot_tell_is_not_taken_for_one_without_instances() {
         let unknown = Delivering(None);
-        assert!(unknown.sentences().is_empty() && unknown.answer().is_null());
+        assert!(unknown.sentences().is_empty() && unknown.to_json().is_null());
     }
 }

@@ -1,4 +1,4 @@
-//! `postrider pause` and `postrider resume`: what is to wait, on every instance, and what may go on.
+//! `postrider pause` and `postrider resume`: stop and restart the delivery of some events on every instance.
 
 use clap::Args as ClapArgs;
 use postrider::store::{Pause, Subject};
@@ -11,29 +11,33 @@ use crate::{
     terminal::{Terminal, plain},
 };
 
-/// Let a type, a key, a sink or a whole source wait, on every instance, until it is resumed.
+/// Pause a type, a key, a sink or a whole source on every instance until it is resumed
+///
+/// Example: postrider pause --sink orders --reason "receiver is being upgraded"
 #[derive(ClapArgs)]
 pub(crate) struct PauseArgs {
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
     what: What,
-    /// Why, for whoever asks later
+    /// The reason, which `status` and `why` show
     #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
     reason: String,
-    /// One JSON object for programs
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// Let what was paused go on, in its order.
+/// Resume what was paused; its events are delivered in their order
+///
+/// Example: postrider resume --sink orders
 #[derive(ClapArgs)]
 pub(crate) struct ResumeArgs {
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
     what: What,
-    /// One JSON object for programs
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -41,7 +45,7 @@ pub(crate) struct ResumeArgs {
 #[derive(ClapArgs)]
 #[group(id = "what", required = true, multiple = false)]
 struct What {
-    /// Events of this type; * stands for any text
+    /// Events of this type; * matches any text
     #[arg(long = "type", value_name = "PATTERN")]
     event_type: Option<String>,
     /// Events of this key, such as Order:42
@@ -50,13 +54,13 @@ struct What {
     /// Events that go to this sink of the configuration
     #[arg(long, value_name = "NAME")]
     sink: Option<String>,
-    /// The whole source
+    /// All events of the source
     #[arg(long)]
     all: bool,
 }
 
 impl What {
-    /// What is meant. A name that nothing can have, and a sink that nothing goes to, are mistakes.
+    /// The subject that the arguments name. An invalid name, and a sink that no route goes to, are usage errors.
     fn subject(&self, outbox: &Outbox) -> Result<Subject, Failure> {
         let subject = match self {
             Self { event_type: Some(pattern), .. } => Subject::event_type(pattern.as_str()),
@@ -65,17 +69,17 @@ impl What {
             Self { .. } => Subject::Source,
         };
         subject.check().map_err(postrider::Error::from)?;
-        // Without a configuration nobody knows which sinks there are.
+        // Without a configuration the sinks are unknown.
         if let Subject::Sink(name) = &subject
             && !outbox.sinks.is_empty()
             && !outbox.sinks.contains(name)
         {
             let known: Vec<_> = outbox.sinks.iter().map(String::as_str).collect();
             return Err(Failure::usage(format!(
-                "nothing of the source `{}` goes to a sink {name:?}",
+                "no route of the source `{}` goes to the sink {name:?}",
                 outbox.name
             ))
-            .hint(format!("sinks that its routes go to: {}", known.join(", "))));
+            .hint(format!("its routes go to these sinks: {}", known.join(", "))));
         }
         Ok(subject)
     }
@@ -86,15 +90,15 @@ pub(crate) async fn pause(args: PauseArgs) -> Result<Verdict, Failure> {
     let outbox = args.target.one().await?;
     let subject = args.what.subject(&outbox)?;
     let paused = outbox.store.pause(&subject, &args.reason).await?;
-    terminal.say(if paused.new {
+    terminal.print(if paused.new {
         format!(
-            "{}: {subject} is paused; every instance obeys within about a second, and sends that are under way end",
+            "{}: {subject} is paused; every instance follows within about a second, after the sends that are under way",
             outbox.name
         )
     } else {
         format!("{}: {} already", outbox.name, sentence(&paused.pause))
     });
-    terminal.answer(answer(&outbox, [("new", json!(paused.new)), ("pause", of(&paused.pause))]));
+    terminal.print_json(answer(&outbox, [("new", json!(paused.new)), ("pause", of(&paused.pause))]));
     Ok(Verdict::Good)
 }
 
@@ -108,29 +112,32 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Verdict, Failure> {
         released = release_brake(&outbox, name).await?;
     }
     match (&ended, &released) {
-        (None, None) => terminal.say(format!("{}: {subject} was not paused", outbox.name)),
+        (None, None) => terminal.print(format!("{}: {subject} was not paused", outbox.name)),
         (Some(pause), _) => {
             terminal
-                .say(format!("{}: {subject} is resumed; it was paused since {}", outbox.name, pause.since));
+                .print(format!("{}: {subject} is resumed; it was paused since {}", outbox.name, pause.since));
         }
         (None, Some(_)) => {}
     }
     if released.is_some() {
-        terminal.say(format!("{}: what {subject} rejects dies from now on, for an hour", outbox.name));
+        terminal.print(format!(
+            "{}: for an hour, events that {subject} rejects become dead letters",
+            outbox.name
+        ));
     }
     ended = ended.or(released);
     let was = ended.as_ref().map_or(Value::Null, of);
-    terminal.answer(answer(&outbox, [("resumed", json!(ended.is_some())), ("pause", was)]));
+    terminal.print_json(answer(&outbox, [("resumed", json!(ended.is_some())), ("pause", was)]));
     Ok(Verdict::Good)
 }
 
-/// Lets what a sink rejects die for an hour, if the sink rejects everything and its events wait because of that.
+/// Releases the brake for an hour if the sink rejects everything and its events wait because of that.
 async fn release_brake(outbox: &Outbox, sink: &str) -> Result<Option<Pause>, Failure> {
     let rejected = Subject::Rejected(sink.to_owned());
     if !pauses(outbox).await?.iter().any(|pause| pause.subject == rejected) {
         return Ok(None);
     }
-    // In this order: an instance that found neither would tell of the sink again.
+    // In this order: an instance that found neither would report the sink again.
     outbox.store.pause(&Subject::Brake(sink.to_owned()), "postrider resume").await?;
     Ok(outbox.store.resume(&rejected).await?)
 }
@@ -140,43 +147,42 @@ fn answer(outbox: &Outbox, fields: [(&str, Value); 2]) -> Map<String, Value> {
     std::iter::once(source).chain(fields.map(|(name, value)| (name.to_owned(), value))).collect()
 }
 
-/// A pause, for people.
+/// Describes a pause for people.
 pub(super) fn sentence(pause: &Pause) -> String {
     let reason = if pause.reason.is_empty() { String::new() } else { format!(" ({})", plain(&pause.reason)) };
     let hint = hint(pause).map(|hint| format!("\n  hint: {hint}")).unwrap_or_default();
     let (subject, since) = (plain(&pause.subject.to_string()), pause.since);
     match &pause.subject {
         Subject::Rejected(name) => {
-            format!("the sink {} rejects everything since {since}{reason}{hint}", plain(name))
+            format!("the sink {} has rejected everything since {since}{reason}{hint}", plain(name))
         }
         Subject::Brake(name) => format!(
-            "the brake of the sink {} is off since {since}, for an hour: what the sink rejects dies{reason}",
+            "the brake of the sink {} is released since {since}, for an hour: rejected events become dead letters{reason}",
             plain(name)
         ),
         _ => format!("{subject} is paused since {since}{reason}"),
     }
 }
 
-/// What an operator can do about a pause that an instance began.
+/// What an operator can do about a pause that an instance set.
 fn hint(pause: &Pause) -> Option<String> {
     let Subject::Rejected(name) = &pause.subject else { return None };
     Some(format!(
-        "mend the receiver, and what waits is delivered; or let what it rejects die with `postrider resume --sink {}`",
+        "repair the receiver and the waiting events are delivered, or let rejected events die with `postrider resume --sink {}`",
         plain(name)
     ))
 }
 
-/// What is known of an event that waits.
+/// What is known of a waiting event.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Waiting<'a> {
     pub(super) event_type: &'a str,
     pub(super) key: Option<&'a str>,
-    /// The name of its sink; none where no configuration tells it.
+    /// The name of its sink; `None` without a configuration.
     pub(super) sink: Option<&'a str>,
 }
 
-/// The pauses that certainly stop an event, and those of sinks where nobody knows to which one it goes. A sink that rejects everything stops
-/// its events as a pause does.
+/// The pauses that stop an event, and those of sinks that stop it only if it goes there. A sink that rejects everything counts as paused.
 pub(super) fn apart<'a>(pauses: &'a [Pause], event: Waiting<'_>) -> (Vec<&'a Pause>, Vec<&'a Pause>) {
     let stops = |pause: &&Pause| match (&pause.subject, event.sink) {
         (Subject::Source, _) => true,
@@ -190,7 +196,7 @@ pub(super) fn apart<'a>(pauses: &'a [Pause], event: Waiting<'_>) -> (Vec<&'a Pau
     (pauses.iter().filter(stops).collect(), pauses.iter().filter(unknown).collect())
 }
 
-/// A pause, for programs.
+/// A pause as JSON.
 pub(super) fn of(pause: &Pause) -> Value {
     json!({
         "kind": pause.subject.kind(),
@@ -201,7 +207,7 @@ pub(super) fn of(pause: &Pause) -> Value {
     })
 }
 
-/// All that is paused; nothing where nothing can be.
+/// All pauses; none where the store has no room for any.
 pub(super) async fn pauses(outbox: &Outbox) -> Result<Vec<Pause>, Failure> {
     match outbox.store.features().keeps.pauses {
         true => Ok(outbox.store.pauses().await?),

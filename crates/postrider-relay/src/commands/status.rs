@@ -1,4 +1,4 @@
-//! `postrider status`: how much of everything there is.
+//! `postrider status`: counts of events, instances, pauses and sinks that are down.
 
 use clap::Args as ClapArgs;
 use postrider::store::{Pause, Stats};
@@ -7,21 +7,23 @@ use serde_json::{Map, Value, json};
 use super::{
     instances::Delivering,
     pause,
-    relay_says::Says,
+    running_relay::RunningRelay,
     target::{Named, Outbox, Target},
 };
 use crate::{
     Verdict,
     failure::Failure,
-    terminal::{Terminal, complain, table},
+    terminal::{Terminal, print_error, table},
 };
 
-/// Say how much waits, is dead and was delivered, who delivers, what is paused, and which sinks the relay that runs here takes for down.
+/// Show how many events wait, are dead or were delivered, who delivers, what is paused, and which sinks are down
+///
+/// The relay that runs on this machine says which sinks are down.
 #[derive(ClapArgs)]
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// One JSON object for programs
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -35,21 +37,21 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     let (mut answer, mut lines, mut failures) = (Map::new(), Vec::new(), Vec::new());
     for source in args.target.sources()? {
         let name = source.name.clone();
-        let Found { outbox, stats, delivering, pauses, says } = match look(source).await {
+        let Found { outbox, stats, delivering, pauses, relay } = match query(source).await {
             Ok(found) => found,
-            // The others are none the worse for it.
+            // The other sources are still shown.
             Err(failure) => {
-                rows.add_row([&name, "cannot be looked at"]);
-                answer.insert(name, json!({ "error": failure.told() }));
+                rows.add_row([&name, "failed; see the error"]);
+                answer.insert(name, json!({ "error": failure.to_json() }));
                 failures.push(failure);
                 continue;
             }
         };
-        let down = says.as_ref().map(|says| says.down(&outbox.name)).unwrap_or_default();
-        let sentences = says.iter().flat_map(|says| down.iter().map(|sink| says.sentence(sink)));
-        let told =
+        let down = relay.as_ref().map(|relay| relay.down(&outbox.name)).unwrap_or_default();
+        let sentences = relay.iter().flat_map(|relay| down.iter().map(|sink| relay.sentence(sink)));
+        let notes =
             delivering.sentences().into_iter().chain(pauses.iter().map(pause::sentence)).chain(sentences);
-        lines.extend(told.map(|line| format!("{}: {line}", outbox.name)));
+        lines.extend(notes.map(|line| format!("{}: {line}", outbox.name)));
         let oldest = stats
             .oldest
             .map_or_else(|| "-".to_owned(), |age| humantime::format_duration(round(age)).to_string());
@@ -58,40 +60,40 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         row.extend(numbers.map(|number| number.to_string()));
         row.push(oldest);
         rows.add_row(row);
-        let down = says.is_some().then_some(down);
+        let down = relay.is_some().then_some(down);
         answer.insert(outbox.name, of(&outbox.what, &stats, (&delivering, &pauses, down)));
     }
-    terminal.say(rows);
-    lines.iter().for_each(|line| terminal.say(line));
-    terminal.answer(answer);
+    terminal.print(rows);
+    lines.iter().for_each(|line| terminal.print(line));
+    terminal.print_json(answer);
     let last = failures.pop();
-    failures.iter().for_each(complain);
+    failures.iter().for_each(print_error);
     last.map_or(Ok(Verdict::Good), Err)
 }
 
-/// What there is in one outbox.
+/// The status of one outbox.
 struct Found {
     outbox: Outbox,
     stats: Stats,
     delivering: Delivering,
     pauses: Vec<Pause>,
-    says: Option<Says>,
+    relay: Option<RunningRelay>,
 }
 
-async fn look(source: Named) -> Result<Found, Failure> {
+async fn query(source: Named) -> Result<Found, Failure> {
     let outbox = source.connect().await?;
     let of = |failure: Failure| failure.of(&format!("the source `{}`", outbox.name));
     let stats = outbox.store.stats().await.map_err(|error| of(error.into()))?;
     let delivering = Delivering::of(&outbox).await.map_err(of)?;
     let pauses = pause::pauses(&outbox).await.map_err(of)?;
-    let says = match &outbox.configured {
-        Some(configured) => Says::of(&configured.config).await,
+    let relay = match &outbox.configured {
+        Some(configured) => RunningRelay::of(&configured.config).await,
         None => None,
     };
-    Ok(Found { outbox, stats, delivering, pauses, says })
+    Ok(Found { outbox, stats, delivering, pauses, relay })
 }
 
-/// `down` is none where no relay answers.
+/// The status as JSON. `down` is `None` if no relay answers.
 fn of(
     what: &str,
     stats: &Stats,
@@ -106,13 +108,13 @@ fn of(
         "held_keys": stats.held_keys,
         "done": stats.done,
         "oldest_ms": stats.oldest.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
-        "instances": delivering.answer(),
+        "instances": delivering.to_json(),
         "pauses": pauses.iter().map(pause::of).collect::<Vec<_>>(),
         "sinks_down": down,
     })
 }
 
-/// Nobody reads nanoseconds.
+/// Cuts off what is less than a millisecond.
 fn round(age: std::time::Duration) -> std::time::Duration {
     std::time::Duration::from_millis(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
 }

@@ -1,4 +1,4 @@
-//! Which outbox a command is about.
+//! Finds the outbox that a command works on: a source of the configuration, or a database by its URL.
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
@@ -11,10 +11,10 @@ use crate::{
     relay,
 };
 
-/// Which outbox: one that a configuration names, or one at a URL.
+/// The outbox: a source of a configuration, or a URL.
 #[derive(ClapArgs, Clone)]
 pub(crate) struct Target {
-    /// The configuration
+    /// The configuration file
     #[arg(
         short,
         long,
@@ -24,43 +24,43 @@ pub(crate) struct Target {
         conflicts_with = "url"
     )]
     config: PathBuf,
-    /// The source, where the configuration has several
+    /// The name of the source, needed if the configuration has several
     #[arg(short, long, global = true, value_name = "NAME", conflicts_with = "url")]
     source: Option<String>,
-    /// The database, without a configuration; best by the variable, which no list of processes shows
+    /// The URL of the database, without a configuration. Prefer the variable: other users can read the arguments of a process
     #[arg(long, global = true, env = "POSTRIDER_URL", hide_env_values = true, value_name = "URL")]
     url: Option<String>,
-    /// What the names of the tables at that URL begin with, where it is not postrider_
-    // A configuration that is named would excuse the URL that is missing, and say nothing of the prefix.
+    /// The prefix of the table names at --url, if it is not postrider_
+    // Without the conflict, --config would satisfy clap in place of the missing --url, and the prefix would be ignored.
     #[arg(long, global = true, value_name = "PREFIX", requires = "url", conflicts_with_all = ["config", "source"])]
     prefix: Option<String>,
 }
 
-/// An outbox that was found.
+/// An outbox that was connected to.
 pub(crate) struct Outbox {
     pub(crate) name: String,
     pub(crate) store: Arc<dyn Store>,
-    /// Product and version.
+    /// Product and version of the database.
     pub(crate) what: String,
-    /// The sinks that its routes go to; none without a configuration.
+    /// The sinks that its routes go to; empty without a configuration.
     pub(crate) sinks: BTreeSet<String>,
-    /// What the configuration says of it, where there is one.
+    /// Its source in the configuration, if there is a configuration.
     pub(crate) configured: Option<Configured>,
 }
 
-/// A source, and the configuration that it is of.
+/// A source with its configuration.
 pub(crate) struct Configured {
     pub(crate) config: Arc<Config>,
     pub(crate) source: config::Source,
 }
 
 impl Target {
-    /// The outbox that is meant; an error if several could be.
+    /// The only outbox that the arguments select; an error if they select several.
     pub(crate) async fn one(&self) -> Result<Outbox, Failure> {
         let mut all = self.sources()?;
         match (all.pop(), all.is_empty()) {
             (Some(only), true) => only.connect().await,
-            (None, _) => Err(Failure::usage("the configuration has no source that is switched on")),
+            (None, _) => Err(Failure::usage("the configuration enables no source")),
             (Some(last), false) => {
                 let names: Vec<_> = all.iter().chain([&last]).map(|source| source.name.as_str()).collect();
                 Err(Failure::usage(format!("the configuration has several sources: {}", names.join(", ")))
@@ -69,16 +69,16 @@ impl Target {
         }
     }
 
-    /// What the configuration says of all sources that are meant. Nobody is asked for anything.
+    /// The sources that the arguments select, without connecting to them.
     pub(crate) fn sources(&self) -> Result<Vec<Named>, Failure> {
         if let Some(url) = &self.url {
             let text = serde_json::json!({ "url": url, "routes": [], "prefix": self.prefix });
             let source = serde_json::from_value(text)
-                .map_err(|error| Failure::unreachable("the URL cannot be used", &error))?;
+                .map_err(|error| Failure::unreachable("the URL is invalid", &error))?;
             return Ok(vec![Named { name: "outbox".to_owned(), source, config: None }]);
         }
         let config = config::load(&self.config).map_err(|problems| {
-            Failure::configuration(problems).hint_if_none("or name the database with --url or POSTRIDER_URL")
+            Failure::configuration(problems).hint_if_none("or give the database with --url or POSTRIDER_URL")
         })?;
         self.of(config)
     }
@@ -98,14 +98,16 @@ impl Target {
             })
             .collect();
         match &self.source {
-            Some(wanted) if named.is_empty() => Err(Failure::usage(format!("there is no source {wanted:?}"))
-                .hint(format!("sources that there are: {}", known.join(", ")))),
+            Some(wanted) if named.is_empty() => {
+                Err(Failure::usage(format!("the configuration has no source {wanted:?}"))
+                    .hint(format!("its sources are: {}", known.join(", "))))
+            }
             _ => Ok(named),
         }
     }
 }
 
-/// A source, and what it is called.
+/// A source and its name.
 pub(crate) struct Named {
     pub(crate) name: String,
     pub(crate) source: config::Source,
@@ -113,7 +115,7 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// Reaches its database.
+    /// Connects to its database.
     pub(crate) async fn connect(self) -> Result<Outbox, Failure> {
         let found = relay::find(&self.source)
             .await

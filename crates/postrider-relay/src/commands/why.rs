@@ -1,8 +1,7 @@
-//! `postrider why`: what an event or a key waits for.
+//! `postrider why`: explains what an event or a key waits for.
 //!
-//! It is another process than the relay, and knows what is in the table: where the event is, who delivers, and what is paused. Where the event goes to
-//! is in the configuration. Whether a relay that runs takes that sink for down is known to that relay alone; so the relay of the configuration is asked, and
-//! the sink itself.
+//! The table tells where the event is, who delivers and what is paused; the configuration tells where the event goes. Only a running relay
+//! knows whether it believes the sink to be down, so this command asks the relay of the configuration, and the sink itself.
 
 use clap::Args as ClapArgs;
 use postrider::{
@@ -12,11 +11,11 @@ use postrider::{
 use serde_json::{Map, Value, json};
 
 use super::{
+    explain::{self, Explanation},
     health::Answer,
     instances::Delivering,
     pause::{self, Waiting},
-    relay_says::Says,
-    story::{self, Story},
+    running_relay::RunningRelay,
     target::{Configured, Outbox, Target},
 };
 use crate::{
@@ -26,25 +25,27 @@ use crate::{
     terminal::{Terminal, plain},
 };
 
-/// How many events of a key are looked at in one go for one that is not dead.
+/// Events of a key that one page of the search for a pending one reads.
 const PAGE: usize = 20;
 
-/// Say what an event or a key waits for.
+/// Explain what an event or a key waits for
 ///
-/// With a configuration, the relay that runs with it here is asked whether it takes the sink of the event for down, and the sink how it is, as
-/// `check --connect` does.
+/// With a configuration, this command also asks the relay that runs on this machine whether the event's sink is down, and checks the sink's
+/// health as `check --connect` does.
+///
+/// Example: postrider why --key Order:42
 #[derive(ClapArgs)]
 #[group(id = "about", required = true, multiple = false, args = ["id", "key"])]
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// The id of an event
+    /// Event ID
     #[arg(long)]
     id: Option<String>,
     /// A key, such as Order:42
     #[arg(long)]
     key: Option<String>,
-    /// One JSON object for programs
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -52,34 +53,34 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     let terminal = Terminal::new(args.json);
     let outbox = args.target.one().await?;
-    let (Story { sentence, mut answer }, event) = match (&args.id, &args.key) {
+    let (Explanation { sentence, mut answer }, event) = match (&args.id, &args.key) {
         (Some(id), _) => {
             let event = by_id(&outbox, &EventId::from(id.as_str())).await?;
-            (story::of_event(id, event.as_ref()), event)
+            (explain::of_event(id, event.as_ref()), event)
         }
         (None, Some(key)) => {
             let hold = outbox.store.why(key).await?;
             let event = head(&outbox, key, hold.as_ref()).await?;
-            (story::of_key(key, hold.as_ref(), event.as_ref()), event)
+            (explain::of_key(key, hold.as_ref(), event.as_ref()), event)
         }
         (None, None) => return Err(Failure::usage("name an event with --id, or a key with --key")),
     };
-    terminal.say(sentence);
+    terminal.print(sentence);
     if let Some(event) = &event {
         answer.insert("event_type".to_owned(), json!(event.event_type));
         answer.insert("key".to_owned(), json!(event.key));
-        // Nothing is sent of what is delivered or dead.
-        if story::is_pending(&event.status) {
+        // Delivered and dead events are not sent.
+        if explain::is_pending(&event.status) {
             surroundings(terminal, &outbox, event, &mut answer).await?;
         }
     }
-    terminal.answer(answer);
+    terminal.print_json(answer);
     Ok(Verdict::Good)
 }
 
-/// The event of an id, wherever it is.
+/// Looks up an event by its ID in every list.
 async fn by_id(outbox: &Outbox, id: &EventId) -> postrider::Result<Option<ListedEvent>> {
-    // In this order: what is delivered between the two looks is found by the second.
+    // In this order: an event that is delivered between the two queries is found by the second.
     for shelf in [Shelf::Undelivered, Shelf::Delivered] {
         let listing = Listing { id: Some(id.clone()), ..Listing::newest(shelf, 1) };
         if let Some(event) = outbox.store.list(&listing).await?.pop() {
@@ -89,7 +90,7 @@ async fn by_id(outbox: &Outbox, id: &EventId) -> postrider::Result<Option<Listed
     Ok(None)
 }
 
-/// The event that a held key waits for; of a key that is not held, the first event that is neither delivered nor dead.
+/// The event that a held key waits for; for a key that is not held, its first pending event.
 async fn head(outbox: &Outbox, key: &str, hold: Option<&Hold>) -> postrider::Result<Option<ListedEvent>> {
     let before = hold.map_or(0, |hold| hold.seq.saturating_sub(1));
     let limit = if hold.is_some() { 1 } else { PAGE };
@@ -110,7 +111,7 @@ async fn head(outbox: &Outbox, key: &str, hold: Option<&Hold>) -> postrider::Res
     }
 }
 
-/// What an event that is not delivered waits for beside its own state: an instance, pauses, and the sink that it goes to.
+/// Describes what a pending event waits for besides its own status: an instance, a pause, or its sink.
 async fn surroundings(
     terminal: Terminal,
     outbox: &Outbox,
@@ -119,19 +120,19 @@ async fn surroundings(
 ) -> Result<(), Failure> {
     let way = Way::of(outbox, event);
     let key = event.key.as_ref().map(|key| format!(", key {}", plain(key))).unwrap_or_default();
-    terminal.say(format!("  type {}{key}{}", plain(&event.event_type), way.told()));
+    terminal.print(format!("  type {}{key}{}", plain(&event.event_type), way.describe()));
     let delivering = Delivering::of(outbox).await?;
     if let Some(hindrance) = delivering.hindrance() {
-        terminal.say(format!("  waits: {hindrance}"));
+        terminal.print(format!("  waits: {hindrance}"));
     }
-    answer.insert("instances".to_owned(), delivering.answer());
+    answer.insert("instances".to_owned(), delivering.to_json());
     let pauses = pause::pauses(outbox).await?;
     let waiting = Waiting { event_type: &event.event_type, key: event.key.as_deref(), sink: way.sink() };
     let (stop, may_stop) = pause::apart(&pauses, waiting);
-    stop.iter().for_each(|pause| terminal.say(format!("  waits: {}", pause::sentence(pause))));
+    stop.iter().for_each(|pause| terminal.print(format!("  waits: {}", pause::sentence(pause))));
     for pause in &may_stop {
-        terminal.say(format!(
-            "  waits too if it goes there, which a configuration would tell: {}",
+        terminal.print(format!(
+            "  also waits if it goes there, which only a configuration can tell: {}",
             pause::sentence(pause)
         ));
     }
@@ -144,10 +145,10 @@ async fn surroundings(
 
 /// Where an event goes.
 enum Way<'a> {
-    /// No configuration tells it.
+    /// Unknown without a configuration.
     Unknown,
     NoRoute,
-    /// To this sink, but for what is switched off.
+    /// To this sink, but something is disabled.
     Off {
         sink: &'a str,
         what: &'static str,
@@ -178,24 +179,24 @@ impl<'a> Way<'a> {
     fn sink(&self) -> Option<&'a str> {
         match self {
             Self::Unknown => None,
-            // It goes to none, and so to no sink that is paused.
+            // It goes to no sink, so pauses of sinks do not stop it.
             Self::NoRoute => Some(""),
             Self::Off { sink, .. } | Self::To { sink, .. } => Some(sink),
         }
     }
 
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         match self {
             Self::Unknown => String::new(),
-            Self::NoRoute => "; no route takes it: it goes dead when its turn comes".to_owned(),
+            Self::NoRoute => "; no route matches it: it becomes a dead letter when its turn comes".to_owned(),
             Self::Off { sink, what } => {
-                format!(", to sink `{sink}`\n  waits: {what} is switched off in the configuration")
+                format!(", to sink `{sink}`\n  waits: the configuration disables {what}")
             }
             Self::To { sink, .. } => format!(", to sink `{sink}`"),
         }
     }
 
-    /// Asks the sink how it is, and says so.
+    /// Asks the running relay and the sink itself how the sink is, and prints the answers.
     async fn ask(&self, terminal: Terminal, outbox: &Outbox) -> Value {
         let Self::To { sink: name, configured } = self else {
             return self
@@ -204,10 +205,11 @@ impl<'a> Way<'a> {
                 .map_or(Value::Null, |name| json!({ "name": name }));
         };
         let Configured { config, source } = configured;
-        let says = Says::of(config).await;
-        let is_down = says.as_ref().map(|says| says.down(&outbox.name).iter().any(|down| down == name));
-        if let Some(says) = says.filter(|_| is_down == Some(true)) {
-            terminal.say(format!("  waits: {}", says.sentence(name)));
+        let running = RunningRelay::of(config).await;
+        let is_down =
+            running.as_ref().map(|running| running.down(&outbox.name).iter().any(|down| down == name));
+        if let Some(running) = running.filter(|_| is_down == Some(true)) {
+            terminal.print(format!("  waits: {}", running.sentence(name)));
         }
         let plan = relay::Instruments::idle()
             .and_then(|instruments| relay::plan(config, &outbox.name, source, &instruments));
@@ -217,13 +219,13 @@ impl<'a> Way<'a> {
             Ok(None) => Answer::CannotBeAsked,
             Err(failure) => Answer::NotWell(failure.to_string()),
         };
-        terminal.say(match &answer {
+        terminal.print(match &answer {
             Answer::Well => format!("  sink `{name}` passed its health check just now"),
-            Answer::CannotBeAsked => format!("  sink `{name}` cannot be asked how it is without sending"),
+            Answer::CannotBeAsked => format!("  sink `{name}` has no health check"),
             Answer::NotWell(error) => {
-                format!("  sink `{name}` did not pass its health check just now: {}", plain(error))
+                format!("  sink `{name}` failed its health check just now: {}", plain(error))
             }
         });
-        json!({ "name": name, "well": answer.is_well(), "answer": answer.told(), "relay_takes_it_for_down": is_down })
+        json!({ "name": name, "well": answer.is_well(), "answer": answer.describe(), "relay_takes_it_for_down": is_down })
     }
 }

@@ -1,4 +1,4 @@
-//! What holds for one route, when all that is inherited is taken into account.
+//! The effective settings of a route: its own, its source's, the file's and the built-in ones combined.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{
     route::{DeadHeads, Longest},
 };
 
-/// What is built in for a source: what a relay takes for its own tables, or what the system has whose table it is.
+/// The built-in settings of a source: the relay's for its own tables, or those of the system that owns an external table.
 #[derive(Debug, Clone)]
 pub(crate) struct BuiltIn {
     pub(crate) defaults: Defaults,
@@ -18,7 +18,7 @@ pub(crate) struct BuiltIn {
 }
 
 impl BuiltIn {
-    /// For Postrider's own tables: of every setting the usual, but for the two in which a relay differs from a library.
+    /// For Postrider's own tables: the library's defaults, except for the two in which a relay differs.
     pub(crate) fn own() -> Self {
         Self {
             defaults: Defaults {
@@ -31,16 +31,16 @@ impl BuiltIn {
         }
     }
 
-    /// For the table of a system with these defaults. No key waits behind a dead event there: there is no room to say so.
+    /// For the table of a system with these defaults. Such a table has no room for keys that wait behind a dead event.
     pub(crate) fn of_system(defaults: Defaults) -> Self {
         Self { defaults, dead_heads: DeadHeads::Skip }
     }
 }
 
-/// What holds for one route.
+/// The effective settings of a route.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Effective {
-    /// The sink's own limit, if nothing is said.
+    /// `None`: the sink's own limit.
     pub(crate) batch: Option<usize>,
     pub(crate) pace: Option<Span>,
     pub(crate) attempts: u32,
@@ -49,7 +49,7 @@ pub(crate) struct Effective {
     pub(crate) dead_heads: DeadHeads,
 }
 
-/// How long a failed event waits, with nothing left open.
+/// The effective wait of a failed event.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct EffectiveBackoff {
     pub(crate) enabled: bool,
@@ -60,36 +60,36 @@ pub(crate) struct EffectiveBackoff {
 }
 
 impl Effective {
-    /// What holds for a route: what it says itself, else its source, else the file, else what is built in.
+    /// Combines the levels: the route, then its source, then the file, then what is built in.
     pub(crate) fn of(config: &Config, source: &Source, route: &Route, built_in: &BuiltIn) -> Self {
-        let said = [&route.overrides(), &source.defaults, &config.defaults];
+        let levels = [&route.overrides(), &source.defaults, &config.defaults];
         Self {
-            batch: first(&said, |level| level.batch),
-            pace: first(&said, |level| level.pace),
-            attempts: first(&said, |level| level.attempts).unwrap_or(built_in.defaults.max_attempts),
-            backoff: EffectiveBackoff::of(&said, &built_in.defaults),
-            unavailable_for: first(&said, |level| level.unavailable_for)
+            batch: first(&levels, |level| level.batch),
+            pace: first(&levels, |level| level.pace),
+            attempts: first(&levels, |level| level.attempts).unwrap_or(built_in.defaults.max_attempts),
+            backoff: EffectiveBackoff::of(&levels, &built_in.defaults),
+            unavailable_for: first(&levels, |level| level.unavailable_for)
                 .unwrap_or(Span(postrider::Settings::default().unavailable_for)),
-            dead_heads: first(&said, |level| level.dead_heads).unwrap_or(built_in.dead_heads),
+            dead_heads: first(&levels, |level| level.dead_heads).unwrap_or(built_in.dead_heads),
         }
     }
 }
 
 impl EffectiveBackoff {
-    fn of(said: &[&Overrides], defaults: &Defaults) -> Self {
+    fn of(levels: &[&Overrides], defaults: &Defaults) -> Self {
         let usual = defaults.retry.terms();
         Self {
-            enabled: first(said, |level| level.backoff.as_ref()?.enabled).unwrap_or(true),
-            delay: first(said, |level| level.backoff.as_ref()?.delay).unwrap_or(Span(usual.base)),
-            multiplier: first(said, |level| level.backoff.as_ref()?.multiplier).unwrap_or(usual.multiplier),
-            max: first(said, |level| level.backoff.as_ref()?.max)
+            enabled: first(levels, |level| level.backoff.as_ref()?.enabled).unwrap_or(true),
+            delay: first(levels, |level| level.backoff.as_ref()?.delay).unwrap_or(Span(usual.base)),
+            multiplier: first(levels, |level| level.backoff.as_ref()?.multiplier).unwrap_or(usual.multiplier),
+            max: first(levels, |level| level.backoff.as_ref()?.max)
                 .unwrap_or_else(|| usual.max.map_or(Longest::None, |max| Longest::Wait(Span(max)))),
-            jitter: first(said, |level| level.backoff.as_ref()?.jitter).unwrap_or(usual.jitter),
+            jitter: first(levels, |level| level.backoff.as_ref()?.jitter).unwrap_or(usual.jitter),
         }
     }
 }
 
-/// What the innermost level says that says anything.
+/// The value of the innermost level that sets it.
 fn first<T>(levels: &[&Overrides], of: impl Fn(&Overrides) -> Option<T>) -> Option<T> {
     levels.iter().find_map(|level| of(level))
 }

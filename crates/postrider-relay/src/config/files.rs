@@ -1,4 +1,4 @@
-//! Files that sinks are made of. A certificate that is renewed in place keeps its name, so their contents are compared too.
+//! Fingerprints the files that sinks read, so that a reload notices a certificate that was renewed in place.
 
 use std::{
     collections::{BTreeMap, hash_map::DefaultHasher},
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::Sink;
 
-/// What the files of each sink held when the configuration was read, in the order of their settings; none for a file that cannot be read.
+/// A fingerprint of each file, by sink and in the order of the settings; `None` for a file that cannot be read.
 pub(super) type Contents = BTreeMap<String, Vec<Option<u64>>>;
 
 pub(super) fn contents(sinks: &BTreeMap<String, Sink>) -> Contents {
@@ -23,7 +23,7 @@ pub(super) fn contents(sinks: &BTreeMap<String, Sink>) -> Contents {
     sinks.iter().map(|(name, sink)| (name.clone(), of_sink(sink))).collect()
 }
 
-/// Settings that name a file to read end in `_file`, whatever the kind of the sink.
+/// Settings that name a file to read end in `_file` for every kind of sink.
 fn collect(value: &Value, found: &mut Vec<Option<u64>>) {
     let Value::Object(settings) = value else { return };
     for (name, value) in settings {
@@ -60,11 +60,11 @@ mod tests {
             let read = || parse(&text, HashMap::new()).unwrap();
             std::fs::write(&file, "old").unwrap();
             let old = read();
-            assert!(old.says_the_same_of("shop", &read()), "{setting}");
+            assert!(old.is_equal_for("shop", &read()), "{setting}");
             std::fs::write(&file, "new").unwrap();
             let new = read();
-            assert!(!old.says_the_same_of("shop", &new), "{setting}");
-            assert!(old.says_the_same_of("other", &new), "{setting}");
+            assert!(!old.is_equal_for("shop", &new), "{setting}");
+            assert!(old.is_equal_for("other", &new), "{setting}");
         }
         std::fs::remove_file(&file).unwrap();
     }

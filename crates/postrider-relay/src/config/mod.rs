@@ -3,18 +3,18 @@
 //! # Layout
 //!
 //! * [`load`](mod@load): from a file to a checked [`Config`], or to [`problem`]s with line and hint
-//! * [`source`], [`sink`], [`route`], [`operations`]: what stands in the file, a section each
-//! * [`check`], [`urls`]: what is wrong though it can be read
-//! * [`effective`]: what holds for one route when all defaults are taken into account
-//! * [`secret`], [`units`], [`variables`]: values that are hidden, values that have a unit, and values from the environment
-//! * [`reference`](mod@reference): the documentation that is made from these types
+//! * [`source`], [`sink`], [`route`], [`operations`]: the sections of the file
+//! * [`check`], [`urls`]: checks beyond syntax
+//! * [`effective`]: the settings of one route with all defaults applied
+//! * [`secret`], [`units`], [`variables`]: hidden values, values with a unit, and values from the environment
+//! * [`reference`](mod@reference): the documentation that is generated from these types
 
 mod check;
 mod effective;
 mod files;
 mod load;
+mod located;
 mod operations;
-mod placed;
 mod problem;
 mod reference;
 mod route;
@@ -37,22 +37,22 @@ pub(crate) use self::load::parse;
 pub(crate) use self::{
     effective::{BuiltIn, Effective, EffectiveBackoff},
     load::load,
+    located::Located,
     operations::{Gauges, Log, LogFormat, Operations, Traces},
-    placed::Placed,
     problem::{Problem, Problems},
     reference::reference,
     route::{DeadHeads, Longest, Overrides, Route},
     secret::{Secret, SecretUrl},
-    sink::{File, FormatName, Http, Kafka, Nats, Rabbitmq, Redis, Sink, SinkKind, Tls, Webhook},
+    sink::{File, FormatName, Http, Kafka, Nats, Rabbitmq, Redis, Sink, SinkKind, Webhook},
     source::{Column, NullKey, Order, Profile, Source, Statuses, System},
     units::{Rate, Size, Span},
 };
 
-/// What a relay delivers from where to where.
+/// The configuration of a relay.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
-    /// The name of this instance, for people to read; by default host, process id and a random number. It need not be unique.
+    /// The name of this instance, for people. It need not be unique. Default: host, process ID and a random number.
     #[serde(default)]
     pub(crate) instance: Option<String>,
     /// What is logged, and how.
@@ -61,21 +61,21 @@ pub(crate) struct Config {
     /// Health, metrics and the operators' endpoint.
     #[serde(default)]
     pub(crate) operations: Operations,
-    /// What holds for every route of every source, unless it is said otherwise there.
+    /// Settings for every route of every source that does not set them itself.
     #[serde(default)]
     pub(crate) defaults: Overrides,
     /// The databases to deliver from, by name.
     pub(crate) sources: BTreeMap<String, Source>,
     /// Where events go, by name.
     pub(crate) sinks: BTreeMap<String, Sink>,
-    /// What the files that sinks name held when this was read.
+    /// Fingerprints of the files that sinks read.
     #[serde(skip)]
     pub(crate) contents: files::Contents,
 }
 
 impl Config {
-    /// Whether another configuration says the same of a source and of all that it is made of, the contents of files included.
-    pub(crate) fn says_the_same_of(&self, source: &str, other: &Self) -> bool {
+    /// Whether another configuration is the same for a source, its sinks, and the contents of their files.
+    pub(crate) fn is_equal_for(&self, source: &str, other: &Self) -> bool {
         let (Some(ours), Some(theirs)) = (self.sources.get(source), other.sources.get(source)) else {
             return false;
         };
@@ -90,7 +90,7 @@ impl Config {
     }
 }
 
-/// For settings that are on unless they are switched off.
+/// The default of settings that are on unless switched off.
 fn yes() -> bool {
     true
 }

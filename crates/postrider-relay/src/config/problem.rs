@@ -1,15 +1,15 @@
-//! What is wrong with a configuration: where, what, and what to do about it.
+//! Problems of a configuration: where, what, and what to do.
 
 use std::{fmt, path::Path};
 
 use serde_json::{Value, json};
 
-use super::{Placed, SecretUrl};
+use super::{Located, SecretUrl};
 
-/// One mistake.
+/// One problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// Line and column, where it is known.
+    /// Line and column, if known.
     pub(crate) at: Option<(u64, u64)>,
     pub(crate) what: String,
     pub(crate) hint: Option<String>,
@@ -20,8 +20,8 @@ impl Problem {
         Self { at: None, what: what.into(), hint: None }
     }
 
-    pub(crate) fn at(mut self, placed: &Placed) -> Self {
-        self.at = placed.at;
+    pub(crate) fn at(mut self, text: &Located) -> Self {
+        self.at = text.at;
         self
     }
 
@@ -30,8 +30,8 @@ impl Problem {
         self
     }
 
-    /// The same for programs.
-    pub(crate) fn told(&self) -> Value {
+    /// The problem as JSON.
+    pub(crate) fn to_json(&self) -> Value {
         let (line, column) = self.at.unzip();
         json!({ "line": line, "column": column, "what": self.what, "hint": self.hint })
     }
@@ -42,7 +42,7 @@ impl Problem {
     }
 }
 
-/// All mistakes of a file.
+/// All problems of a file.
 #[derive(Debug)]
 pub(crate) struct Problems {
     pub(crate) file: String,
@@ -56,7 +56,7 @@ impl Problems {
 }
 
 impl fmt::Display for Problems {
-    /// `file:line:column: what`, then the hint. The line itself is not shown: a secret may stand in it.
+    /// `file:line:column: what`, then the hint. The line itself is not shown, since it may contain a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, problem) in self.list.iter().enumerate() {
             if number > 0 {
@@ -74,14 +74,14 @@ impl fmt::Display for Problems {
     }
 }
 
-/// The name among these that is most like the given one, if any is.
+/// The name that is most similar to the given one, if any is similar.
 pub(crate) fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let scored = known.into_iter().map(|name| (strsim::jaro_winkler(given, name), name));
     let best = scored.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
     (best.0 > 0.75).then_some(best.1)
 }
 
-/// Names in a row, for messages.
+/// Names as a list for messages.
 pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     names.into_iter().collect::<Vec<_>>().join(", ")
 }

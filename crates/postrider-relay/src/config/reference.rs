@@ -1,4 +1,4 @@
-//! The documentation of the configuration, made from the types that read it.
+//! Generates the documentation of the configuration from the types that read it.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::Config;
 
-/// All settings as Markdown: one table a section.
+/// All settings as Markdown, one table per section.
 pub(crate) fn reference() -> String {
     let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<Config>();
     let definitions = object(schema.get("$defs")).cloned().unwrap_or_default();
@@ -29,7 +29,7 @@ struct Writer<'a> {
     definitions: &'a Map<String, Value>,
     text: String,
     done: BTreeSet<String>,
-    /// Sections that are still to be written, the next one last.
+    /// Sections that are not written yet, the next one last.
     next: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ impl Writer<'_> {
         self.next.extend(found.into_iter().rev());
     }
 
-    /// What a value is, in words; sections that it leads to are noted.
+    /// The kind of a value in words. Notes sections that it refers to.
     fn kind(&self, value: &Value, found: &mut Vec<String>) -> String {
         if let Some(name) = value.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next())
         {
@@ -78,7 +78,7 @@ impl Writer<'_> {
                 .collect();
             return kinds.join(", ");
         }
-        // JSON Schema's word for what can be set and is not shown.
+        // `writeOnly` is JSON Schema's mark for a value that is never shown.
         if value.get("writeOnly") == Some(&Value::Bool(true)) {
             return if value.get("format").is_some() { "URL, its secrets hidden" } else { "secret" }
                 .to_owned();

@@ -1,42 +1,42 @@
-//! Which events go where, and what holds for them.
+//! Which events go to which sink, and with which settings.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Placed, Span};
+use super::{Located, Span};
 
-/// Events of a type, and the sink that they go to. Of several routes that fit, the one with the exact pair of types wins, then the one with
-/// the exact event type, then the first in the file.
+/// Sends events of a type to a sink. If several routes match, an exact event type with an exact aggregate type wins, then an exact event type,
+/// then the first in the file.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Route {
-    /// The event type; `*` stands for any text, anywhere in it.
-    pub(crate) event_type: Placed,
-    /// The aggregate type; `*` stands for any text, anywhere in it.
+    /// The event type; `*` matches any text, anywhere in it.
+    pub(crate) event_type: Located,
+    /// The aggregate type; `*` matches any text, anywhere in it.
     #[serde(default)]
-    pub(crate) aggregate_type: Option<Placed>,
+    pub(crate) aggregate_type: Option<Located>,
     /// The name of the sink.
-    pub(crate) sink: Placed,
-    /// Whether it is in use; events of a route that is switched off are not claimed.
+    pub(crate) sink: Located,
+    /// Whether the route is in use; events of a disabled route are not claimed.
     #[serde(default = "super::yes")]
     pub(crate) enabled: bool,
-    /// The topic, subject, stream, routing key or path, in the place of the sink's own. `{event_type}`, `{aggregate_type}`,
-    /// `{aggregate_id}` and `{tenant_id}` stand for what the event says.
+    /// The topic, subject, stream, routing key or path, instead of the sink's own. `{event_type}`, `{aggregate_type}`,
+    /// `{aggregate_id}` and `{tenant_id}` are replaced by the event's values.
     #[serde(default)]
     pub(crate) topic: Option<String>,
-    /// Most events in one send.
+    /// Maximum number of events in one send.
     #[serde(default)]
     pub(crate) batch: Option<usize>,
-    /// Least time between two sends of this route.
+    /// Minimum time between two sends of this route.
     #[serde(default)]
     pub(crate) pace: Option<Span>,
-    /// Attempts before an event is dead.
+    /// Attempts before an event becomes a dead letter.
     #[serde(default)]
     pub(crate) attempts: Option<u32>,
     /// How long a failed event waits.
     #[serde(default)]
     pub(crate) backoff: Option<Backoff>,
-    /// How long an event may fail while nobody knows whether it or its receiver is the reason; then it is dead.
+    /// How long an event may fail while it is unknown whether the event or its receiver is the cause; then it becomes a dead letter.
     #[serde(default)]
     pub(crate) unavailable_for: Option<Span>,
     /// What a dead event does to its key.
@@ -45,7 +45,7 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// What this route says itself.
+    /// The settings of this route itself.
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {
             batch: self.batch,
@@ -58,23 +58,23 @@ impl Route {
     }
 }
 
-/// What can be said for all routes, for those of a source, and for one; what is not said is inherited, also within `backoff`. What is
-/// said nowhere is as the system has it whose table it is.
+/// Settings for all routes, for those of a source, or for one route. Unset values are inherited, also within `backoff`. Values that are
+/// unset everywhere use the defaults of the system that owns the table.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Overrides {
-    /// Most events in one send. Default what the sink's own section says.
+    /// Maximum number of events in one send. Default: the setting of the sink.
     pub(crate) batch: Option<usize>,
-    /// Least time between two sends of a route. Default none.
+    /// Minimum time between two sends of a route. Default: none.
     pub(crate) pace: Option<Span>,
-    /// Attempts before an event is dead. Default 10; in the tables of `flowcatalyst` and `spring-outbox` 4, as they have three retries.
+    /// Attempts before an event becomes a dead letter. Default 10; for `flowcatalyst` and `spring-outbox` 4, as they have three retries.
     pub(crate) attempts: Option<u32>,
     /// How long a failed event waits.
     pub(crate) backoff: Option<Backoff>,
-    /// How long an event may fail while nobody knows whether it or its receiver is the reason; then it is dead. `0s`: it waits for any time.
-    /// Default 24h.
+    /// How long an event may fail while it is unknown whether the event or its receiver is the cause; then it becomes a dead letter. `0s`: no
+    /// limit. Default 24h.
     pub(crate) unavailable_for: Option<Span>,
-    /// What a dead event does to its key. Default `block`; `skip` in tables that others designed, which have no room for the other.
+    /// What a dead event does to its key. Default `block`; `skip` for external tables, which cannot record a blocked key.
     pub(crate) dead_heads: Option<DeadHeads>,
 }
 
@@ -86,11 +86,11 @@ pub(crate) struct Backoff {
     pub(crate) enabled: Option<bool>,
     /// The first wait. Default 200ms; `flowcatalyst` 0s, `spring-outbox` 10s.
     pub(crate) delay: Option<Span>,
-    /// By how much it grows. Default 2; `flowcatalyst` 1, `spring-outbox` 3.
+    /// The factor by which it grows. Default 2; `flowcatalyst` 1, `spring-outbox` 3.
     pub(crate) multiplier: Option<f64>,
     /// The longest wait; `none` for no limit. Default 60s; `flowcatalyst` and `spring-outbox` none.
     pub(crate) max: Option<Longest>,
-    /// Whether waits are spread at random. Default `true`; `flowcatalyst` and `spring-outbox` `false`.
+    /// Whether waits are randomized. Default `true`; `flowcatalyst` and `spring-outbox` `false`.
     pub(crate) jitter: Option<bool>,
 }
 

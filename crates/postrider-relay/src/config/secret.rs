@@ -1,4 +1,4 @@
-//! Values that must not be seen: they are read, used, and never printed.
+//! Secrets and URLs with secrets: read and used, but never printed.
 
 use std::{borrow::Cow, fmt, path::Path};
 
@@ -8,15 +8,15 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_saphyr::Spanned;
 
-use super::placed::place;
+use super::located::line_and_column;
 
-/// What is printed in the place of a secret.
+/// Printed in place of a secret.
 pub(crate) const HIDDEN: &str = "(hidden)";
 
-/// What stands before the path of a file that holds a secret.
+/// The prefix of a path to a file that contains the secret.
 const IN_FILE: &str = "file:";
 
-/// A password, a token or a signing key: as text, best by `${VARIABLE}`, or as `file:/path`.
+/// A password, a token or a signing key: the text itself, preferably as `${VARIABLE}`, or `file:/path`.
 #[derive(Clone)]
 pub(crate) struct Secret(SecretString);
 
@@ -27,7 +27,7 @@ impl Secret {
 }
 
 impl PartialEq for Secret {
-    /// For finding out what changed in a configuration, where nobody guesses.
+    // Only detects changes of a configuration; no attacker can measure its timing.
     fn eq(&self, other: &Self) -> bool {
         self.expose() == other.expose()
     }
@@ -52,10 +52,10 @@ impl<'de> Deserialize<'de> for Secret {
 }
 
 impl Secret {
-    /// The secret itself, or the one in the file that is named.
+    /// The secret itself, or the contents of the file that it names.
     fn of(text: String) -> Result<Self, String> {
         let text = match text.strip_prefix(IN_FILE) {
-            // Editors and `echo` end a file with a line break, which belongs to no secret.
+            // Editors and `echo` end a file with a line break that is not part of the secret.
             Some(file) => files::read_text(Path::new(file), files::SECRET_BYTES_MAX)
                 .map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
                 .map_err(|error| format!("cannot read the secret file {file}: {error}"))?,
@@ -63,7 +63,7 @@ impl Secret {
         };
         if text.is_empty() {
             return Err(
-                "a secret is empty: is its variable set? Leave the setting out if there is none".to_owned()
+                "a secret is empty: is its variable set? Remove the setting if there is no secret".to_owned()
             );
         }
         Ok(Self(text.into()))
@@ -75,24 +75,24 @@ impl JsonSchema for Secret {
         "Secret".into()
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "writeOnly": true, "description": "best as `${VARIABLE}`, or `file:/path` for what stands in that file; never printed" })
+        json_schema!({ "type": "string", "writeOnly": true, "description": "preferably as `${VARIABLE}`, or `file:/path` to read it from that file; never printed" })
     }
     fn inline_schema() -> bool {
         true
     }
 }
 
-/// A URL that may hold a password: of what is printed, everything between the scheme and the host and all after a `?` is left out, and by
-/// HTTP the path too, since there are receivers that tell their senders apart by it.
+/// A URL that may contain a password. Printed without user and password, without everything after a `?`, and for HTTP without the path,
+/// because some receivers use it as a secret.
 #[derive(Clone)]
 pub(crate) struct SecretUrl {
     secret: Secret,
-    /// Line and column, where they are known.
+    /// Line and column, if known.
     at: Option<(u64, u64)>,
 }
 
 impl PartialEq for SecretUrl {
-    /// Wherever they stand.
+    // Positions are not compared.
     fn eq(&self, other: &Self) -> bool {
         self.secret == other.secret
     }
@@ -103,22 +103,22 @@ impl SecretUrl {
         self.secret.expose()
     }
 
-    /// Line and column, where they are known.
+    /// Line and column, if known.
     pub(crate) fn at(&self) -> Option<(u64, u64)> {
         self.at
     }
 
-    /// What may be shown of it.
+    /// The part of the URL that may be shown.
     pub(crate) fn shown(&self) -> String {
         let url = self.expose();
         let Some((scheme, rest)) = url.split_once("://") else {
-            // A path, or `sqlite:`: there is no place for a password but after a `?`, or in what is no URL at all.
+            // A path, or `sqlite:`. Only a query, or a text that is not a URL at all, can contain a password.
             return if url.contains('@') { HIDDEN.to_owned() } else { before_query(url).to_owned() };
         };
-        // The last @ before the path: a password may hold one itself.
+        // The last @ before the path: a password may contain one itself.
         let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(authority_end);
-        // A password with a slash in it is no valid URL, and what follows it would be shown: then nothing is.
+        // A URL with a slash in its password is invalid, and the rest of the password would be shown.
         if path.contains('@') {
             return format!("{scheme}://{HIDDEN}");
         }
@@ -148,7 +148,7 @@ impl<'de> Deserialize<'de> for SecretUrl {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value, referenced, .. } = Spanned::<String>::deserialize(deserializer)?;
         let secret = Secret::of(value).map_err(de::Error::custom)?;
-        Ok(Self { secret, at: place(referenced) })
+        Ok(Self { secret, at: line_and_column(referenced) })
     }
 }
 
@@ -161,7 +161,7 @@ impl JsonSchema for SecretUrl {
         schema.insert("format".to_owned(), "uri".into());
         schema.insert(
             "description".to_owned(),
-            "a URL, best as `${VARIABLE}`, or `file:/path` for one that stands in that file; printed without user, password and parameters, and by HTTP without the path".into(),
+            "a URL, preferably as `${VARIABLE}`, or `file:/path` to read it from that file; printed without user, password and parameters, and for HTTP without the path".into(),
         );
         schema
     }

@@ -1,43 +1,44 @@
-//! Where events go.
+//! The configuration of sinks: where events go, and how.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use postrider_net::TlsFiles;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Rate, Secret, SecretUrl, Span, yes};
 
-/// Where events go. Exactly one of `http`, `webhook`, `kafka`, `rabbitmq`, `nats`, `redis`, `file` and `stdout` says what it is.
+/// Where events go. Set exactly one of `http`, `webhook`, `kafka`, `rabbitmq`, `nats`, `redis`, `file` and `stdout`.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Sink {
-    /// Whether it is in use. Events that go to a sink which is switched off wait in the table.
+    /// Whether it is in use. Events for a disabled sink wait in the table.
     #[serde(default = "yes")]
     pub(crate) enabled: bool,
-    /// Most events in one send. Default 100; 500 for Kafka. Not for a `webhook`, which sends each by itself.
+    /// Maximum number of events in one send. Default 100; 500 for Kafka. Not for a `webhook`, which sends each event alone.
     #[serde(default)]
     pub(crate) batch: Option<usize>,
-    /// Most sends at a time. It holds for each source and each instance by itself. Default 10; 160 for a `webhook`. Where events go to several
-    /// paths, each has its share of them.
+    /// Maximum number of sends at a time, for each source and each instance. Default 10; 160 for a `webhook`. If events go to several
+    /// paths, each path has its share.
     #[serde(default)]
     pub(crate) concurrent: Option<usize>,
-    /// Most events in a time, such as `100/s`. It holds for each source and each instance by itself. Default no limit.
+    /// Maximum number of events per period, such as `100/s`, for each source and each instance. Default no limit.
     #[serde(default)]
     pub(crate) rate: Option<Rate>,
-    /// How long a send may take; for `http` and `webhook` one request. Default 120s, 30s for `http` and `webhook`. What happens then is
-    /// not known, and it is sent again.
+    /// Timeout of a send; for `http` and `webhook` of one request. Default 120s, 30s for `http` and `webhook`. After a timeout the outcome is
+    /// unknown, and the events are sent again.
     #[serde(default)]
     pub(crate) timeout: Option<Span>,
-    /// How an event is put into a message.
+    /// The format of messages.
     #[serde(default)]
     pub(crate) format: FormatName,
     /// The `source` attribute of CloudEvents. Default `postrider`.
     #[serde(default)]
     pub(crate) cloud_events_source: Option<String>,
-    /// JSON arrays of events by `POST`.
+    /// POSTs JSON arrays of events.
     #[serde(default)]
     pub(crate) http: Option<Http>,
-    /// One event a `POST`, signed as Standard Webhooks say.
+    /// POSTs each event alone, signed as the Standard Webhooks specification demands.
     #[serde(default)]
     pub(crate) webhook: Option<Webhook>,
     /// Apache Kafka.
@@ -52,19 +53,19 @@ pub(crate) struct Sink {
     /// Redis Streams.
     #[serde(default)]
     pub(crate) redis: Option<Redis>,
-    /// A file, a JSON object a line.
+    /// A file with one JSON object per line.
     #[serde(default)]
     pub(crate) file: Option<File>,
-    /// Standard output, a JSON object a line.
+    /// Standard output with one JSON object per line.
     #[serde(default)]
     pub(crate) stdout: Option<Stdout>,
 }
 
-/// The names of the kinds, as they stand in the file.
+/// The names of the kinds in the configuration.
 pub(crate) const KINDS: [&str; 8] =
     ["http", "webhook", "kafka", "rabbitmq", "nats", "redis", "file", "stdout"];
 
-/// What a sink is.
+/// The kind of a sink with its settings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum SinkKind<'a> {
     Http(&'a Http),
@@ -93,7 +94,7 @@ impl SinkKind<'_> {
 }
 
 impl Sink {
-    /// The kinds that are given; there should be one.
+    /// The kinds that are set; a valid sink has one.
     pub(crate) fn kinds(&self) -> Vec<SinkKind<'_>> {
         [
             self.http.as_ref().map(SinkKind::Http),
@@ -111,11 +112,11 @@ impl Sink {
     }
 }
 
-/// How an event is put into a message.
+/// The format of messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum FormatName {
-    /// The payload as it is, and what is known of the event in headers.
+    /// The payload unchanged, and the event's other fields in headers.
     #[default]
     Raw,
     /// CloudEvents 1.0 with the attributes in headers.
@@ -124,41 +125,29 @@ pub(crate) enum FormatName {
     CloudEventsStructured,
 }
 
-/// TLS, where the default is not enough. Certificates are checked against the roots of the operating system.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Tls {
-    /// Certificates to trust instead, in PEM.
-    pub(crate) ca_file: Option<PathBuf>,
-    /// Our own certificate, in PEM.
-    pub(crate) certificate_file: Option<PathBuf>,
-    /// Its key, in PEM.
-    pub(crate) key_file: Option<PathBuf>,
-}
-
-/// JSON arrays of events by `POST`.
+/// POSTs JSON arrays of events.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Http {
-    /// The address, without the path if `path` is given.
+    /// The URL, without the path if `path` is set.
     pub(crate) url: SecretUrl,
-    /// The path; `{event_type}` and the like stand for what the event says.
+    /// The path; `{event_type}`, `{aggregate_type}`, `{aggregate_id}` and `{tenant_id}` are replaced by the event's values.
     #[serde(default)]
     pub(crate) path: Option<String>,
-    /// The path of single event types.
+    /// Paths of single event types.
     #[serde(default)]
     pub(crate) paths: BTreeMap<String, String>,
     /// A bearer token.
     #[serde(default)]
     pub(crate) token: Option<Secret>,
-    /// Further headers of every request.
+    /// Additional headers of every request.
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, Secret>,
-    /// Whether the answer says of each event what became of it, by `id` or, if no result has one, by position. Default: a status of 2xx is for all of
-    /// them.
+    /// Whether the response has a result for each event, matched by `id` or, if no result has one, by position. Default: a 2xx status
+    /// acknowledges the whole batch.
     #[serde(default)]
     pub(crate) item_results: bool,
-    /// Asked with `GET` before a failed attempt counts: 2xx shows that the receiver is well and the event is not. Without it an attempt
+    /// Requested with `GET` before a failed attempt counts: 2xx shows that the receiver is up, so the event is at fault. Without it, an attempt
     /// counts only if an event of another key was delivered meanwhile.
     #[serde(default)]
     pub(crate) health_path: Option<String>,
@@ -167,32 +156,32 @@ pub(crate) struct Http {
     pub(crate) connect_timeout: Option<Span>,
     /// TLS for `https://`.
     #[serde(default)]
-    pub(crate) tls: Tls,
+    pub(crate) tls: TlsFiles,
 }
 
-/// One event a `POST`, signed as Standard Webhooks say.
+/// POSTs each event alone, signed as the Standard Webhooks specification demands.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Webhook {
-    /// The address, without the path if `path` is given.
+    /// The URL, without the path if `path` is set.
     pub(crate) url: SecretUrl,
-    /// The path; `{event_type}` and the like stand for what the event says.
+    /// The path; `{event_type}`, `{aggregate_type}`, `{aggregate_id}` and `{tenant_id}` are replaced by the event's values.
     #[serde(default)]
     pub(crate) path: Option<String>,
-    /// The path of single event types.
+    /// Paths of single event types.
     #[serde(default)]
     pub(crate) paths: BTreeMap<String, String>,
-    /// Signing keys, `whsec_…`. The first is the newest; all of them sign, so that one can be changed without a gap. There must be one,
-    /// unless `unsigned` is `true`.
+    /// Signing keys, `whsec_…`, the newest first. Every key signs, so that keys can be rotated without a gap. Required unless `unsigned` is
+    /// `true`.
     #[serde(default)]
     pub(crate) secrets: Vec<Secret>,
     /// `true`: requests are not signed, for a receiver that trusts its network or a header. Default `false`.
     #[serde(default)]
     pub(crate) unsigned: bool,
-    /// Further headers of every request.
+    /// Additional headers of every request.
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, Secret>,
-    /// Asked with `GET` before a failed attempt counts: 2xx shows that the receiver is well and the event is not. Without it an attempt
+    /// Requested with `GET` before a failed attempt counts: 2xx shows that the receiver is up, so the event is at fault. Without it, an attempt
     /// counts only if an event of another key was delivered meanwhile.
     #[serde(default)]
     pub(crate) health_path: Option<String>,
@@ -201,23 +190,23 @@ pub(crate) struct Webhook {
     pub(crate) connect_timeout: Option<Span>,
     /// TLS for `https://`.
     #[serde(default)]
-    pub(crate) tls: Tls,
+    pub(crate) tls: TlsFiles,
 }
 
 /// Apache Kafka.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Kafka {
-    /// `host:port`, several with commas between.
+    /// `host:port`, several separated by commas.
     pub(crate) brokers: String,
-    /// The topic; `{event_type}` and the like stand for what the event says.
+    /// The topic; `{event_type}`, `{aggregate_type}`, `{aggregate_id}` and `{tenant_id}` are replaced by the event's values.
     pub(crate) topic: String,
-    /// The topic of single event types.
+    /// Topics of single event types.
     #[serde(default)]
     pub(crate) topics: BTreeMap<String, String>,
-    /// Further properties of librdkafka, such as `security.protocol` or `sasl.password`. They are never printed. TLS is `security.protocol`
-    /// with `ssl` or `sasl_ssl`, `ssl.ca.location`, `ssl.certificate.location` and `ssl.key.location`, in a relay that was built with the
-    /// feature `kafka-tls`.
+    /// Additional properties of librdkafka, such as `security.protocol` or `sasl.password`. They are never printed. For TLS set
+    /// `security.protocol` to `ssl` or `sasl_ssl`; `ssl.ca.location`, `ssl.certificate.location` and `ssl.key.location` name files. For SASL
+    /// set `sasl.mechanisms` to `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`, with `sasl.username` and `sasl.password`.
     #[serde(default)]
     pub(crate) properties: BTreeMap<String, Secret>,
 }
@@ -228,37 +217,37 @@ pub(crate) struct Kafka {
 pub(crate) struct Rabbitmq {
     /// `amqp://user:password@host:port/vhost`, or `amqps://`.
     pub(crate) url: SecretUrl,
-    /// The exchange. Default the one without a name, which routes to the queue that the routing key names.
+    /// The exchange. Default: the unnamed one, whose routing key is the name of a queue.
     #[serde(default)]
     pub(crate) exchange: Option<String>,
-    /// The routing key; `{event_type}` and the like stand for what the event says. Default `{event_type}`.
+    /// The routing key; `{event_type}`, `{aggregate_type}`, `{aggregate_id}` and `{tenant_id}` are replaced by the event's values. Default `{event_type}`.
     #[serde(default)]
     pub(crate) routing_key: Option<String>,
-    /// The routing key of single event types.
+    /// Routing keys of single event types.
     #[serde(default)]
     pub(crate) routing_keys: BTreeMap<String, String>,
     /// TLS for `amqps://`.
     #[serde(default)]
-    pub(crate) tls: Tls,
+    pub(crate) tls: TlsFiles,
 }
 
 /// NATS JetStream. The stream must exist.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nats {
-    /// `nats://user:password@host:port` or `nats://token@host:port`, or `tls://`; several with commas between.
+    /// `nats://user:password@host:port` or `nats://token@host:port`, or `tls://`; several separated by commas.
     pub(crate) url: SecretUrl,
-    /// The subject; `{event_type}` and the like stand for what the event says.
+    /// The subject; `{event_type}`, `{aggregate_type}`, `{aggregate_id}` and `{tenant_id}` are replaced by the event's values.
     pub(crate) subject: String,
-    /// The subject of single event types.
+    /// Subjects of single event types.
     #[serde(default)]
     pub(crate) subjects: BTreeMap<String, String>,
-    /// A file of credentials, as `nsc` writes them.
+    /// A credentials file, as `nsc` writes it.
     #[serde(default)]
     pub(crate) credentials_file: Option<PathBuf>,
     /// TLS for `tls://`.
     #[serde(default)]
-    pub(crate) tls: Tls,
+    pub(crate) tls: TlsFiles,
 }
 
 /// Redis Streams.
@@ -267,32 +256,32 @@ pub(crate) struct Nats {
 pub(crate) struct Redis {
     /// `redis://user:password@host:port/database`, or `rediss://`.
     pub(crate) url: SecretUrl,
-    /// The stream; `{event_type}` and the like stand for what the event says.
+    /// The stream; `{event_type}`, `{aggregate_type}`, `{aggregate_id}` and `{tenant_id}` are replaced by the event's values.
     pub(crate) stream: String,
-    /// The stream of single event types.
+    /// Streams of single event types.
     #[serde(default)]
     pub(crate) streams: BTreeMap<String, String>,
-    /// About so many entries are kept in a stream. Default all.
+    /// Approximate number of entries that a stream keeps. Default: all.
     #[serde(default)]
     pub(crate) max_len: Option<u64>,
     /// TLS for `rediss://`.
     #[serde(default)]
-    pub(crate) tls: Tls,
+    pub(crate) tls: TlsFiles,
 }
 
-/// A file, a JSON object a line.
+/// A file with one JSON object per line.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
-    /// Lines are added to it; it is created if it is missing, its folder is not. To rotate it, rename it and send the relay a SIGHUP.
+    /// Lines are appended. A missing file is created, a missing folder is not. To rotate the file, rename it and send the relay a SIGHUP.
     /// All sources of a relay may write to it, but no other process.
     pub(crate) path: PathBuf,
-    /// Whether a batch is on the disk before it counts as delivered. Default `true`.
+    /// Whether a batch is on disk before it counts as delivered. Default `true`.
     #[serde(default = "yes")]
     pub(crate) sync: bool,
 }
 
-/// Standard output, a JSON object a line.
+/// Standard output with one JSON object per line.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Stdout {}

@@ -1,11 +1,11 @@
-//! A database to deliver from.
+//! The configuration of a source: a database to deliver from.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Overrides, Placed, Route, SecretUrl, Size, Span, yes};
+use super::{Located, Overrides, Route, SecretUrl, Size, Span, yes};
 
 /// A database to deliver from, and where its events go.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -14,22 +14,22 @@ pub(crate) struct Source {
     /// Whether it is in use.
     #[serde(default = "yes")]
     pub(crate) enabled: bool,
-    /// The database: `postgres://`, `mysql://`, `mariadb://`, `sqlite:` or a path. TLS is asked for with parameters:
+    /// The database: `postgres://`, `mysql://`, `mariadb://`, `sqlite:` or a path. Parameters ask for TLS:
     /// `?sslmode=verify-full&sslrootcert=FILE&sslcert=FILE&sslkey=FILE` for PostgreSQL,
-    /// `?ssl-mode=VERIFY_IDENTITY&ssl-ca=FILE&ssl-cert=FILE&ssl-key=FILE` for MySQL and MariaDB. Without a file of certificates to trust,
-    /// those of the operating system are; another parameter that sounds like TLS is refused, since no driver would read it.
+    /// `?ssl-mode=VERIFY_IDENTITY&ssl-ca=FILE&ssl-cert=FILE&ssl-key=FILE` for MySQL and MariaDB. Without a file of certificates, the authorities
+    /// of the operating system are trusted. Other parameters that look like TLS are refused, because the drivers would ignore them.
     pub(crate) url: SecretUrl,
-    /// The table, if somebody else designed it. Without it, Postrider's own.
+    /// The external outbox table to deliver from. Default: Postrider's own tables.
     #[serde(default)]
     pub(crate) profile: Option<Profile>,
-    /// What the names of Postrider's own tables begin with. Default `postrider_`.
+    /// The prefix of the names of Postrider's own tables. Default `postrider_`.
     #[serde(default)]
-    pub(crate) prefix: Option<Placed>,
-    /// How many lanes Postrider's own tables are made with: at most so many instances deliver at once. Default what is there, and 64
-    /// where nothing is; SQLite has one. Another number than what is there is refused unless the outbox is empty.
+    pub(crate) prefix: Option<Located>,
+    /// Number of lanes in Postrider's own tables: at most this many instances deliver at once. Default: the number in the database, or 64 for
+    /// new tables; SQLite has one lane. The number can be changed only while the outbox is empty.
     #[serde(default)]
     pub(crate) lanes: Option<u32>,
-    /// Whether a pooler such as PgBouncer, in transaction mode, stands before PostgreSQL. Default: it is found out.
+    /// Whether a pooler such as PgBouncer in transaction mode stands before PostgreSQL. Default: detected.
     #[serde(default)]
     pub(crate) pooled: Option<bool>,
     /// Whether Postrider's own tables are created or upgraded at the start. Default `true`.
@@ -37,27 +37,27 @@ pub(crate) struct Source {
     pub(crate) migrate: bool,
     /// Where events go.
     pub(crate) routes: Vec<Route>,
-    /// What holds for the routes of this source.
+    /// Settings for the routes of this source.
     #[serde(default)]
     pub(crate) defaults: Overrides,
-    /// Pauses between looks at the table.
+    /// Pauses between queries for new events.
     #[serde(default)]
     pub(crate) poll: Poll,
-    /// Most events that one claim reads. Default 500; with a `profile`, that of its system (`outbox-java` 200, `spring-outbox` 50).
+    /// Maximum number of events that one claim reads. Default 500; with a `profile`, that of its system (`outbox-java` 200, `spring-outbox` 50).
     #[serde(default)]
     pub(crate) claim_batch: Option<usize>,
-    /// How long a lease holds; another instance takes over after it. Default 15s.
+    /// How long a lease lasts. After that another instance takes over. Default 15s.
     #[serde(default)]
     pub(crate) lease: Option<Span>,
-    /// How long delivered events are kept. Default 1h; `0s` deletes them at once. Of the profiles, `spring-outbox` takes it too. With `debezium`
-    /// they are deleted at once, and with others they stay in the table: giving it there is a mistake.
+    /// How long delivered events are kept. Default 1h; `0s` deletes them at once. Of the profiles only `spring-outbox` has this setting:
+    /// with `debezium` delivered rows are deleted at once, with the others they stay in the table.
     #[serde(default)]
     pub(crate) retention: Option<Span>,
-    /// Most of what is in memory.
+    /// Limits of what is held in memory.
     #[serde(default)]
     pub(crate) queue: Queue,
-    /// How long a shutdown may take: for half of it what is in memory is still sent, then what is under way is waited for. Default 5s. The process
-    /// is gone 5s later at the latest.
+    /// Limit for a shutdown: for half of it events in memory are still sent, then sends under way are waited for. Default 5s. The process
+    /// exits at most 5s after it.
     #[serde(default)]
     pub(crate) drain_timeout: Option<Span>,
     /// Whether the events of a key are delivered in order. Default `kept`.
@@ -65,80 +65,79 @@ pub(crate) struct Source {
     pub(crate) order: Option<Order>,
 }
 
-/// Pauses between looks at the table.
+/// Pauses between queries for new events.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Poll {
-    /// The shortest. Default 20ms, or `max` where that is less.
+    /// The shortest pause. Default 20ms, or `max` if that is less.
     pub(crate) min: Option<Span>,
-    /// The longest, reached when nothing comes. Default 1s; with a `profile`, that of its system (`outbox-java` 5s,
+    /// The longest pause, reached while no events come. Default 1s; with a `profile`, that of its system (`outbox-java` 5s,
     /// `spring-outbox` 2s).
     pub(crate) max: Option<Span>,
-    /// Between them, the shortest time from one peek to the next at what was written last, which costs a fraction of a poll and finds events
-    /// that nobody told of; four times as long while nothing comes. Default 5ms, or more where a peek costs more; `0s` leaves them to polls, and
-    /// so do databases in memory and tables with a `profile`.
+    /// The shortest time between two peeks. A peek asks between polls whether rows were written, costs a fraction of a poll, and finds events
+    /// without a notification. While no events come, the time is four times as long. Default 5ms, or more where a peek costs more; `0s` switches peeks
+    /// off. Databases in memory and tables with a `profile` have none.
     pub(crate) peek: Option<Span>,
 }
 
-/// Most of what is in memory.
+/// Limits of what is held in memory.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Queue {
-    /// Events. Default as many as four claims read, and 1000 at least; 1000 with a `profile`.
+    /// Number of events. Default: four claims, at least 1000; 1000 with a `profile`.
     pub(crate) events: Option<usize>,
-    /// Their payloads and headers together. Default 64MiB.
+    /// Bytes of their payloads and headers. Default 64MiB.
     pub(crate) bytes: Option<Size>,
-    /// Events of one key that wait behind its first one, or as many as its sink takes at once. Default 32.
+    /// Number of events of one key that wait behind its first, or as many as its sink takes at once. Default 32.
     pub(crate) of_key: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Order {
-    /// It is.
+    /// Events of a key are delivered in order.
     Kept,
     /// Keys are ignored.
     Ignored,
 }
 
-/// A table that somebody else designed: the name of the system alone, or with what is different here.
+/// An external outbox table: the name of its system, or its system with the differences.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Profile {
-    /// Whose table it is.
+    /// The system that owns the table.
     pub(crate) system: System,
-    /// The table, as `table` or `schema.table`, if it is called otherwise than there; a name with other characters than letters, digits and
-    /// underscores in double quotes: `'"Odd Schema".events'`.
+    /// The table, as `table` or `schema.table`, if its name differs from the system's. Quote names with other characters than letters, digits
+    /// and underscores: `'"Odd Schema".events'`.
     #[serde(default)]
-    pub(crate) table: Option<Placed>,
-    /// Columns, by what they hold, where they are called otherwise than there.
+    pub(crate) table: Option<Located>,
+    /// The names of columns that differ from the system's, by what they hold.
     #[serde(default)]
-    pub(crate) columns: BTreeMap<Column, Placed>,
-    /// What its table has no column for, though that system's has one by default.
+    pub(crate) columns: BTreeMap<Column, Located>,
+    /// What the table has no column for, although the system's has one.
     #[serde(default)]
     pub(crate) without: Vec<Column>,
-    /// How statuses are spelled, for a `custom` table.
+    /// The values of the status column of a `custom` table.
     #[serde(default)]
     pub(crate) statuses: Option<Statuses>,
-    /// The type of every event, where no column says it. Default `event`.
+    /// The type of every event if no column holds it. Default `event`.
     #[serde(default)]
     pub(crate) event_type: Option<String>,
-    /// What orders events whose key is null. Default nothing; `flowcatalyst` a key of the name `default`.
+    /// The order of events whose key is null. Default none; for `flowcatalyst` they share a key named `default`.
     #[serde(default)]
     pub(crate) null_key: Option<NullKey>,
-    /// How old a row must be to be claimed, because that system may be delivering it itself. Default 0s; `outbox-java` 1s.
+    /// The age at which a row may be claimed, because the system may be delivering it itself. Default 0s; `outbox-java` 1s.
     #[serde(default)]
     pub(crate) skip_recent: Option<Span>,
-    /// What the names of Postrider's own small tables beside it begin with, as `prefix` or `schema.prefix`. Default
-    /// `postrider_profile_`.
+    /// The prefix of Postrider's own small tables beside it, as `prefix` or `schema.prefix`. Default `postrider_profile_`.
     #[serde(default)]
-    pub(crate) beside: Option<Placed>,
+    pub(crate) beside: Option<Located>,
     /// When abandoned claims are given back.
     #[serde(default)]
     pub(crate) recovery: Recovery,
 }
 
-/// Whose table it is.
+/// The systems whose tables are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum System {
@@ -148,24 +147,24 @@ pub(crate) enum System {
     FlowcatalystDispatchJobs,
     /// outbox-java's `outbox_event` with `locked_by` and `locked_at`.
     OutboxJava,
-    /// outbox-java's `outbox_event` without them.
+    /// outbox-java's `outbox_event` without these columns.
     OutboxJavaUnlocked,
     /// spring-outbox's `outbox_events`.
     SpringOutbox,
     /// The table of Debezium's outbox router.
     Debezium,
-    /// Anybody's: `table`, and `id` and `payload` among the `columns`, must be given.
+    /// Any other table: `table`, and `id` and `payload` among the `columns`, are required.
     Custom,
 }
 
 impl System {
-    /// Its name, as it stands in the file.
+    /// The name in the configuration.
     pub(crate) fn name(self) -> String {
         written(self)
     }
 }
 
-/// How a value stands in the file.
+/// The name of a value in the configuration.
 fn written(value: impl Serialize) -> String {
     let value = serde_json::to_value(value).ok();
     value.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
@@ -194,37 +193,37 @@ pub(crate) enum Column {
 }
 
 impl Column {
-    /// Its name, as it stands in the file.
+    /// The name in the configuration.
     pub(super) fn name(self) -> String {
         written(self)
     }
 }
 
-/// How statuses are spelled; numbers are taken for numbers.
+/// The values of a status column. Numbers are compared as numbers.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Statuses {
     /// Never tried.
     pub(crate) fresh: String,
-    /// To be tried again. Default the same as `fresh`.
+    /// To be retried. Default: the value of `fresh`.
     #[serde(default)]
     pub(crate) retry: Option<String>,
-    /// Claimed, if claims are marked by a status.
+    /// Claimed, if the status marks claims.
     #[serde(default)]
     pub(crate) claimed: Option<String>,
     /// Delivered.
     pub(crate) done: String,
-    /// Not to be tried again.
+    /// Dead.
     pub(crate) dead: String,
 }
 
-/// What orders events whose key is null.
+/// The order of events whose key is null.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum NullKey {
-    /// Nothing.
+    /// No order.
     Unordered,
-    /// A key of this name, which they share.
+    /// All of them share a key of this name.
     Ordered(String),
 }
 
@@ -232,8 +231,8 @@ pub(crate) enum NullKey {
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Recovery {
-    /// How old a claim must be. Default 300s.
+    /// Age of an abandoned claim. Default 300s.
     pub(crate) after: Option<Span>,
-    /// How often that is looked for. Default 60s.
+    /// How often to look for abandoned claims. Default 60s.
     pub(crate) every: Option<Span>,
 }

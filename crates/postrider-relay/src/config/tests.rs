@@ -142,8 +142,8 @@ fn all_that_is_wrong_is_told_at_once() {
     assert_eq!(
         told,
         [
-            "the sink `a` does not say what it is",
-            "the sink `b` is several at once: file, stdout",
+            "the sink `a` has no kind",
+            "the sink `b` has several kinds: file, stdout",
             "the source `shop` has no routes",
         ]
     );
@@ -189,7 +189,7 @@ fn tls_for_a_url_that_goes_without_it_is_refused() {
         let sink =
             |url: &str| with(&format!("{kind}: {{ url: \"{url}\", tls: {{ ca_file: ca.pem }}{more} }}"));
         let problem = only_problem(&sink(plain));
-        assert!(problem.what.contains("the sink `other` has `tls`"), "{problem:?}");
+        assert!(problem.what.contains("the sink `other` sets `tls`"), "{problem:?}");
         let hint = problem.hint.unwrap();
         assert!(hint.contains(encrypted.split("://").next().unwrap()), "{hint}");
         assert!(read(&sink(encrypted)).is_ok(), "{kind}");
@@ -197,7 +197,7 @@ fn tls_for_a_url_that_goes_without_it_is_refused() {
     let traces = |url: &str| {
         format!("operations: {{ traces: {{ endpoint: \"{url}\", tls: {{ ca_file: ca.pem }} }} }}\n{SHOP}")
     };
-    assert!(only_problem(&traces("http://h:4318")).what.contains("`operations.traces` has `tls`"));
+    assert!(only_problem(&traces("http://h:4318")).what.contains("`operations.traces` sets `tls`"));
     assert!(read(&traces("https://h:4318")).is_ok());
 }
 
@@ -285,29 +285,29 @@ fn what_cannot_be_read_is_told_in_the_words_of_whoever_wrote_it() {
         )
     };
     for (text, at, what, hint) in [
-        (shop("claim_batch: many"), Some((4, 18)), "a whole number should stand here", ""),
-        (shop("claim_batch: 1.5"), Some((4, 18)), "a whole number should stand here", ""),
-        (shop("migrate: maybe"), Some((4, 14)), "`true` or `false` should stand here", ""),
-        (shop("defaults: { backoff: { multiplier: x } }"), Some((4, 40)), "a number should stand here", ""),
-        (shop("poll: 5s"), Some((4, 11)), "settings with names should stand here", "name: value"),
+        (shop("claim_batch: many"), Some((4, 18)), "expected a whole number", ""),
+        (shop("claim_batch: 1.5"), Some((4, 18)), "expected a whole number", ""),
+        (shop("migrate: maybe"), Some((4, 14)), "expected `true` or `false`", ""),
+        (shop("defaults: { backoff: { multiplier: x } }"), Some((4, 40)), "expected a number", ""),
+        (shop("poll: 5s"), Some((4, 11)), "expected settings with names", "name: value"),
         (
             shop("").replace("[{ event_type: a, sink: out }]", "out"),
             Some((5, 13)),
-            "a list should stand here",
+            "expected a list",
             "[a, b]",
         ),
-        (shop("") + "  out: { stdout: {} }\n", Some((8, 3)), "`out` is there twice", "leave one"),
-        (shop("") + "---\nsources: {}\n", Some((9, 1)), "a second configuration begins here", "---"),
+        (shop("") + "  out: { stdout: {} }\n", Some((8, 3)), "`out` occurs twice", "remove one"),
+        (shop("") + "---\nsources: {}\n", Some((9, 1)), "a second YAML document begins here", "---"),
         ("sources:\n\tshop:\n".to_owned(), Some((2, 2)), "tabs", "spaces"),
-        (shop("").replace("event_type: a", "event_type: *"), Some((5, 28)), "alias", "quotes"),
+        (shop("").replace("event_type: a", "event_type: *"), Some((5, 28)), "alias", "quote "),
         (
             format!("operations: {{ listen: 9465 }}\n{}", shop("")),
             Some((1, 23)),
             "socket address",
             "127.0.0.1:9465",
         ),
-        (String::new(), None, "there is nothing in the configuration", "--reference"),
-        ("# later\n\n".to_owned(), None, "there is nothing in the configuration", "--reference"),
+        (String::new(), None, "the configuration is empty", "--reference"),
+        ("# later\n\n".to_owned(), None, "the configuration is empty", "--reference"),
         (format!("log: {{ level: warning }}\n{}", shop("")), None, "`log.level` is `warning`", "warn"),
     ] {
         let problem = only_problem(&text);

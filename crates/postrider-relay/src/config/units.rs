@@ -1,11 +1,11 @@
-//! Values with a unit: `15s`, `64MiB`, `100/s`. A bare number says nothing of its unit, so only sizes take one, in bytes.
+//! Values with a unit: `15s`, `64MiB`, `100/s`. Only a size may be a bare number, which is in bytes.
 
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A length of time.
+/// A duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Span(pub(crate) Duration);
 
@@ -13,7 +13,7 @@ pub(crate) struct Span(pub(crate) Duration);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Size(pub(crate) usize);
 
-/// So many events in so long a time.
+/// A number of events per period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rate {
     pub(crate) events: u32,
@@ -24,7 +24,7 @@ impl FromStr for Span {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         humantime::parse_duration(text).map(Self).map_err(|error| {
-            format!("{text:?} is not a length of time ({error}): write a number and a unit, such as 500ms, 15s, 5m or 1h")
+            format!("{text:?} is not a duration ({error}): write a number and a unit, such as 500ms, 15s, 5m or 1h")
         })
     }
 }
@@ -84,7 +84,7 @@ impl FromStr for Rate {
         let (events, per) = text.split_once('/').ok_or_else(wrong)?;
         let events: u32 = events.trim().parse().map_err(|_| wrong())?;
         let per = per.trim();
-        // `/s` means one of them.
+        // `/s` means `/1s`.
         let counted =
             if per.starts_with(|c: char| c.is_ascii_digit()) { per.to_owned() } else { format!("1{per}") };
         let per = humantime::parse_duration(&counted).map_err(|_| wrong())?;
@@ -101,7 +101,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Reads a value that is written as text, or as a bare number where that means something.
+/// Reads a value from text, or from a bare number where the type accepts one.
 macro_rules! as_text {
     ($type:ty, $name:literal, $what:literal) => {
         impl<'de> Deserialize<'de> for $type {

@@ -1,4 +1,4 @@
-//! What is wrong with a URL, as far as that can be seen without asking anybody. Nothing of it is repeated: there may be a password in it.
+//! Checks URLs without connecting. Error messages never repeat a URL, because it may contain a password.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use tracing::subscriber::NoSubscriber;
 
 use super::{Problem, SecretUrl, problem::listed};
 
-/// What a PostgreSQL or a MySQL URL can say of TLS.
+/// The TLS parameters of PostgreSQL and MySQL URLs.
 const POSTGRES_TLS: [&str; 9] = [
     "sslmode",
     "ssl-mode",
@@ -23,8 +23,8 @@ const POSTGRES_TLS: [&str; 9] = [
 const MYSQL_TLS: [&str; 8] =
     ["ssl-mode", "sslmode", "ssl-ca", "sslca", "ssl-cert", "sslcert", "ssl-key", "sslkey"];
 
-/// The URL of a source.
-pub(super) fn check_database(source: &str, url: &SecretUrl, say: &mut impl FnMut(Problem)) {
+/// Checks the URL of a source.
+pub(super) fn check_database(source: &str, url: &SecretUrl, report: &mut impl FnMut(Problem)) {
     let text = url.expose();
     let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
     let (read, tls) = match scheme {
@@ -34,36 +34,35 @@ pub(super) fn check_database(source: &str, url: &SecretUrl, say: &mut impl FnMut
         "mysql" | "mariadb" => (silently(|| MySqlConnectOptions::from_str(text).err()), MYSQL_TLS.as_slice()),
         _ => {
             if let Err(error) = postrider::ConnectOptions::default().schema_sql(text) {
-                say(Problem::new(format!("the source `{source}`: {error}")).within(url));
+                report(Problem::new(format!("the source `{source}`: {error}")).within(url));
             }
             return;
         }
     };
     if let Some(error) = read {
-        say(Problem::new(format!(
-            "the URL of the source `{source}` cannot be read: {}",
-            error_chain(&error)
-        ))
-        .within(url)
-        .hint("a password with one of / ? # @ : % in it has them as %2F %3F %23 %40 %3A %25"));
+        report(
+            Problem::new(format!("the URL of the source `{source}` is invalid: {}", error_chain(&error)))
+                .within(url)
+                .hint("percent-encode / ? # @ : % in a password: %2F %3F %23 %40 %3A %25"),
+        );
     }
-    // The drivers pass over parameters that they do not know, and would connect without what was asked for.
+    // The drivers ignore unknown parameters and would connect without what these ask for.
     for name in parameters(text).filter(|name| sounds_like_tls(name) && !tls.contains(name)) {
-        say(Problem::new(format!(
-            "the URL of the source `{source}` has the parameter `{name}`, which nobody reads"
-        ))
-        .within(url)
-        .hint(format!("what it can say of TLS: {}", listed(tls.iter().copied()))));
+        report(
+            Problem::new(format!("the URL of the source `{source}` has the unknown parameter `{name}`"))
+                .within(url)
+                .hint(format!("the TLS parameters are: {}", listed(tls.iter().copied()))),
+        );
     }
 }
 
-/// The URL of a sink; or several, where it takes them with commas between them.
+/// Checks the URL of a sink, or several separated by commas where the sink accepts them.
 pub(super) fn check_scheme(
     place: &str,
     url: &SecretUrl,
     several: bool,
     schemes: [&str; 2],
-    say: &mut impl FnMut(Problem),
+    report: &mut impl FnMut(Problem),
 ) {
     let begins_well = |url: &str| {
         let scheme = url.trim().split_once("://").map(|(scheme, _)| scheme);
@@ -72,13 +71,15 @@ pub(super) fn check_scheme(
     let text = url.expose();
     if !(if several { text.split(',').all(begins_well) } else { begins_well(text) }) {
         let [plain, encrypted] = schemes;
-        say(Problem::new(format!("the URL of {place} does not begin with `{plain}://` or `{encrypted}://`"))
-            .within(url)
-            .hint(format!("write it whole, such as `{plain}://host:port`")));
+        report(
+            Problem::new(format!("the URL of {place} does not begin with `{plain}://` or `{encrypted}://`"))
+                .within(url)
+                .hint(format!("write a full URL, such as `{plain}://host:port`")),
+        );
     }
 }
 
-/// The drivers log parameters that they do not know, with their values.
+/// Runs a driver's parser without its log, which shows unknown parameters with their values.
 fn silently<T>(read: impl FnOnce() -> T) -> T {
     tracing::subscriber::with_default(NoSubscriber::default(), read)
 }
@@ -91,7 +92,7 @@ fn parameters(url: &str) -> impl Iterator<Item = &str> {
 
 fn sounds_like_tls(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    // What is longer or stranger than a name may be part of a password.
+    // Anything longer or stranger than a name may be part of a password.
     let plain =
         name.len() <= 40 && name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_'));
     plain && (name.contains("ssl") || name.contains("tls"))
@@ -120,12 +121,12 @@ mod tests {
     fn a_url_that_names_no_database_is_told_with_its_line_and_without_its_password() {
         for (url, words) in [
             ("postgress://u:canary@h/db", "names no database that can be opened here"),
-            ("postgres://u:canary@h:99999/db", "cannot be read"),
-            ("postgres://u:cana#ry@h/db", "cannot be read"),
+            ("postgres://u:canary@h:99999/db", "is invalid"),
+            ("postgres://u:cana#ry@h/db", "is invalid"),
             ("mysql://u:canary@h/db?ssl-mode=verify-full", "ssl_mode"),
-            ("mysql://u:canary@h/db?useSSL=true&requireSSL=true", "the parameter `useSSL`"),
-            ("mariadb://u:canary@h/db?ssl_mode=VERIFY_CA", "the parameter `ssl_mode`"),
-            ("postgres://u:canary@h/db?sslca=x", "the parameter `sslca`"),
+            ("mysql://u:canary@h/db?useSSL=true&requireSSL=true", "the unknown parameter `useSSL`"),
+            ("mariadb://u:canary@h/db?ssl_mode=VERIFY_CA", "the unknown parameter `ssl_mode`"),
+            ("postgres://u:canary@h/db?sslca=x", "the unknown parameter `sslca`"),
         ] {
             let problems = problems(url, "stdout: {}");
             let first = problems.first().unwrap_or_else(|| panic!("{url} was taken"));

@@ -1,10 +1,10 @@
-//! Variables in the text of a configuration, looked at before it is read: what YAML would quietly fill in as nothing is a mistake.
+//! Checks the variables in a configuration's text before YAML fills them in, because YAML would read an unset one as nothing.
 
 use std::collections::HashMap;
 
 use super::Problem;
 
-/// Variables that are not set and have no default, and dollars that begin no variable.
+/// Reports variables that are not set and have no default, and dollar signs that begin no variable.
 pub(super) fn check(text: &str, variables: &HashMap<String, String>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (line, content) in (1..).zip(text.lines()) {
@@ -21,14 +21,14 @@ pub(super) fn check(text: &str, variables: &HashMap<String, String>) -> Vec<Prob
     problems
 }
 
-/// How much of what follows a dollar belongs to it, and what is wrong with it.
+/// How many characters after a dollar sign belong to it, and what is wrong with them.
 fn dollar(after: &str, variables: &HashMap<String, String>) -> (usize, Option<Problem>) {
     if after.starts_with('$') {
         return (1, None);
     }
     let Some(inner) = after.strip_prefix('{') else {
-        let problem =
-            Problem::new("a dollar begins no variable").hint("write ${NAME} for a variable, $$ for a dollar");
+        let problem = Problem::new("a dollar sign begins no variable")
+            .hint("write ${NAME} for a variable, $$ for a dollar sign");
         return (0, Some(problem));
     };
     let name_end = inner.find(|c: char| c != '_' && !c.is_ascii_alphanumeric()).unwrap_or(inner.len());
@@ -42,7 +42,7 @@ fn dollar(after: &str, variables: &HashMap<String, String>) -> (usize, Option<Pr
     (length, problem)
 }
 
-/// A line up to its comment: a `#` at its start or after a space, outside of quotes.
+/// A line up to its comment, which begins with a `#` at the start or after a space, outside of quotes.
 fn without_comment(line: &str) -> &str {
     let (mut quote, mut before) = (None, ' ');
     for (place, c) in line.char_indices() {
@@ -61,7 +61,7 @@ fn without_comment(line: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> Vec<(Option<(u64, u64)>, String)> {
+    fn problems(text: &str) -> Vec<(Option<(u64, u64)>, String)> {
         let variables = [("SET".to_owned(), "x".to_owned())].into();
         check(text, &variables).into_iter().map(|problem| (problem.at, problem.what)).collect()
     }
@@ -69,21 +69,27 @@ mod tests {
     #[test]
     fn a_variable_that_is_not_set_is_told_with_its_place() {
         assert_eq!(
-            told("a: 1\nb: \"é${SET}${UNSET}\""),
+            problems("a: 1\nb: \"é${SET}${UNSET}\""),
             [(Some((2, 12)), "the variable UNSET is not set".to_owned())]
         );
-        assert_eq!(told("a: ${UNSET:-x} ${UNSET-x} ${UNSET:?why} ${SET}"), []);
+        assert_eq!(problems("a: ${UNSET:-x} ${UNSET-x} ${UNSET:?why} ${SET}"), []);
     }
 
     #[test]
     fn a_dollar_that_begins_no_variable_is_told() {
-        assert_eq!(told("a: pa$word"), [(Some((1, 6)), "a dollar begins no variable".to_owned())]);
-        assert_eq!(told("a: pa$$word\nb: $"), [(Some((2, 4)), "a dollar begins no variable".to_owned())]);
+        assert_eq!(problems("a: pa$word"), [(Some((1, 6)), "a dollar sign begins no variable".to_owned())]);
+        assert_eq!(
+            problems("a: pa$$word\nb: $"),
+            [(Some((2, 4)), "a dollar sign begins no variable".to_owned())]
+        );
     }
 
     #[test]
     fn comments_are_left_alone() {
-        assert_eq!(told("# ${UNSET}\na: b # ${UNSET} $x\n"), []);
-        assert_eq!(told("a: 'b # ${UNSET}'"), [(Some((1, 9)), "the variable UNSET is not set".to_owned())]);
+        assert_eq!(problems("# ${UNSET}\na: b # ${UNSET} $x\n"), []);
+        assert_eq!(
+            problems("a: 'b # ${UNSET}'"),
+            [(Some((1, 9)), "the variable UNSET is not set".to_owned())]
+        );
     }
 }

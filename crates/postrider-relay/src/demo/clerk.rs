@@ -1,4 +1,4 @@
-//! The clerk: runs the shop's transactions, in both ways that a program can write events.
+//! Runs the shop's transactions, with both ways to write events.
 
 use std::{
     fmt,
@@ -19,13 +19,13 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// How often a transaction is tried that met a lock.
+/// How often a transaction is retried that meets a lock.
 const TRIES: u32 = 10;
 
 /// Why a transaction did not commit.
 #[derive(Debug)]
 enum ShopError {
-    /// The shop changed its mind.
+    /// The shop cancels the transaction.
     Declined,
     Outbox(Error),
     Sql(sqlx::Error),
@@ -85,14 +85,14 @@ impl fmt::Display for ShopError {
     }
 }
 
-/// What was written by this start, for the eye; the verdict reads the ledger.
+/// Counts what this start wrote, for the live view; the verdict reads the ledger.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) committed: AtomicU64,
     pub(crate) rolled_back: AtomicU64,
 }
 
-/// Who writes. Several of them work at once.
+/// A writer. Several of them work at once.
 #[derive(Clone)]
 pub(crate) struct Clerk {
     pub(crate) outbox: Outbox,
@@ -105,9 +105,9 @@ pub(crate) struct Clerk {
 
 /// The events of one transaction.
 struct Written {
-    /// Those that commit with it.
+    /// The events that commit with it.
     events: Vec<Event>,
-    /// The one that lies behind a savepoint which is rolled back.
+    /// The event behind a savepoint that is rolled back.
     gift: Option<Event>,
 }
 
@@ -118,7 +118,7 @@ impl Written {
 }
 
 impl Clerk {
-    /// Works until there are no stories left or the shop closes, with a pause after each story.
+    /// Works until no stories are left or the shop closes, pausing after each story.
     pub(crate) async fn work(self, pause: Duration) -> Result<(), Failure> {
         loop {
             let story = self.stories.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -135,7 +135,7 @@ impl Clerk {
         }
     }
 
-    /// Takes one step, again if it met a lock, and writes into the ledger what was rolled back.
+    /// Runs one transaction, again if it meets a lock, and records in the ledger what was rolled back.
     async fn take(&self, story: &Story, step: &Step) -> Result<(), Failure> {
         for _ in 1..TRIES {
             match self.try_to_take(story, step).await {
@@ -174,7 +174,7 @@ impl Clerk {
         Ok(())
     }
 
-    /// The quick way: `outbox.transaction` owns the commit.
+    /// The short way: `outbox.transaction` owns the commit.
     async fn in_the_outboxs_transaction(
         &self,
         story: &Story,
@@ -200,7 +200,7 @@ impl Clerk {
             .await
     }
 
-    /// The other way: a transaction that is none of the outbox's business, and receipts as hints.
+    /// The long way: the shop owns the transaction and passes receipts on as hints.
     async fn in_the_shops_transaction(
         &self,
         story: &Story,
@@ -231,7 +231,7 @@ async fn execute(conn: &mut SqliteConnection, sql: &'static str) -> sqlx::Result
     sqlx::query(sql).execute(conn).await.map(drop)
 }
 
-/// The last thing that a transaction does: `Ok` if it is to commit.
+/// The end of a transaction: `Ok` to commit.
 async fn end(conn: &mut SqliteConnection, story: &Story, step: &Step) -> Result<(), ShopError> {
     match step.end {
         End::Commit | End::Without(_) => Ok(()),

@@ -1,12 +1,12 @@
-//! Which stories are told: dealt from a shuffled deck, decided by the seed alone.
+//! Deals the shop's stories from a shuffled deck that only the seed decides.
 
 use std::time::Duration;
 
 use postrider::rng::Rng;
 
-use super::story::{Draft, End, Fate, Happening, Key, Owner, Step, Story};
+use super::story::{Draft, End, Happening, Key, Owner, Step, Story, Treatment};
 
-/// Customers that the shop has; their keys are shared by all writers and all starts.
+/// Customers of the shop. All writers and all starts share their keys.
 const CUSTOMERS: u64 = 25;
 
 /// The kinds of story.
@@ -23,7 +23,7 @@ enum Card {
     Reminder,
 }
 
-/// How many of each kind there are in a hundred. Dealing from a deck, rather than by chance, shows all of them soon.
+/// How many of a hundred stories are of each kind. A deck, unlike chance, shows all of them soon.
 const DECK: [(Card, usize); 9] = [
     (Card::Order, 46),
     (Card::Points, 14),
@@ -36,22 +36,22 @@ const DECK: [(Card, usize); 9] = [
     (Card::Reminder, 4),
 ];
 
-/// Stories, one after the other, until so many events are to be committed.
+/// Deals stories until enough events will be committed.
 pub(crate) struct Stories {
     rng: Rng,
-    /// Which start of the demo this is: keeps the numbers of its orders apart from those of others.
+    /// Which start of the demo this is, so that order numbers of different starts differ.
     start: i64,
-    told: u64,
+    dealt: u64,
     left: u64,
     deck: Vec<Card>,
 }
 
 impl Stories {
     pub(crate) fn new(seed: u64, start: i64, events: u64) -> Self {
-        Self { rng: Rng::seeded(seed), start, told: 0, left: events, deck: Vec::new() }
+        Self { rng: Rng::seeded(seed), start, dealt: 0, left: events, deck: Vec::new() }
     }
 
-    /// So many events more.
+    /// Adds events to commit.
     pub(crate) fn go_on(&mut self, events: u64) {
         self.left = events;
     }
@@ -86,7 +86,7 @@ impl Stories {
         use Happening::{
             GiftAdded, OrderPaid, OrderPlaced, OrderShipped, PageViewed, PointsEarned, ReminderDue,
         };
-        // What is rolled back is worth most where it could have left by the hot path.
+        // A rollback tests most where the event could have taken the hot path.
         let any_key = if self.rng.chance(0.5) { Key::Order } else { Key::None };
         let placed = Draft::new(OrderPlaced, Key::Order);
         let points = Draft::new(PointsEarned, Key::Customer);
@@ -106,20 +106,20 @@ impl Stories {
             }
             Card::FailsTwice => {
                 let key = if self.rng.chance(0.5) { Key::Customer } else { Key::Order };
-                let failing = Draft::new(OrderPlaced, key).fate(Fate::FailsTwice);
+                let failing = Draft::new(OrderPlaced, key).fate(Treatment::FailsTwice);
                 vec![
                     self.step("placed", vec![failing], End::Commit),
                     self.step("paid", vec![Draft::new(OrderPaid, key)], End::Commit),
                 ]
             }
             Card::Poison => {
-                let mut steps = vec![self.step("placed", vec![placed.fate(Fate::Poison)], End::Commit)];
+                let mut steps = vec![self.step("placed", vec![placed.fate(Treatment::Poison)], End::Commit)];
                 for happening in [OrderPaid, OrderShipped].into_iter().take(self.rng.below(3) as usize) {
                     steps.push(self.step("poisoned", vec![Draft::new(happening, Key::Order)], End::Commit));
                 }
                 steps
             }
-            // It has no key: an event that is delayed and was never tried does not hold its key.
+            // It has no key, because a delayed event that was never tried does not hold its key.
             Card::Reminder => {
                 let delay = Some(Duration::from_millis(100 + self.rng.below(300)));
                 let reminder = Draft { delay, ..Draft::new(ReminderDue, Key::None) };
@@ -128,7 +128,7 @@ impl Stories {
         }
     }
 
-    /// Placed, as a rule paid, often shipped; now and then paid when it is placed.
+    /// Placed, usually paid, often shipped; now and then paid when it is placed.
     fn order(&mut self, placed: Draft) -> Vec<Step> {
         let paid = Draft::new(Happening::OrderPaid, Key::Order);
         let shipped = Draft::new(Happening::OrderShipped, Key::Order);
@@ -162,9 +162,9 @@ impl Iterator for Stories {
             !step.drafts.is_empty()
         });
         self.left = left;
-        self.told += 1;
+        self.dealt += 1;
         Some(Story {
-            order: format!("{}-{}", self.start, self.told),
+            order: format!("{}-{}", self.start, self.dealt),
             customer: 1 + self.rng.below(CUSTOMERS),
             cents: 100 + self.rng.below(100_000),
             steps,
@@ -178,9 +178,9 @@ mod tests {
 
     #[test]
     fn the_same_seed_tells_the_same_stories() {
-        let tell = |seed| Stories::new(seed, 1, 500).collect::<Vec<_>>();
-        assert_eq!(tell(7), tell(7));
-        assert_ne!(tell(7), tell(8));
+        let deal = |seed| Stories::new(seed, 1, 500).collect::<Vec<_>>();
+        assert_eq!(deal(7), deal(7));
+        assert_ne!(deal(7), deal(8));
     }
 
     #[test]
@@ -202,8 +202,8 @@ mod tests {
         assert_eq!(steps().filter(|step| step.end == End::Declined).count(), 8);
         assert_eq!(steps().filter(|step| step.end == End::Swallowed).count(), 4);
         assert_eq!(steps().filter(|step| matches!(step.end, End::Without(_))).count(), 4);
-        assert_eq!(drafts().filter(|draft| draft.fate == Fate::FailsTwice).count(), 4);
-        assert_eq!(drafts().filter(|draft| draft.fate == Fate::Poison).count(), 1);
+        assert_eq!(drafts().filter(|draft| draft.fate == Treatment::FailsTwice).count(), 4);
+        assert_eq!(drafts().filter(|draft| draft.fate == Treatment::Poison).count(), 1);
         assert_eq!(drafts().filter(|draft| draft.delay.is_some()).count(), 4);
         for owner in [Owner::Outbox, Owner::Shop] {
             assert!(steps().any(|step| step.owner == owner));

@@ -1,29 +1,29 @@
-//! The ledger: what the shop knows of its events, in its own tables beside its orders.
+//! The ledger: the shop's own record of its events, in tables beside its orders.
 //!
-//! It is what the verdict is read from, so nothing in it comes from the outbox and nothing is kept in memory.
+//! The verdict reads it, so nothing in it comes from the outbox and nothing is kept in memory.
 
 use std::time::Duration;
 
 use postrider::{Delivery, Event, EventId, Source, Timestamp};
 use sqlx::{Row, SqliteConnection, SqlitePool, sqlite::SqliteRow};
 
-use super::story::{Fate, Story};
+use super::story::{Story, Treatment};
 use crate::failure::Failure;
 
 const SCHEMA: &str = include_str!("sql/schema.sql");
 const WRITTEN: &str = include_str!("sql/written.sql");
 const COUNTS: &str = include_str!("sql/counts.sql");
 
-/// How many tables the schema has.
+/// Number of tables in the schema.
 const TABLES: i64 = 5;
 
-/// The ledger, outside of the transactions that it is about.
+/// Reads and writes the ledger outside of the shop's transactions.
 #[derive(Clone)]
 pub(crate) struct Ledger {
     pool: SqlitePool,
 }
 
-/// What the ledger and the outbox say together, over the whole file.
+/// The numbers of ledger and outbox for the whole file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) committed: i64,
@@ -56,7 +56,7 @@ impl Counts {
 }
 
 impl Ledger {
-    /// Creates the shop's tables where there are none. A file that has only some of them belongs to somebody else.
+    /// Creates the shop's tables if there are none. A file with only some of them belongs to another program.
     pub(crate) async fn open(pool: SqlitePool) -> Result<Self, Failure> {
         let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
         let found: i64 = sqlx::query_scalar(
@@ -84,7 +84,7 @@ impl Ledger {
         &self.pool
     }
 
-    /// A new start of the demo; gives its number.
+    /// Records a new start of the demo and returns its number.
     pub(crate) async fn start(&self, seed: u64) -> sqlx::Result<i64> {
         sqlx::query_scalar("INSERT INTO shop_start (seed) VALUES (?1) RETURNING start")
             .bind(seed.to_string())
@@ -92,7 +92,7 @@ impl Ledger {
             .await
     }
 
-    /// These events were rolled back.
+    /// Records that events were rolled back.
     pub(crate) async fn rolled_back(&self, ids: &[EventId], why: &str) -> sqlx::Result<()> {
         let ids: Vec<&str> = ids.iter().map(EventId::as_str).collect();
         sqlx::query(
@@ -105,7 +105,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The receiver takes an event.
+    /// Records that the receiver accepted an event.
     pub(crate) async fn delivered(&self, delivery: &Delivery) -> sqlx::Result<()> {
         let path = match delivery.source {
             Source::Hot => "hot",
@@ -120,7 +120,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// How many events are parked behind a dead one.
+    /// Number of events parked behind a dead one.
     pub(crate) async fn held(&self) -> sqlx::Result<u64> {
         let held: i64 = sqlx::query_scalar(
             "SELECT count(*) FROM postrider_hold AS hold
@@ -133,7 +133,7 @@ impl Ledger {
         Ok(held.unsigned_abs())
     }
 
-    /// How many events wait behind the given one of its key.
+    /// Number of events that wait behind an event of the same key.
     pub(crate) async fn behind(&self, seq: u64) -> sqlx::Result<i64> {
         sqlx::query_scalar(
             "SELECT count(*) FROM postrider_event AS head
@@ -146,7 +146,7 @@ impl Ledger {
         .await
     }
 
-    /// For how long the lease of whoever holds it still holds.
+    /// How long the current lease lasts.
     pub(crate) async fn lease_left(&self) -> sqlx::Result<Duration> {
         let until: Option<i64> =
             sqlx::query_scalar("SELECT max(leased_until) FROM postrider_lane").fetch_one(&self.pool).await?;
@@ -159,7 +159,7 @@ impl Ledger {
     }
 }
 
-/// The order is in this state now.
+/// Sets the state of an order.
 pub(crate) async fn change_order(
     conn: &mut SqliteConnection,
     story: &Story,
@@ -178,7 +178,7 @@ pub(crate) async fn change_order(
     Ok(())
 }
 
-/// A statement that breaks a constraint in the one way at which SQLite rolls the whole transaction back.
+/// A statement that breaks a constraint in the one way that makes SQLite roll back the whole transaction.
 pub(crate) async fn break_transaction(conn: &mut SqliteConnection, story: &Story) -> sqlx::Result<()> {
     sqlx::query(
         "INSERT OR ROLLBACK INTO shop_order (order_id, customer, cents, state) VALUES (?1, 0, 0, '')",
@@ -189,13 +189,13 @@ pub(crate) async fn break_transaction(conn: &mut SqliteConnection, story: &Story
     Ok(())
 }
 
-/// This event was written, if the transaction of `conn` commits.
+/// Records that an event was written, if the transaction of `conn` commits.
 pub(crate) async fn written(conn: &mut SqliteConnection, event: &Event) -> sqlx::Result<()> {
     sqlx::query(WRITTEN)
         .bind(event.id().as_str())
         .bind(event.key())
         .bind(event.event_type())
-        .bind(Fate::of(event).as_str())
+        .bind(Treatment::of(event).as_str())
         .execute(conn)
         .await?;
     Ok(())

@@ -2,12 +2,12 @@
 //!
 //! # Layout
 //!
-//! * `args`: what it can be asked
+//! * `args`: its arguments
 //! * `story`, `deck`: what happens in the shop, and in which order
-//! * `clerk`: runs the shop's transactions; `receiver` takes the events that the outbox delivers
-//! * `ledger` and `sql/`: what the shop knows of its events, in the same file
-//! * `pulse`, `rate`, `view`: what is shown meanwhile
-//! * `verdict`: what it came to
+//! * `clerk`: runs the shop's transactions; `receiver`: handles the events that the outbox delivers
+//! * `ledger` and `sql/`: the shop's own record of its events, in the same file
+//! * `pulse`, `rate`, `view`: the live view
+//! * `verdict`: the result
 
 mod args;
 mod clerk;
@@ -41,19 +41,19 @@ use self::{
 };
 use crate::{Verdict, failure::Failure, signal::Ending, terminal::Terminal};
 
-/// Dead letters are logged as errors; here they are meant to be, and shown.
+/// Dead letters are logged as errors; in the demo they are intended and shown anyway.
 pub(crate) const LOG_DEFAULT: &str = "error,postrider_engine::judge=off";
 
-/// Writers at once.
+/// Number of writers.
 const CLERKS: usize = 3;
 
-/// After this a killed start's lease has run out, and the next one goes on.
+/// The lease of a start that was killed ends after this time; then the next start continues.
 const LEASE: Duration = Duration::from_secs(2);
 
-/// How often the pulse is taken.
+/// How often the live view is updated.
 const BEAT: Duration = Duration::from_millis(200);
 
-/// Between two stories, when the shop only goes on so that there is something to watch.
+/// The pause between two stories once all events are written.
 const LEISURE: Duration = Duration::from_millis(80);
 
 pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     let ledger = Ledger::open(pool).await.map_err(|failure| place.explain(failure))?;
     let seed = args.seed.unwrap_or_else(|| Rng::from_entropy().next_u64() >> 32);
     let start = ledger.start(seed).await.map_err(|error| place.explain(error.into()))?;
-    terminal.say(place.introduction(seed));
+    terminal.print(place.introduction(seed));
 
     let metrics = Arc::new(Recording::default());
     let receiver = ledger.clone();
@@ -97,11 +97,11 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     view.end(&finger.pulse().await?);
     let delivered = finger.metrics.snapshot().delivered;
     let report = Report::read(&outbox, &finger.ledger, took, delivered).await?;
-    report.tell(terminal);
+    report.print(terminal);
     Ok(report.verdict())
 }
 
-/// Lets the shop work until all is done or somebody asks it to end.
+/// Runs the shop until everything is done or the process is asked to end.
 async fn watch(
     args: &Args,
     clerk: &Clerk,
@@ -126,7 +126,7 @@ async fn watch(
                 }
             }
             _ = beat.tick() => {
-                // Whether all is written is asked first: what is written after that cannot be missed.
+                // Ask first whether everything is written, so that no later write is missed.
                 let written = clerks.is_empty();
                 let pulse = finger.pulse().await?;
                 view.show(&pulse);

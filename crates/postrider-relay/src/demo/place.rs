@@ -1,4 +1,4 @@
-//! Where the demo's file is, and what is wrong with it if it cannot be used.
+//! The demo's file, and what is wrong with it if it cannot be used.
 
 use std::path::{Path, PathBuf};
 
@@ -7,18 +7,18 @@ use sqlx::{Connection, SqlitePool, sqlite::SqlitePoolOptions};
 
 use crate::{failure::Failure, folder::TemporaryFolder};
 
-/// Connections of the shop. SQLite has one writer and is not fair to those who wait for it; the pool is.
+/// Connections of the shop. SQLite has one writer and does not queue fairly; the pool does.
 const SHOP_CONNECTIONS: u32 = 2;
 
 /// The file of the demo.
 pub(crate) struct Place {
     path: PathBuf,
-    /// Where nobody named a file. Removed at the end.
+    /// The folder of a temporary file, removed at the end.
     temporary: Option<TemporaryFolder>,
 }
 
 impl Place {
-    /// The file that was asked for, else a temporary one.
+    /// The given file, or a temporary one.
     pub(crate) fn choose(asked_for: Option<&Path>) -> Result<Self, Failure> {
         match asked_for {
             Some(path) if path.as_os_str().is_empty() || path == Path::new(":memory:") => {
@@ -34,7 +34,7 @@ impl Place {
         }
     }
 
-    /// The store in the file, with its tables.
+    /// Opens the store in the file and creates its tables.
     pub(crate) async fn connect(&self) -> Result<SqliteStore, Failure> {
         let path = self.path.to_str().ok_or_else(|| {
             Failure::usage(format!("--db {} is not UTF-8", self.path.display())).hint("give another path")
@@ -49,8 +49,8 @@ impl Place {
 
     /// A pool for the shop itself, with the settings of the store's.
     ///
-    /// SQLite may roll a transaction back by itself, as it does after some errors. sqlx does not see that, and would
-    /// refuse to begin another one on the same connection, so such a connection is thrown away.
+    /// SQLite rolls some transactions back by itself after an error. sqlx does not notice and would refuse to begin another one on the same
+    /// connection, so the pool drops such a connection.
     pub(crate) async fn shop_pool(&self, store: &SqliteStore) -> Result<SqlitePool, Failure> {
         let options = (*store.pool().connect_options()).clone();
         SqlitePoolOptions::new()
@@ -61,9 +61,9 @@ impl Place {
             .map_err(|error| self.explain(error.into()))
     }
 
-    /// The failure, with what a look at the path tells.
+    /// The failure, with what the path shows.
     pub(crate) fn explain(&self, failure: Failure) -> Failure {
-        // What begins with sqlite: is a URL, as everywhere in Postrider, and not to be looked at as a path.
+        // A text that begins with sqlite: is a URL and not a path.
         let is_url = self.path.to_str().is_some_and(|path| path.starts_with("sqlite:"));
         let folder = self.path.parent().filter(|folder| !is_url && !folder.as_os_str().is_empty());
         if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
@@ -82,7 +82,7 @@ impl Place {
         ))
     }
 
-    /// What is about to be seen, and where to look.
+    /// Describes what is about to happen and where.
     pub(crate) fn introduction(&self, seed: u64) -> String {
         let path = self.path.display();
         let kept = match self.temporary {
@@ -95,7 +95,7 @@ impl Place {
              file  {path}\n        {kept}\n  \
              look  sqlite3 -box {path} 'SELECT * FROM postrider_hold'\n  \
              kill  kill -9 {}\n        and start it again with the same --db: nothing is lost\n  \
-             seed  {seed}\n        --seed {seed} tells the same stories again\n",
+             seed  {seed}\n        --seed {seed} repeats the same stories\n",
             std::process::id()
         )
     }

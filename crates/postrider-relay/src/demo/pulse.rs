@@ -1,4 +1,4 @@
-//! What is shown while the demo runs: this start's own numbers, the engine's, and the table's.
+//! The numbers of the live view: those of this start, of the engine, and of the table.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -14,32 +14,32 @@ use postrider::{
 use super::{clerk::Tally, ledger::Ledger};
 use crate::failure::Failure;
 
-/// One look at everything.
+/// All numbers at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pulse {
-    /// Since the start.
+    /// Time since the start.
     pub(crate) at: Duration,
     /// Events that this start committed, and rolled back.
     pub(crate) committed: u64,
     pub(crate) rolled_back: u64,
-    /// What the engine of this start did.
+    /// The engine's counters of this start.
     pub(crate) engine: Snapshot,
-    /// What is in the file.
+    /// The numbers of the table.
     pub(crate) stats: Stats,
     /// Events that wait behind a dead one.
     pub(crate) held: u64,
-    /// How long the lease of another instance holds; none if the lease is ours.
+    /// How long the lease of another instance lasts; `None` if this instance has the lease.
     pub(crate) standby: Option<Duration>,
 }
 
 impl Pulse {
-    /// Events that will be delivered without anybody's help.
+    /// Events that will be delivered without help.
     pub(crate) fn pending(&self) -> u64 {
         self.stats.pending.saturating_sub(self.held)
     }
 }
 
-/// Takes the pulse.
+/// Collects the numbers.
 pub(crate) struct Finger {
     pub(crate) started: Instant,
     pub(crate) outbox: Outbox,
@@ -51,7 +51,7 @@ pub(crate) struct Finger {
 impl Finger {
     pub(crate) async fn pulse(&self) -> Result<Pulse, Failure> {
         let engine = self.metrics.snapshot();
-        // First what is held and then all: what is freed in between counts as pending, never as neither.
+        // First the held events, then all: what is freed in between counts as pending, and nothing is missed.
         let held = self.ledger.held().await?;
         Ok(Pulse {
             at: self.started.elapsed(),

@@ -1,17 +1,17 @@
-//! How fast a number grows, and a small picture of it.
+//! The rate of a growing number, and a small chart of it.
 
 use std::{collections::VecDeque, time::Duration};
 
-/// The time that a rate is measured over.
+/// The period that a rate is measured over.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// How many samples the picture shows.
+/// Samples in the chart.
 const PICTURE: usize = 24;
 
 /// A number that only grows, sampled now and then.
 #[derive(Debug, Default)]
 pub(crate) struct Rate {
-    /// When, and how much there was.
+    /// Time and value.
     samples: VecDeque<(Duration, u64)>,
 }
 
@@ -23,7 +23,7 @@ impl Rate {
         }
     }
 
-    /// Growth in a second, over about the last one.
+    /// Growth per second, over about the last second.
     pub(crate) fn per_second(&self) -> f64 {
         let Some(&(now, total)) = self.samples.back() else { return 0.0 };
         let Some(&(then, before)) =

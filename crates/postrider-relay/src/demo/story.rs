@@ -1,4 +1,4 @@
-//! What happens in the shop: stories of one transaction or more, each with its events.
+//! The shop's stories: one or more transactions, each with its events.
 
 use std::time::Duration;
 
@@ -16,18 +16,18 @@ pub(crate) enum Happening {
     ReminderDue,
 }
 
-/// What is to become of an event when it arrives.
+/// What the receiver does with an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// It is taken.
+pub(crate) enum Treatment {
+    /// Accepts it.
     Taken,
-    /// It fails twice and is taken then.
+    /// Fails twice, then accepts it.
     FailsTwice,
-    /// It is rejected for good.
+    /// Rejects it for good.
     Poison,
 }
 
-impl Fate {
+impl Treatment {
     /// The header that tells the receiver.
     pub(crate) const HEADER: &str = "demo-fate";
 
@@ -39,43 +39,43 @@ impl Fate {
         }
     }
 
-    /// The fate that an arrived event carries.
+    /// Reads the header of a delivered event.
     pub(crate) fn of(event: &Event) -> Self {
         let word = event.headers().get(Self::HEADER).map_or("", String::as_str);
         [Self::FailsTwice, Self::Poison].into_iter().find(|fate| fate.as_str() == word).unwrap_or(Self::Taken)
     }
 }
 
-/// What orders an event.
+/// The ordering key of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Key {
-    /// Its aggregate, the order.
+    /// The order, which is its aggregate.
     Order,
-    /// A key of its own choice, the customer: all writers write to it.
+    /// The customer, as an explicit key that all writers share.
     Customer,
-    /// Nothing, so it may take the hot path.
+    /// No key, so the event may take the hot path.
     None,
 }
 
-/// An event that is to be written.
+/// An event to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Draft {
     pub(crate) happening: Happening,
     pub(crate) key: Key,
-    pub(crate) fate: Fate,
+    pub(crate) fate: Treatment,
     pub(crate) delay: Option<Duration>,
 }
 
 impl Draft {
     pub(crate) fn new(happening: Happening, key: Key) -> Self {
-        Self { happening, key, fate: Fate::Taken, delay: None }
+        Self { happening, key, fate: Treatment::Taken, delay: None }
     }
 
-    pub(crate) fn fate(self, fate: Fate) -> Self {
+    pub(crate) fn fate(self, fate: Treatment) -> Self {
         Self { fate, ..self }
     }
 
-    /// The event, with a new id.
+    /// Builds the event with a new ID.
     pub(crate) fn event(&self, story: &Story) -> Result<Event, EventError> {
         let payload =
             serde_json::json!({ "order": story.order, "customer": story.customer, "cents": story.cents });
@@ -89,7 +89,7 @@ impl Draft {
             Some(delay) => event.deliver_after(delay),
             None => event,
         };
-        event.header(Fate::HEADER, self.fate.as_str()).build()
+        event.header(Treatment::HEADER, self.fate.as_str()).build()
     }
 }
 
@@ -98,9 +98,9 @@ impl Draft {
 pub(crate) enum End {
     /// It commits.
     Commit,
-    /// The shop changes its mind and returns an error.
+    /// The shop returns an error.
     Declined,
-    /// A statement fails and SQLite rolls back; the shop looks the other way and commits.
+    /// A statement fails and SQLite rolls back; the shop ignores it and commits.
     Swallowed,
     /// It commits without this event, which was written behind a savepoint that is rolled back.
     Without(Draft),
@@ -111,14 +111,14 @@ pub(crate) enum End {
 pub(crate) enum Owner {
     /// `outbox.transaction`.
     Outbox,
-    /// The shop: a transaction of sqlx's, `outbox.write` and a receipt.
+    /// The shop: a sqlx transaction, `outbox.write` and a receipt.
     Shop,
 }
 
 /// One transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// What the order becomes.
+    /// The new state of the order.
     pub(crate) state: &'static str,
     pub(crate) drafts: Vec<Draft>,
     pub(crate) end: End,
@@ -126,7 +126,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// How many events it commits.
+    /// Number of events that it commits.
     pub(crate) fn commits(&self) -> u64 {
         match self.end {
             End::Commit | End::Without(_) => self.drafts.len() as u64,
@@ -135,7 +135,7 @@ impl Step {
     }
 }
 
-/// What happens to one order, transaction by transaction.
+/// The transactions of one order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Story {
     pub(crate) order: String,
@@ -151,9 +151,9 @@ mod tests {
     #[test]
     fn an_event_arrives_with_its_fate_and_its_key() {
         let story = Story { order: "1-7".into(), customer: 3, cents: 1, steps: Vec::new() };
-        for fate in [Fate::Taken, Fate::FailsTwice, Fate::Poison] {
+        for fate in [Treatment::Taken, Treatment::FailsTwice, Treatment::Poison] {
             let event = Draft::new(Happening::OrderPaid, Key::Order).fate(fate).event(&story).unwrap();
-            assert_eq!((Fate::of(&event), event.key()), (fate, Some("Order:1-7")));
+            assert_eq!((Treatment::of(&event), event.key()), (fate, Some("Order:1-7")));
         }
         let points = Draft::new(Happening::PointsEarned, Key::Customer).event(&story).unwrap();
         assert_eq!(points.key(), Some("customer-3"));

@@ -1,4 +1,4 @@
-//! The verdict: what the ledger says at the end, as a table, a sentence and one JSON object.
+//! The verdict on a run: a table, a sentence and one JSON object, all read from the ledger.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::{
     terminal::{self, Terminal},
 };
 
-/// Dead letters that are listed at most.
+/// Dead letters that are listed.
 const LISTED: usize = 5;
 
-/// What a run came to.
+/// The result of a run.
 pub(crate) struct Report {
     counts: Counts,
-    /// Some of the dead letters, each with how many events wait behind it.
+    /// Some dead letters, each with the number of events that wait behind it.
     dead: Vec<(DeadLetter, i64)>,
     took: Duration,
     /// Events that this start delivered.
@@ -29,7 +29,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Reads the ledger, after the engine has stopped.
+    /// Reads the ledger after the engine has stopped.
     pub(crate) async fn read(
         outbox: &Outbox,
         ledger: &Ledger,
@@ -49,23 +49,23 @@ impl Report {
         if (lost, out_of_order, phantom) == (0, 0, 0) { Verdict::Good } else { Verdict::Bad }
     }
 
-    pub(crate) fn tell(&self, terminal: Terminal) {
-        terminal.say(format_args!("\n{}", self.table()));
+    pub(crate) fn print(&self, terminal: Terminal) {
+        terminal.print(format_args!("\n{}", self.table()));
         if !self.dead.is_empty() {
-            terminal.say(format_args!("\n{}", self.dead_table()));
+            terminal.print(format_args!("\n{}", self.dead_table()));
             let more = self.counts.dead - self.dead.len() as i64;
             if more > 0 {
-                terminal.say(format_args!("  and {more} more dead letters"));
+                terminal.print(format_args!("  and {more} more dead letters"));
             }
         }
         let rate = self.delivered as f64 / self.took.as_secs_f64().max(0.001);
-        terminal.say(format_args!(
+        terminal.print(format_args!(
             "\nThis start delivered {} in {:.1} s, {rate:.0}/s.",
             plural(self.delivered, "event"),
             self.took.as_secs_f64()
         ));
-        terminal.conclude(self.verdict(), &self.sentence());
-        terminal.answer(self.object());
+        terminal.print_verdict(self.verdict(), &self.sentence());
+        terminal.print_json(self.object());
     }
 
     fn rows(&self) -> [(&'static str, i64, &'static str); 10] {

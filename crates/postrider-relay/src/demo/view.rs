@@ -1,17 +1,17 @@
-//! The live view: lines that are drawn again where somebody watches, a line a second elsewhere.
+//! The live view: lines redrawn in place on a terminal, one line a second elsewhere.
 
 use std::time::Duration;
 
 use super::{pulse::Pulse, rate::Rate};
 use crate::terminal::{Canvas, Terminal};
 
-/// How often a line is printed where nothing can be drawn again.
+/// How often a line is printed where nothing can be redrawn.
 const LINE_EVERY: Duration = Duration::from_secs(1);
 
 /// Characters of a bar.
 const BAR: u64 = 24;
 
-/// Shows what happens.
+/// Shows the numbers of a run.
 pub(crate) struct View {
     written: Rate,
     delivered: Rate,
@@ -21,9 +21,9 @@ pub(crate) struct View {
 enum Screen {
     Live {
         canvas: Canvas,
-        /// Events that are to be committed: the length of the bars.
+        /// Events to be committed, which is the length of the bars.
         events: u64,
-        /// What is said while there is nothing else to say.
+        /// The sentence that is shown while there is nothing else to say.
         hint: &'static str,
     },
     Lines {
@@ -33,7 +33,7 @@ enum Screen {
 }
 
 impl View {
-    /// A view on a start that commits `events` events and then, perhaps, ends by itself.
+    /// The view of a start that commits `events` events and then may end by itself.
     pub(crate) fn new(terminal: Terminal, events: u64, ends: bool) -> Self {
         let hint = if ends { "ends when nothing is pending" } else { "Ctrl-C ends it with the verdict" };
         let screen = match terminal.canvas() {
@@ -54,13 +54,13 @@ impl View {
             Screen::Lines { terminal, next } => {
                 if pulse.at >= *next {
                     *next = pulse.at + LINE_EVERY;
-                    terminal.say(line(pulse, &self.written, &self.delivered));
+                    terminal.print(line(pulse, &self.written, &self.delivered));
                 }
             }
         }
     }
 
-    /// The last picture, which stays.
+    /// Draws the last picture, which stays.
     pub(crate) fn end(mut self, pulse: &Pulse) {
         if let Screen::Live { hint, .. } = &mut self.screen {
             *hint = "ended";

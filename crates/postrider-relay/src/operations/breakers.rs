@@ -1,4 +1,4 @@
-//! Which sinks are taken to be down, by source. It makes no relay unready: a restart would bring no sink back.
+//! Records which sinks are down, by source. A sink that is down does not make the relay unready, because a restart would not help.
 
 use std::{
     collections::BTreeMap,
@@ -7,17 +7,17 @@ use std::{
 
 use metrics::{Gauge, Label};
 
-/// The sinks of all sources that are taken to be down, and by how many engines: of a source that starts anew there are two for a moment.
+/// The sinks that are down, with the number of engines that say so: a source that restarts has two engines for a moment.
 #[derive(Default)]
 pub(crate) struct Breakers(Mutex<BTreeMap<(String, String), usize>>);
 
 impl Breakers {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String), usize>> {
-        // Nothing here can be left half done.
+        // Every write is a single operation, so a poisoned lock holds valid data.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The names of sinks that are taken to be down, by the names of their sources.
+    /// The names of sinks that are down, by source.
     pub(crate) fn down(&self) -> BTreeMap<String, Vec<String>> {
         let mut down = BTreeMap::<_, Vec<_>>::new();
         for (source, sink) in self.lock().keys() {
@@ -26,7 +26,7 @@ impl Breakers {
         down
     }
 
-    /// Notes that an engine has opened or closed a breaker, and shows it.
+    /// Records that an engine opened or closed a breaker, and updates the gauge.
     fn change(&self, source: &str, sink: &str, open: bool, gauge: &Gauge) {
         let mut all = self.lock();
         let key = (source.to_owned(), sink.to_owned());
@@ -40,8 +40,7 @@ impl Breakers {
     }
 }
 
-/// The breakers of one engine, by the names of its sinks, with how many receivers are down that have this one: a sink may be one of several
-/// of each of them.
+/// The breakers of one engine, by sink, with the number of receivers that are down and use the sink: several receivers may share one.
 pub(super) struct OfEngine {
     all: std::sync::Arc<Breakers>,
     source: String,
@@ -49,13 +48,13 @@ pub(super) struct OfEngine {
 }
 
 impl OfEngine {
-    /// All closed. To be called with the recorder of the gauges at hand.
+    /// All closed. Must be called while the recorder of the gauges is set.
     pub(super) fn new<'a>(
         all: std::sync::Arc<Breakers>,
         source: &str,
         sinks: impl Iterator<Item = &'a str>,
     ) -> Self {
-        metrics::describe_gauge!("postrider_breaker_open", "whether a sink is taken to be down");
+        metrics::describe_gauge!("postrider_breaker_open", "whether a sink is believed to be down");
         let closed = sinks.map(|sink| {
             let labels = vec![Label::new("source", source.to_owned()), Label::new("sink", sink.to_owned())];
             (sink.to_owned(), (metrics::gauge!("postrider_breaker_open", labels), 0))
@@ -63,7 +62,7 @@ impl OfEngine {
         Self { all, source: source.to_owned(), sinks: Mutex::new(closed.collect()) }
     }
 
-    /// What is switched off has no name, and is not down.
+    /// A disabled sink has no name here and is not down.
     pub(super) fn set(&self, sink: &str, open: bool) {
         let mut sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((gauge, receivers)) = sinks.get_mut(sink) else { return };
@@ -76,7 +75,7 @@ impl OfEngine {
 }
 
 impl Drop for OfEngine {
-    /// Breakers that are open at the end of an engine are gone with it; those of the next one begin closed.
+    /// An engine takes its open breakers with it; the next engine starts with all closed.
     fn drop(&mut self) {
         let sinks = self.sinks.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (sink, (gauge, _)) in sinks.iter().filter(|(_, (_, receivers))| *receivers > 0) {

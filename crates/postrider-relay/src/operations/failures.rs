@@ -1,4 +1,4 @@
-//! What went wrong, by sink: attempts that did not succeed, and events that went dead.
+//! Counts failed attempts and dead letters by sink.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use metrics_exporter_prometheus::PrometheusRecorder;
 const ATTEMPTS: &str = "postrider_failed_attempts_total";
 const DEAD: &str = "postrider_dead_total";
 
-/// What stands for the sink of an event that no route takes, or whose sink is switched off.
+/// The label of events that no route matches or whose sink is disabled.
 const NO_SINK: &str = "(none)";
 
-/// What is counted of the failures of a source. Outages make many of them, but each is far dearer than finding its counter.
+/// The failure counters of a source. They are looked up at each failure; an attempt costs far more than that.
 pub(super) struct Failures {
     source: String,
     recorder: Arc<PrometheusRecorder>,
@@ -24,7 +24,7 @@ impl Failures {
                 ATTEMPTS,
                 "attempts that did not succeed, by sink, outcome and whether they count towards the event's attempts"
             );
-            metrics::describe_counter!(DEAD, "events that went dead, by sink and type");
+            metrics::describe_counter!(DEAD, "events that became dead letters, by sink and type");
         });
         Self { source: source.to_owned(), recorder }
     }
@@ -34,12 +34,12 @@ impl Failures {
         self.count(ATTEMPTS, sinks, [Label::new("outcome", outcome), Label::new("counted", counted)]);
     }
 
-    /// An event of a type that is told apart, or of another.
+    /// Counts a dead letter; `event_type` is the label of its type.
     pub(super) fn died(&self, sinks: &[String], event_type: &str) {
         self.count(DEAD, sinks, [Label::new("event_type", event_type.to_owned())]);
     }
 
-    /// Several sinks of one receiver are one label: what failed, failed once.
+    /// Several sinks of one receiver share one label, because one attempt failed.
     fn count(&self, name: &'static str, sinks: &[String], more: impl IntoIterator<Item = Label>) {
         let sink = if sinks.is_empty() { NO_SINK.to_owned() } else { sinks.join(",") };
         let mut labels = vec![Label::new("source", self.source.clone()), Label::new("sink", sink)];

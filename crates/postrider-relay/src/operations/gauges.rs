@@ -1,7 +1,7 @@
-//! Gauges that the database is asked for: how many events there are, by status and by type.
+//! Gauges that query the database: the number of events by status and type.
 //!
-//! Counting reads all that is not delivered, so it is off unless it is wanted, and an answer is kept for a while. They are written out here
-//! and not kept by the recorder: a type that is gone must be gone from the next scrape too.
+//! Counting reads everything that is not delivered, so it is off by default and its result is cached. These gauges are rendered here and not kept by
+//! the recorder, so that a type without events disappears at the next scrape.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -24,10 +24,10 @@ use super::{
 };
 use crate::config;
 
-/// How long a database may take to count.
+/// Timeout of a count.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The gauges of all sources. Cloning it copies a pointer.
+/// The gauges of all sources. Cloning copies a pointer.
 #[derive(Clone)]
 pub(crate) struct Gauges(Arc<Shared>);
 
@@ -37,7 +37,7 @@ struct Shared {
     sources: Mutex<BTreeMap<String, Arc<Counted>>>,
 }
 
-/// A source that can be asked, and what it said last.
+/// A source and its last count.
 struct Counted {
     store: Arc<dyn Store>,
     types: Arc<ByType>,
@@ -46,17 +46,17 @@ struct Counted {
 
 struct Last {
     asked: Instant,
-    /// None if it could not be counted.
+    /// `None` if the count failed.
     counts: Option<Counts>,
 }
 
-/// What a source has, at one moment.
+/// The counts of a source at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Counts {
     pending: u64,
     in_process: u64,
     dead: u64,
-    /// Pending, being sent and dead ones, by type.
+    /// Pending, in-process and dead events, by type.
     by_type: BTreeMap<String, [u64; 3]>,
 }
 
@@ -67,11 +67,11 @@ impl Gauges {
     }
 
     fn sources(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Counted>>> {
-        // Nothing here can be left half done.
+        // Every write is a single operation, so a poisoned lock holds valid data.
         self.0.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on a source can be asked.
+    /// Adds a source.
     pub(crate) fn add(&self, source: &str, store: &Arc<dyn Store>, types: &Arc<ByType>) {
         if self.0.wanted {
             let counted =
@@ -80,12 +80,12 @@ impl Gauges {
         }
     }
 
-    /// A source that is no longer there.
+    /// Removes a source.
     pub(crate) fn remove(&self, source: &str) {
         self.sources().remove(source);
     }
 
-    /// What a scrape reads, nothing if they are not wanted.
+    /// Renders the gauges for a scrape; empty if counting is off.
     pub(super) async fn render(&self) -> String {
         let sources: Vec<_> =
             self.sources().iter().map(|(name, counted)| (name.clone(), counted.clone())).collect();
@@ -102,7 +102,7 @@ impl Gauges {
 }
 
 impl Counted {
-    /// What there is, as it was counted at most so long ago. Whoever asks while it is being counted waits for that.
+    /// The counts, at most as old as the cache allows. Concurrent callers wait for one query.
     async fn counts(&self, source: &str, cache: Duration) -> Option<Counts> {
         let mut last = self.last.lock().await;
         if let Some(last) = last.as_ref().filter(|last| last.asked.elapsed() < cache) {
@@ -112,15 +112,15 @@ impl Counted {
         let counts = match tokio::time::timeout(COUNT_TIMEOUT, self.count()).await {
             Ok(Ok(counts)) => Some(counts),
             Ok(Err(error)) => {
-                warn!(source, error = %error_chain(&error), "events cannot be counted");
+                warn!(source, error = %error_chain(&error), "counting events failed");
                 None
             }
             Err(_) => {
-                warn!(source, "events were not counted in {COUNT_TIMEOUT:?}");
+                warn!(source, "counting events took longer than {COUNT_TIMEOUT:?}");
                 None
             }
         };
-        // A count that fails is not repeated sooner than one that does not.
+        // A failed count is cached as long as a successful one.
         *last = Some(Last { asked, counts: counts.clone() });
         counts
     }
@@ -132,7 +132,7 @@ impl Counted {
     }
 }
 
-/// What is being sent is in process, and not pending too. Types that are not told apart are told together.
+/// Sorts stored counts. An event that is being sent counts as in process and not as pending. Types beyond the limit are summed up.
 fn sorted(stats: &Stats, types: Vec<TypeCount>, under_way: &HashMap<String, u64>) -> Counts {
     let in_process = under_way.values().sum::<u64>().min(stats.pending);
     let mut by_type = BTreeMap::new();
@@ -151,7 +151,7 @@ fn sorted(stats: &Stats, types: Vec<TypeCount>, under_way: &HashMap<String, u64>
     Counts { pending: stats.pending - in_process, in_process, dead: stats.dead, by_type }
 }
 
-/// One line of a gauge: labels and value.
+/// One sample of a gauge: labels and value.
 type Line = (Vec<(&'static str, String)>, u64);
 
 fn write_all(text: &mut String, known: &[(&String, Counts)]) {
@@ -175,11 +175,15 @@ fn write_all(text: &mut String, known: &[(&String, Counts)]) {
         }
     }
     for (name, about, lines) in [
-        ("outbox_events", "events that are not delivered and not dead", all),
-        ("outbox_events_by_status", "the same by status", by_status),
-        ("outbox_events_by_event_type_and_status", "the same by type and status", by_type),
+        ("outbox_events", "events that are neither delivered nor dead", all),
+        ("outbox_events_by_status", "events that are neither delivered nor dead, by status", by_status),
+        (
+            "outbox_events_by_event_type_and_status",
+            "events that are neither delivered nor dead, by type and status",
+            by_type,
+        ),
         ("postrider_dead_events", "dead letters", dead),
-        ("postrider_dead_events_by_event_type", "the same by type", dead_by_type),
+        ("postrider_dead_events_by_event_type", "dead letters by type", dead_by_type),
     ] {
         write(text, name, about, &lines);
     }
@@ -215,7 +219,7 @@ mod tests {
             (OTHER.to_owned(), [2, 1, 2]),
         ]);
         assert_eq!(counts.by_type, by_type);
-        // What was delivered between the two looks is no negative number.
+        // What was delivered between the two queries must not become a negative number.
         assert_eq!(sorted(&Stats::default(), vec![], &under_way), Counts::default());
     }
 

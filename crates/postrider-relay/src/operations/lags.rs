@@ -1,10 +1,9 @@
-//! How old the oldest pending event is, of each source and of each sink.
+//! The age of the oldest pending event of each source and of each sink.
 //!
-//! The oldest few hundred pending events of a source are read every few seconds, along the order of the outbox: how much lies behind them
-//! costs nothing. The first of them is the oldest of the source, and the first that goes to a sink is the oldest of that sink. For a sink that
-//! none of them goes to the outbox is read on, a few pages each time (`walk.rs`); until its oldest event is found, the age of the last one that
-//! was read is shown, which its own cannot exceed. They are written out here and not kept by the recorder: a source that is gone must be
-//! gone from the next scrape too.
+//! Every few seconds the oldest few hundred pending events of a source are read in the order of the outbox, so a longer backlog costs nothing
+//! more. The first is the oldest of the source, and the first for a sink is the oldest of that sink. If none of them goes to a sink, `walk.rs`
+//! reads on for it, a few pages each time; until it finds one, the age of the last event that it read is an upper bound and is shown.
+//! These gauges are rendered here and not kept by the recorder, so that a source that is gone disappears at the next scrape.
 
 use std::{
     collections::BTreeMap,
@@ -27,29 +26,29 @@ use super::{
 };
 use crate::{config::Route, relay};
 
-/// Most events of a page.
+/// Events in a page.
 const EVENTS_MAX: usize = 500;
 
-/// How often, at most. A database that takes long is asked so many times less often than it takes.
+/// The shortest interval between reads, and its ratio to the time that a read takes.
 const EVERY: Duration = Duration::from_secs(5);
 const REST_TIMES: u32 = 20;
 
-/// How long a database may take.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of a read.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The lags of all sources. Cloning it copies a pointer.
+/// The lags of all sources. Cloning copies a pointer.
 #[derive(Clone, Default)]
 pub(crate) struct Lags(Arc<Mutex<BTreeMap<String, Lag>>>);
 
-/// What was seen of a source.
+/// What is known of a source.
 struct Lag {
     ages: Ages,
     seen_at: Instant,
-    /// Whether the last look failed: what was the oldest before has grown older since, as far as anybody knows.
+    /// Whether the last read failed; then the last known age keeps growing.
     failing: bool,
 }
 
-/// The age of the oldest event of a source, unless too many dead ones lie in front of it, and of its sinks.
+/// The age of the oldest event of a source, unless too many dead ones precede it, and the ages of its sinks.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Ages {
     source: Option<Duration>,
@@ -57,7 +56,7 @@ struct Ages {
 }
 
 impl Ages {
-    /// What the oldest events say. Of a sink that none of them goes to nothing is known if there are more.
+    /// The ages that the oldest events show. If there are more events, nothing is known of a sink that none of these goes to.
     fn of(oldest: &Oldest, routes: &[Route]) -> Self {
         let mut sinks = BTreeMap::new();
         for event in &oldest.events {
@@ -82,8 +81,8 @@ fn sink_of<'a>(routes: &'a [Route], event: &OldestEvent) -> Option<&'a str> {
     relay::winner(routes, &event.event_type, &event.aggregate_type).map(|route| route.sink.value.as_str())
 }
 
-/// Looks at the oldest events of a source, and for each sink that none of them goes to a little further. None where the store cannot tell.
-async fn look(
+/// Reads the oldest events of a source, and continues the search for each sink that none of them goes to. `None` if the store does not support it.
+async fn read_ages(
     routes: &[Route],
     store: &Arc<dyn Store>,
     walks: &mut BTreeMap<String, Walk>,
@@ -112,25 +111,25 @@ async fn look(
 
 impl Lags {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Lag>> {
-        // Nothing here can be left half done.
+        // Every write is a single operation, so a poisoned lock holds valid data.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at a source for as long as it is polled.
+    /// Reads a source again and again while polled.
     pub(crate) async fn follow(&self, source: &str, routes: &[Route], store: &Arc<dyn Store>) {
         let (mut failing, mut walks) = (false, BTreeMap::new());
         loop {
             let began = Instant::now();
-            match look(routes, store, &mut walks).await {
+            match read_ages(routes, store, &mut walks).await {
                 Ok(Some(ages)) => {
                     failing = false;
                     let lag = Lag { ages, seen_at: Instant::now(), failing };
                     self.lock().insert(source.to_owned(), lag);
                 }
-                Ok(None) => return debug!("this store does not say how old its events are"),
+                Ok(None) => return debug!("the store does not report the age of its events"),
                 Err(error) => {
                     if !std::mem::replace(&mut failing, true) {
-                        warn!(source, error, "how old the oldest event is cannot be read");
+                        warn!(source, error, "reading the age of the oldest event failed");
                     }
                     self.lock().entry(source.to_owned()).and_modify(|lag| lag.failing = true);
                 }
@@ -139,12 +138,12 @@ impl Lags {
         }
     }
 
-    /// A source that is no longer there.
+    /// Removes a source.
     pub(crate) fn remove(&self, source: &str) {
         self.lock().remove(source);
     }
 
-    /// What a scrape reads.
+    /// Renders the gauges for a scrape.
     pub(super) fn render(&self) -> String {
         let (mut sources, mut sinks, mut bounds) = (String::new(), String::new(), String::new());
         for (source, Lag { ages, seen_at, failing }) in &*self.lock() {
@@ -177,17 +176,17 @@ impl Lags {
             )
             + &described(
                 "postrider_oldest_pending_is_bound",
-                "1 while a sink's oldest pending event is not found yet behind those of others, and its age is at most what is shown",
+                "1 while the oldest pending event of a sink is not found yet behind those of others; the shown age is an upper bound",
                 bounds,
             )
     }
 }
 
-/// The oldest events of a source behind a place, or why they cannot be read.
+/// The oldest events of a source after a position, or the error.
 async fn read(store: &Arc<dyn Store>, after: Seq) -> Page {
-    match timeout(LOOK_TIMEOUT, store.oldest(after, EVENTS_MAX)).await {
-        Ok(looked) => looked.map_err(|error| error_chain(&error)),
-        Err(_) => Err(format!("it took longer than {LOOK_TIMEOUT:?}")),
+    match timeout(READ_TIMEOUT, store.oldest(after, EVENTS_MAX)).await {
+        Ok(page) => page.map_err(|error| error_chain(&error)),
+        Err(_) => Err(format!("it took longer than {READ_TIMEOUT:?}")),
     }
 }
 

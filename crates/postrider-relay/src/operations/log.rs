@@ -1,4 +1,4 @@
-//! Logs: to stderr, as lines for people or as JSON. Logging never blocks: a thread writes the lines.
+//! Logs to stderr, as lines for people or as JSON. Logging never blocks, because a thread of its own writes the lines.
 
 use std::{
     fmt,
@@ -24,47 +24,47 @@ use crate::{
     terminal::plain,
 };
 
-/// What keeps payloads of events out of logs, whatever level is asked for: lapin warns of each message that no queue took with all of its
-/// body, and traces frames with theirs. What became of an event is told by the engine, without its payload.
+/// Directives that keep payloads out of the log at every level: lapin logs each unroutable message with its body, and traces frames with theirs.
+/// The engine logs the outcome of an event without its payload.
 const NO_PAYLOADS: [&str; 3] = ["lapin::returned_messages=off", "lapin::frames=off", "lapin::channels=error"];
 
-/// Lines on their way to stderr.
+/// Lines that wait to be written to stderr.
 static QUEUE: LogQueue = LogQueue::new();
 
-/// Begins to write to stderr what is logged or [said](write()).
+/// Starts the thread that writes log lines and those of [`write()`] to stderr.
 pub(crate) fn open() -> std::io::Result<()> {
     QUEUE.start(stderr())
 }
 
-/// Writes a line to stderr, behind what was logged before.
+/// Writes a line to stderr, after everything that was logged before.
 pub(crate) fn write(line: &str) {
     QUEUE.push(format!("{line}\n").as_bytes());
 }
 
-/// Begins to log as the configuration says; the environment has the last word on the level.
+/// Starts the log with the configured level and format; the environment overrides the level.
 pub(crate) fn start(log: &Log) -> Result<(), Failure> {
     let builder = lines().with_env_filter(wanted("`log.level`", &log.level)?);
     let started = match log.format {
         LogFormat::Text => builder.fmt_fields(PlainFields).try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
-    started.map_err(|error| Failure::usage(format!("cannot begin to log: {error}")))
+    started.map_err(|error| Failure::usage(format!("cannot start the log: {error}")))
 }
 
-/// Begins to log for a command that reads no configuration for it.
+/// Starts the log of a command without a configuration for it.
 pub(crate) fn start_at(default: &str) -> Result<(), Failure> {
     let filter = wanted(LOG_VARIABLE, default)?;
     lines().with_env_filter(filter).fmt_fields(PlainFields).init();
     Ok(())
 }
 
-/// Waits until all of it is written, but no longer than this: nobody may be reading it.
+/// Waits until the log is written, but no longer than `limit`, because nobody may be reading it.
 pub(crate) fn flush(limit: Duration) {
     QUEUE.flush(limit);
 }
 
-/// Lines to stderr, in colours where somebody looks at it. If nobody reads it any more, nothing is said of that: telling stderr would fail
-/// too, as a panic of whoever had something to log.
+/// Lines to stderr, in colours on a terminal. Write errors are not reported: the report would go to stderr too, and would panic in the code
+/// that logs.
 fn lines() -> SubscriberBuilder<DefaultFields, Format, EnvFilter, fn() -> LineWriter> {
     let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && stderr().is_terminal();
     let writer: fn() -> LineWriter = || LineWriter(&QUEUE);
@@ -75,8 +75,8 @@ fn lines() -> SubscriberBuilder<DefaultFields, Format, EnvFilter, fn() -> LineWr
         .log_internal_errors(false)
 }
 
-/// Fields of lines for people. An event's id, its key or what a receiver said may hold anything: control characters are spelled out, so
-/// that a line stays one line and moves no cursor. JSON spells them out anyway.
+/// Formats the fields of text lines. IDs, keys and responses may contain control characters; escaping them keeps a line one line and the
+/// terminal safe. JSON escapes them anyway.
 #[derive(Debug, Clone, Copy)]
 struct PlainFields;
 
@@ -88,13 +88,13 @@ impl<'writer> FormatFields<'writer> for PlainFields {
     }
 }
 
-/// What the environment asks for, or else the default.
+/// The filter of the environment, or the default.
 fn wanted(setting: &str, default: &str) -> Result<EnvFilter, Failure> {
     let wanted = std::env::var(LOG_VARIABLE).ok().filter(|wanted| !wanted.trim().is_empty());
     let setting = if wanted.is_some() { LOG_VARIABLE } else { setting };
     filter(wanted.as_deref().unwrap_or(default)).map_err(|error| {
-        Failure::usage(format!("{setting} is not a filter: {error}"))
-            .hint("give a level such as info, or a part and a level such as postrider_engine=debug")
+        Failure::usage(format!("{setting} is not a valid log filter: {error}"))
+            .hint("use a level such as info, or modules with levels such as postrider_engine=debug")
     })
 }
 
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// What was logged.
+    /// A writer that keeps what was logged.
     #[derive(Debug, Clone, Default)]
     struct Logged(Arc<Mutex<Vec<u8>>>);
 

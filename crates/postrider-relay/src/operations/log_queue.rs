@@ -1,4 +1,4 @@
-//! Writes log lines from a thread of its own, so that a reader who stopped reading blocks nobody who logs.
+//! Writes log lines from a thread of its own, so that a reader that stopped reading blocks no thread that logs.
 //!
 //! The queue is bounded. While it is full, new lines are dropped; when it moves again, a line says how many.
 
@@ -78,10 +78,10 @@ impl LogQueue {
             state.writing = true;
             (std::mem::take(&mut state.text), std::mem::take(&mut state.dropped))
         };
-        // Where the reader is gone, nobody is left to be told.
+        // If the reader is gone, nobody can receive the error.
         let _ = out.write_all(&text).and_then(|()| out.flush());
         if dropped > 0 {
-            warn!(dropped, "log lines were dropped: nobody read the log in time");
+            warn!(dropped, "log lines dropped: the log was not read in time");
         }
         self.state().writing = false;
         self.changed.notify_all();
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// Says when it is about to write, and writes when it may.
+    /// A reader that announces each write and waits for permission.
     struct Reader {
         begins: mpsc::SyncSender<()>,
         may: mpsc::Receiver<()>,
@@ -161,10 +161,6 @@ mod tests {
         let text = String::from_utf8(text.lock().unwrap().clone()).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!((lines.len(), lines[0], lines[1].len()), (3, "first", QUEUE_BYTES - 1));
-        assert!(
-            lines[2].contains("log lines were dropped") && lines[2].contains("dropped=3"),
-            "{}",
-            lines[2]
-        );
+        assert!(lines[2].contains("log lines dropped") && lines[2].contains("dropped=3"), "{}", lines[2]);
     }
 }

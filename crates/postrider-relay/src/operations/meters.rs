@@ -1,4 +1,4 @@
-//! Measurements of all sources, as Prometheus reads them.
+//! The metrics of all sources, in Prometheus's format.
 
 use std::{
     collections::BTreeMap,
@@ -20,10 +20,10 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// Seconds that claims and settles are sorted into.
+/// Histogram buckets of claims and settles, in seconds.
 const BUCKETS_S: [f64; 11] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
 
-/// Where measurements are kept. Cloning it copies a pointer.
+/// The recorder of the metrics. Cloning copies a pointer.
 #[derive(Clone)]
 pub(crate) struct Meters {
     recorder: Arc<PrometheusRecorder>,
@@ -36,18 +36,18 @@ impl Meters {
     pub(crate) fn new() -> Result<Self, Failure> {
         let builder = PrometheusBuilder::new()
             .set_buckets(&BUCKETS_S)
-            .map_err(|error| Failure::unreachable("cannot keep measurements", &error))?;
+            .map_err(|error| Failure::unreachable("cannot start the metrics", &error))?;
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
         Ok(Self { recorder: Arc::new(recorder), handle, types: Arc::default(), breakers: Arc::default() })
     }
 
-    /// What a scrape reads.
+    /// Renders the metrics for a scrape.
     pub(crate) fn render(&self) -> String {
         self.handle.render()
     }
 
-    /// A counter of the relay as a whole.
+    /// A counter of the whole relay.
     pub(crate) fn counter(&self, name: &'static str, about: &'static str) -> Counter {
         metrics::with_local_recorder(&*self.recorder, || {
             metrics::describe_counter!(name, about);
@@ -55,20 +55,20 @@ impl Meters {
         })
     }
 
-    /// What is counted of a source by event type. A source that starts anew goes on with it: types that were told apart stay so, and the limit
-    /// of their number holds for the whole process.
+    /// The counters of a source by event type. A source that restarts keeps them: known types stay known, and the limit of their number holds for
+    /// the process.
     pub(crate) fn types(&self, source: &str) -> Arc<ByType> {
         let mut types = self.types.lock().unwrap_or_else(PoisonError::into_inner);
         let made = || Arc::new(ByType::new(source, self.recorder.clone()));
         types.entry(source.to_owned()).or_insert_with(made).clone()
     }
 
-    /// Which sinks are taken to be down.
+    /// The sinks that are down.
     pub(crate) fn breakers(&self) -> &Breakers {
         &self.breakers
     }
 
-    /// Where the engine of a source that has these sinks puts its measurements.
+    /// The metrics of a source's engine with these sinks.
     pub(crate) fn of_source<'a>(
         &self,
         source: &str,
@@ -84,7 +84,7 @@ impl Meters {
     }
 }
 
-/// The measurements of one source, looked up once.
+/// The metrics of one source, looked up once.
 struct SourceMeters {
     hot_enqueued: Counter,
     hot_dropped: Counter,
@@ -103,9 +103,9 @@ struct SourceMeters {
     lanes: Gauge,
     breakers_open: Gauge,
     breakers: OfEngine,
-    /// Which sinks reject everything.
+    /// The gauges of sinks that reject everything.
     rejecting: BTreeMap<String, Gauge>,
-    /// How many of them this engine opened and has not closed.
+    /// Breakers that this engine has opened and not closed.
     open: AtomicI32,
     claim_seconds: Histogram,
     settle_seconds: Histogram,
@@ -150,7 +150,7 @@ impl SourceMeters {
         let work = |kind: &'static str| {
             metrics::describe_counter!(
                 "outbox_events_by_type_rate_total",
-                "what was done to events, by kind of work"
+                "events that housekeeping changed, by kind of work"
             );
             let labels = [labels.as_slice(), &[Label::new("type", kind)]].concat();
             metrics::counter!("outbox_events_by_type_rate_total", labels)
@@ -163,23 +163,26 @@ impl SourceMeters {
             hot_dropped: counter("outbox_hot_dropped_total", "events that found the hot queue full"),
             cold_enqueued: counter("outbox_cold_enqueued_total", "events read from the table"),
             delivered: counter("outbox_dispatch_success_total", "events delivered"),
-            failed: counter("outbox_dispatch_failure_total", "attempts that failed and will be repeated"),
-            dead: counter("outbox_dispatch_dead_total", "events that went dead"),
-            deferred: counter("postrider_deferred_total", "events put off without an attempt being counted"),
+            failed: counter("outbox_dispatch_failure_total", "failed attempts that will be retried"),
+            dead: counter("outbox_dispatch_dead_total", "events that became dead letters"),
+            deferred: counter("postrider_deferred_total", "deliveries deferred without counting an attempt"),
             fenced: counter("postrider_fenced_settles_total", "outcomes refused because the lease was lost"),
             went_back: counter("postrider_went_back_total", "how often the database went back in time"),
-            unsettled: gauge("postrider_unsettled_events", "outcomes that the database refuses to write"),
+            unsettled: gauge(
+                "postrider_unsettled_events",
+                "events whose outcome the database refuses to write",
+            ),
             given_back: counter("postrider_given_back_total", "events given back unsent at shutdown"),
             purged: counter("postrider_purged_total", "delivered events deleted after their retention"),
             hot_depth: depth("hot"),
             cold_depth: depth("cold"),
             lanes: gauge("postrider_lanes", "lanes that this instance holds"),
-            breakers_open: gauge("postrider_breakers_open", "how many receivers are taken to be down"),
+            breakers_open: gauge("postrider_breakers_open", "number of receivers believed to be down"),
             breakers,
             rejecting,
             open: AtomicI32::new(0),
-            claim_seconds: histogram("postrider_claim_seconds", "time of a claim"),
-            settle_seconds: histogram("postrider_settle_seconds", "time of a settle"),
+            claim_seconds: histogram("postrider_claim_seconds", "duration of a claim"),
+            settle_seconds: histogram("postrider_settle_seconds", "duration of a settle"),
             cleaned: work("cleaned"),
             recovered: work("recovered"),
             types,
@@ -188,7 +191,7 @@ impl SourceMeters {
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a gauge is a float, and nobody counts to 2^53 here")]
+#[allow(clippy::cast_precision_loss, reason = "a gauge is a float, and no count here reaches 2^53")]
 fn gauge_of(value: u64) -> f64 {
     value as f64
 }
@@ -267,8 +270,8 @@ impl Metrics for SourceMeters {
 }
 
 impl Drop for SourceMeters {
-    /// Breakers that are open at the end of an engine are gone with it; those of the next one begin closed. What rejects everything the next one
-    /// is told within a second.
+    /// An engine takes its open breakers with it; the next engine starts with all closed. Sinks that reject everything are reported to it again
+    /// within a second.
     fn drop(&mut self) {
         self.rejecting(&[]);
         self.breakers_open.decrement(f64::from(self.open.load(Relaxed)));

@@ -1,4 +1,4 @@
-//! Connections to the operators' endpoint: each has one request, a time and a size, and there are only so many of them.
+//! The connections of the operators' endpoint: one request each, with limits of time, size and number.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,29 +17,29 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-/// Most connections at a time.
+/// Connections at a time.
 const CONNECTIONS_MAX: usize = 64;
 
-/// How long a client may take to say what it wants.
+/// Timeout for receiving a request's headers.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a connection may last, the answer included.
+/// Lifetime of a connection, including the response.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Most bytes of a request line with its headers, and most headers.
+/// Bytes of a request line with its headers, and number of headers.
 const HEADER_BYTES_MAX: usize = 16 * 1024;
 const HEADERS_MAX: usize = 64;
 
-/// How long answers that are under way have at the end.
+/// How long responses under way may take at the end.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A pause after a connection could not be accepted, for example because there are no more file descriptors.
+/// Pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 const NO_ROOM: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 21\r\n\r\ntoo many connections\n";
 
-/// Answers until it is stopped, and then for a moment longer.
+/// Answers requests until stopped, then finishes those under way.
 pub(super) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
@@ -53,7 +53,7 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                warn!(%error, "a connection to the operators' endpoint was not accepted");
+                warn!(%error, "accepting a connection to the operators' endpoint failed");
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -65,18 +65,18 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
         let (router, stop) = (router.clone(), stop.clone());
         connections.spawn(async move {
             if timeout(CONNECTION_TIMEOUT, answer(stream, router, stop)).await.is_err() {
-                debug!("a connection to the operators' endpoint was closed after {CONNECTION_TIMEOUT:?}");
+                debug!("closed a connection to the operators' endpoint after {CONNECTION_TIMEOUT:?}");
             }
             drop(place);
         });
     }
-    // Those that are left are closed.
+    // Dropping the tasks closes the remaining connections.
     _ = timeout(END_TIMEOUT, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-/// Says that there is no room, if that can be said without waiting.
+/// Refuses a connection, if that takes no waiting.
 fn refuse(stream: &TcpStream) {
-    // What was not written at once is not worth waiting for.
+    // A partial response is not worth waiting for.
     _ = stream.try_write(NO_ROOM);
 }
 
@@ -100,6 +100,6 @@ async fn answer(stream: TcpStream, router: Router, stop: CancellationToken) {
         }
     };
     if let Err(error) = answered {
-        debug!(%error, "a request to the operators' endpoint was not answered");
+        debug!(%error, "a request to the operators' endpoint failed");
     }
 }

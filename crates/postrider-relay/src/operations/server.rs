@@ -23,20 +23,20 @@ use crate::{
     relay::Seen,
 };
 
-/// The endpoint, until it is stopped.
+/// The running endpoint.
 pub(crate) struct Server {
     stop: CancellationToken,
     task: Option<JoinHandle<()>>,
 }
 
-/// What is shown, and to whom.
+/// What the endpoint shows, and the token that it requires.
 struct Shown {
     seen: Seen,
     token: Option<Secret>,
 }
 
 impl Server {
-    /// Begins to listen, if that is wanted.
+    /// Starts to listen, if enabled.
     pub(crate) async fn start(operations: &Operations, seen: Seen) -> Result<Self, Failure> {
         let stop = CancellationToken::new();
         if !operations.enabled {
@@ -48,7 +48,7 @@ impl Server {
         };
         let listener = TcpListener::bind(operations.listen).await.map_err(|error| cannot(&error))?;
         let listens = listener.local_addr().map_err(|error| cannot(&error))?;
-        info!(address = %listens, "health and metrics");
+        info!(address = %listens, "health and metrics endpoint listening");
         let shown = Arc::new(Shown { seen, token: operations.token.clone() });
         let task = tokio::spawn(port::serve(listener, router(shown), stop.clone()));
         Ok(Self { stop, task: Some(task) })
@@ -73,21 +73,21 @@ fn router(shown: Arc<Shown>) -> Router {
         .with_state(shown)
 }
 
-/// Ready, or 503 with the reasons. Somebody without the token learns which sources are not ready, and not why: an error may name hosts.
-/// Sinks that are taken to be down are named, and make nothing unready: a restart would not bring them back, and what goes elsewhere goes on.
+/// Answers 200 if ready, or 503 with the reasons. Without the token only the names of unready sources are shown, because an error may name
+/// hosts. Sinks that are down are named but leave the relay ready: a restart would not help, and other sinks work.
 async fn ready(State(shown): State<Arc<Shown>>, headers: HeaderMap) -> Response {
     let (reasons, down) = (shown.seen.states.reasons(), shown.seen.instruments.meters.breakers().down());
     if reasons.is_empty() {
         let sources: Vec<_> = shown.seen.states.all().into_keys().collect();
         return Json(json!({ "status": "ready", "sources": sources, "sinks_down": down })).into_response();
     }
-    let told = match shown.admits(&headers) {
+    let reasons = match shown.admits(&headers) {
         true => json!(reasons),
         false => json!(reasons.keys().collect::<Vec<_>>()),
     };
     (
         StatusCode::SERVICE_UNAVAILABLE,
-        Json(json!({ "status": "not ready", "reasons": told, "sinks_down": down })),
+        Json(json!({ "status": "not ready", "reasons": reasons, "sinks_down": down })),
     )
         .into_response()
 }
@@ -108,7 +108,7 @@ async fn authorised(State(shown): State<Arc<Shown>>, request: Request, next: Nex
 }
 
 impl Shown {
-    /// Whether a request carries the token, where one is needed.
+    /// Whether a request carries the required token.
     fn admits(&self, headers: &HeaderMap) -> bool {
         let Some(token) = &self.token else { return true };
         let given = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));

@@ -1,6 +1,6 @@
-//! Labels of metrics that are written out by hand.
+//! Renders labels of metrics that the recorder does not keep.
 
-/// A label with its value, as Prometheus reads it.
+/// A label in Prometheus's text format.
 pub(super) fn label(name: &str, value: &str) -> String {
     let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     format!("{name}=\"{value}\"")

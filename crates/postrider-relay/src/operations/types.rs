@@ -1,4 +1,4 @@
-//! What is counted by event type. The number of types that are told apart is limited: whoever writes events may invent them.
+//! Counts events by type. The number of types is limited, because writers may invent any number of them.
 
 use std::{
     collections::HashMap,
@@ -11,22 +11,22 @@ use std::{
 use metrics::{Counter, Label};
 use metrics_exporter_prometheus::PrometheusRecorder;
 
-/// Most types of a source that are told apart.
+/// Types of a source that are counted separately.
 pub(crate) const TYPES_MAX: usize = 200;
 
-/// What all further types are called, and rows that are no events. No event type has brackets by accident.
+/// The label of all further types, and of rows that are not events. Event types have no parentheses by convention.
 pub(crate) const OTHER: &str = "(other)";
 
 const NAME: &str = "outbox_events_rate_total";
 
-/// What is counted of the events of one type.
+/// The counters of one type.
 pub(crate) struct TypeMeters {
     processed: Counter,
     failed: Counter,
     under_way: AtomicU64,
 }
 
-/// What is counted of the events of a source, by their type.
+/// The counters of a source, by type.
 pub(crate) struct ByType {
     source: String,
     recorder: Arc<PrometheusRecorder>,
@@ -37,15 +37,15 @@ pub(crate) struct ByType {
 impl ByType {
     pub(super) fn new(source: &str, recorder: Arc<PrometheusRecorder>) -> Self {
         metrics::with_local_recorder(&*recorder, || {
-            metrics::describe_counter!(NAME, "events delivered and events that went dead, by type");
+            metrics::describe_counter!(NAME, "events delivered and events that became dead letters, by type");
         });
         let other = Arc::new(TypeMeters::new(&recorder, source, OTHER));
         Self { source: source.to_owned(), recorder, known: RwLock::default(), other }
     }
 
-    /// What is counted of this type.
+    /// The counters of a type.
     pub(crate) fn of(&self, event_type: &str) -> Arc<TypeMeters> {
-        // Nothing here can be left half done.
+        // Every write is a single operation, so a poisoned lock holds valid data.
         if let Some(known) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(event_type) {
             return known.clone();
         }
@@ -57,14 +57,14 @@ impl ByType {
         known.entry(event_type.to_owned()).or_insert_with(made).clone()
     }
 
-    /// An event went dead. Says what its type is called here.
+    /// Counts a dead letter and returns the label of its type.
     pub(super) fn died<'a>(&self, event_type: Option<&'a str>) -> &'a str {
         let meters = event_type.map_or_else(|| self.other.clone(), |name| self.of(name));
         meters.failed.increment(1);
         event_type.filter(|_| !Arc::ptr_eq(&meters, &self.other)).unwrap_or(OTHER)
     }
 
-    /// How many events are being sent, by type.
+    /// The number of events being sent, by type.
     pub(super) fn under_way(&self) -> HashMap<String, u64> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let counts = known.iter().map(|(name, meters)| (name.as_str(), meters.under_way.load(Relaxed)));
@@ -86,13 +86,13 @@ impl TypeMeters {
         Self { processed: counter("processed"), failed: counter("failed"), under_way: AtomicU64::new(0) }
     }
 
-    /// An event was delivered.
+    /// Counts a delivery.
     pub(crate) fn delivered(&self) {
         self.processed.increment(1);
     }
 }
 
-/// Events that are being sent, until this is dropped.
+/// Counts events as being sent until dropped.
 pub(crate) struct UnderWay(Vec<Arc<TypeMeters>>);
 
 impl UnderWay {
@@ -101,7 +101,7 @@ impl UnderWay {
         Self(meters)
     }
 
-    /// Of each event, what its type is counted by.
+    /// The counters of each event.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<TypeMeters>> {
         self.0.iter()
     }

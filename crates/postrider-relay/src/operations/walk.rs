@@ -1,8 +1,8 @@
-//! A walk along the outbox for the oldest event of one sink, behind the events of others. It goes on for a few pages at a time, so that a backlog
-//! of any size costs the same.
+//! Searches the outbox for the oldest event of one sink behind those of others, a few pages at a time, so that a backlog of any size costs the
+//! same.
 //!
-//! It stays at the page on which it found an event, and reads that again the next time. What commits late, or is redriven, lies behind it;
-//! so now and then a second walk begins at the beginning, and ends where the first one is.
+//! The search stays at the page of the event that it found and reads that page again the next time. Late commits and redriven events lie before
+//! it, so a second search starts at the beginning now and then and ends where the first one is.
 
 use std::time::Duration;
 
@@ -12,25 +12,25 @@ use postrider::{
 };
 use tokio::time::Instant;
 
-/// Most pages that a walk reads in one go.
+/// Pages that one call reads.
 const PAGES_MAX: usize = 8;
 
-/// How often a second walk begins.
+/// How often a second search starts.
 const AGAIN_EVERY: Duration = Duration::from_secs(300);
 
 /// The age of the oldest event of a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Age {
-    /// It is known, and zero if there is none.
+    /// The exact age; zero if there is no event.
     Exactly(Duration),
-    /// It has not been found yet. All that is older than this was read.
+    /// Not found yet; everything older than this was read.
     AtMost(Duration),
 }
 
-/// A page of the outbox, or why it cannot be read. None where the store cannot tell.
+/// A page of the outbox, or the error. `None` if the store does not support it.
 pub(super) type Page = Result<Option<Oldest>, String>;
 
-/// A walk for one sink.
+/// The search for one sink.
 #[derive(Debug)]
 pub(super) struct Walk {
     first: Steps,
@@ -38,7 +38,7 @@ pub(super) struct Walk {
     began: Instant,
 }
 
-/// How far a walk has come, and what it has found.
+/// How far a search has come, and what it found.
 #[derive(Debug)]
 struct Steps {
     after: Seq,
@@ -46,18 +46,18 @@ struct Steps {
 }
 
 impl Walk {
-    /// A walk that begins behind what was read already, the last of it of this age.
+    /// A search that starts behind what was read; `age` is that of the last event read.
     pub(super) fn new(after: Seq, last: Option<Duration>) -> Self {
         let first = Steps { after, age: last.map(Age::AtMost) };
         Self { first, second: None, began: Instant::now() }
     }
 
-    /// The age of the oldest event; none if none of any sink was met yet.
+    /// The age of the oldest event; `None` before any event was read.
     pub(super) fn age(&self) -> Option<Age> {
         self.first.age
     }
 
-    /// Goes on for a few pages. A second walk begins at `start`.
+    /// Continues for a few pages. A second search begins at `start`.
     pub(super) async fn go_on<'a>(
         &mut self,
         start: Seq,
@@ -83,7 +83,7 @@ impl Walk {
 }
 
 impl Steps {
-    /// Goes on until it finds an event of the sink, comes to the end of the outbox or to `end`, or has read enough for now.
+    /// Continues until it finds an event of the sink, reaches `end` or the end of the outbox, or has read enough for now.
     async fn go_on<'a>(
         &mut self,
         end: Seq,
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// An outbox with these events, in pages of two: the place, the type, and the age in seconds.
+    /// An outbox with these events, in pages of two: position, type and age in seconds.
     type Table = Mutex<Vec<(Seq, &'static str, u64)>>;
 
     fn page(table: &Table, after: Seq) -> Oldest {

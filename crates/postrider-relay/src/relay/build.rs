@@ -1,4 +1,4 @@
-//! From the configuration to an outbox for each source.
+//! Builds the outbox of each source from the configuration.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,15 +16,15 @@ use crate::{
     traces::Tracer,
 };
 
-/// For so many claims there is room in memory: while one is read, one is sent and one is settled, another waits for its turn. With room for
-/// two, as 1000 events are, a sink had half as much under way as it could take. Not for tables that others designed: where they do not say
-/// which rows were under way, so many are suspects after a crash.
+/// Claims that fit into memory: one is being read, one sent, one settled, and one waits. With room for two claims, as 1000 events are, a
+/// sink had half as many events under way as it could take. Not for external tables that do not record which rows were under way: all rows in
+/// memory are suspects there after a crash.
 const CLAIMS_IN_MEMORY: usize = 4;
 
-/// What an end may take beyond the longest drain: for the last outcomes, lanes, spans and answers. Within five seconds, the process is gone.
+/// How long a shutdown may take beyond the longest drain: for the last outcomes, lanes, spans and responses. The process exits within 5 s.
 const END_AFTER_DRAIN: Duration = Duration::from_millis(4500);
 
-/// What is to be done for one source.
+/// Everything needed to deliver from one source.
 pub(crate) struct Plan {
     pub(crate) name: String,
     pub(crate) source: Source,
@@ -35,7 +35,7 @@ pub(crate) struct Plan {
     pub(crate) types: Arc<ByType>,
 }
 
-/// What a relay is watched with. Cloning it copies pointers.
+/// The metrics and traces of a relay. Cloning copies pointers.
 #[derive(Clone)]
 pub(crate) struct Instruments {
     pub(crate) meters: Meters,
@@ -43,20 +43,20 @@ pub(crate) struct Instruments {
 }
 
 impl Instruments {
-    /// For those who deliver nothing: measurements that nobody reads, and no spans.
+    /// For commands that deliver nothing: metrics that nobody reads, and no spans.
     pub(crate) fn idle() -> Result<Self, Failure> {
         Ok(Self { meters: Meters::new()?, tracer: Tracer::default() })
     }
 }
 
-/// The plans of all sources that are not switched off.
+/// The plans of all enabled sources.
 pub(crate) fn plans(config: Config, instruments: &Instruments) -> Result<Vec<Plan>, Failure> {
     let config = Arc::new(config);
     let enabled = config.sources.iter().filter(|(_, source)| source.enabled);
     enabled.map(|(name, source)| plan(&config, name, source, instruments)).collect()
 }
 
-/// The plan of one source. What can be wrong with it without asking anybody is found here.
+/// The plan of one source. Finds every mistake that can be found without connecting.
 pub(crate) fn plan(
     config: &Arc<Config>,
     name: &str,
@@ -85,17 +85,17 @@ pub(crate) fn plan(
         });
         if let Some(route) = blocking {
             let what = format!(
-                "the source `{name}`: `dead_heads` is `block` for the event type `{}`, and in a table that somebody else designed \
+                "the source `{name}`: `dead_heads` is `block` for the event type `{}`, but in an external table \
                  no key can wait behind a dead event",
                 route.event_type.value
             );
-            return Err(Failure::usage(what).hint("say `dead_heads: skip` for that source or route"));
+            return Err(Failure::usage(what).hint("set `dead_heads: skip` for the source or the route"));
         }
     }
     Ok(plan)
 }
 
-/// How long a relay may take to end that delivers as these say.
+/// How long a relay with these configurations may take to shut down.
 pub(crate) fn end_limit<'a>(configs: impl IntoIterator<Item = &'a Config>) -> Duration {
     let sources = configs.into_iter().flat_map(|config| config.sources.values());
     let drains = sources.filter(|source| source.enabled).map(drain_timeout);
@@ -106,13 +106,13 @@ fn drain_timeout(source: &Source) -> Duration {
     source.drain_timeout.map_or(Settings::default().drain_timeout, |span| span.0)
 }
 
-/// An outbox that delivers from this store as the plan says.
+/// An outbox that delivers from `store` by the plan.
 pub(crate) fn outbox_of(plan: &Plan, store: Arc<dyn Store>) -> OutboxBuilder {
     let builder = Outbox::builder().shared_store(store).routes(routes::of(plan)).migrate(plan.source.migrate);
     builder.metrics(plan.metrics.clone()).settings(settings(plan))
 }
 
-/// What the engine of a source is set to, with nothing left open.
+/// The engine's settings for a source.
 pub(crate) fn settings(plan: &Plan) -> Settings {
     let Plan { source, config, built_in, .. } = plan;
     let usual = &built_in.defaults;

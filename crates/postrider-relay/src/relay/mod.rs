@@ -1,16 +1,18 @@
-//! `postrider run`: delivers from the sources of a configuration to its sinks, until it is asked to end.
+//! `postrider run`: delivers from the sources of a configuration to its sinks until it is asked to end.
 //!
 //! # Layout
 //!
-//! * [`build`]: from the configuration to an outbox for each source
-//! * `store`, `sinks`, `routes`: its parts
-//! * [`source`]: one source from its first connection to its end
-//! * [`state`]: what all of them are doing
-//! * `once`: a run to the end of what is due
-//! * `reload`: what changes on SIGHUP
-//! * [`crate::operations`]: health and metrics for those who ask
+//! * [`build`]: builds an outbox for each source from the configuration
+//! * `store`, `sinks`, `routes`: the parts of an outbox
+//! * [`source`]: one source from its first connection to its shutdown
+//! * [`state`]: the state of all sources
+//! * `once`: a run that ends when everything due is delivered
+//! * `reload`: what SIGHUP changes
+//! * [`in_process`]: one source inside another program, for `postrider-bench`
+//! * [`crate::operations`]: health and metrics
 
 mod build;
+mod in_process;
 mod once;
 mod reload;
 mod routes;
@@ -24,6 +26,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use tracing::info;
 
+pub use self::in_process::InProcess;
 use self::source::Running;
 pub(crate) use self::{
     build::{Instruments, Plan, outbox_of, plan, plans, settings},
@@ -41,17 +44,21 @@ use crate::{
     traces::Exporter,
 };
 
-/// Deliver from the sources of a configuration to its sinks.
+/// Deliver events from the sources of a configuration to its sinks
+///
+/// Runs until SIGTERM or Ctrl-C. SIGHUP reads the configuration again.
+///
+/// Example: postrider run --config shop.yaml
 #[derive(ClapArgs)]
 pub(crate) struct Args {
-    /// The configuration
+    /// The configuration file
     #[arg(short, long, default_value = "postrider.yaml", value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// Deliver what is due now, and end. Receivers that are unavailable are not waited for; the exit status is 1 if something that was due is
-    /// left or went dead
+    /// Deliver what is due now, then exit. Receivers that are down are not waited for; the exit status is 1 if something due is left or
+    /// became a dead letter
     #[arg(long)]
     once: bool,
-    /// With --once: end after so long, whatever is left, such as 5m
+    /// With --once: exit after this time, whatever is left, such as 5m
     #[arg(long, requires = "once", value_name = "TIME")]
     timeout: Option<Span>,
 }
@@ -77,7 +84,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
             crate::signal::Asked::ToReload => relay.reload().await,
         }
     }
-    info!("asked to end: draining");
+    info!("shutting down: draining");
     relay.stop().await;
     drop(relay);
     exporter.end().await;

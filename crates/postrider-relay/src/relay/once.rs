@@ -1,9 +1,9 @@
-//! `postrider run --once`: what is due now is delivered, from one source after the other, and then it ends.
+//! `postrider run --once`: delivers what is due now from each source in turn, then exits.
 //!
-//! It ends when nothing is left but what cannot be sent or written now, when its time is up, or when it is asked to. Where a receiver asked for a
-//! pause of a few seconds, it waits for that, as long as something is delivered in between. The verdict is bad if
-//! something that was due is left for a receiver, waits for another attempt, went dead meanwhile, or could not be written; what was dead before
-//! is no news. Where another session has locked all lanes it could not run at all, and fails with that.
+//! It exits when only events are left that cannot be sent or written now, when its time is up, or when it is asked to. If a receiver asked for a
+//! pause of a few seconds, it waits, as long as something is delivered in between. The verdict is bad if something due is left for a receiver,
+//! waits for a retry, died meanwhile, or could not be written; older dead letters do not matter. If another session has locked all lanes, nothing
+//! can run and the command fails.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -21,11 +21,11 @@ use super::{
 };
 use crate::{Verdict, config::Config, failure::Failure, operations, signal::Ending, traces::Exporter};
 
-/// How long nothing may be delivered while events wait for the end of a pause: one of 5 s, and what it takes to come back to them.
+/// How long events may wait for the end of a pause without a delivery: a pause of 5 s, and the time to resume.
 const PAUSE_MAX: Duration = Duration::from_secs(6);
 
-/// How often it is seen whether a pause is over.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How often to check whether a pause is over.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(config: Config, timeout: Option<Duration>) -> Result<Verdict, Failure> {
     let ending = Ending::listen()?;
@@ -52,18 +52,18 @@ pub(super) async fn run(config: Config, timeout: Option<Duration>) -> Result<Ver
     Ok(verdict)
 }
 
-/// How it ended with a source.
+/// How a run ended for one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
-    /// What was due was delivered.
+    /// Everything due was delivered.
     Delivered,
-    /// Something that was due was not.
+    /// Something due was not delivered.
     NotAll,
-    /// It was asked to end, or its time was up.
+    /// The run was asked to end, or its time was up.
     Early,
 }
 
-/// Returns when it is time to end, whatever is left.
+/// Returns when the run must end, whatever is left.
 async fn over(ending: &Ending, deadline: Option<Instant>) -> &'static str {
     let time_is_up = async {
         match deadline {
@@ -78,7 +78,7 @@ async fn over(ending: &Ending, deadline: Option<Instant>) -> &'static str {
     }
 }
 
-/// Delivers what is due in one source, until `over`.
+/// Delivers what is due in one source until `over`.
 async fn deliver(
     mut plan: Plan,
     mut over: std::pin::Pin<&mut impl Future<Output = &'static str>>,
@@ -88,7 +88,7 @@ async fn deliver(
     let (outbox, database) = tokio::select! {
         biased;
         why = &mut over => {
-            warn!(source = %plan.name, why, "ended before the source was reached");
+            warn!(source = %plan.name, why, "the run ended before the source was reached");
             return Ok(Ended::Early);
         }
         started = source::start(&plan) => started?,
@@ -114,11 +114,11 @@ async fn deliver(
     );
     Ok(match drained {
         Err(why) => {
-            warn!(source = %plan.name, why, "ended before all that is due was delivered");
+            warn!(source = %plan.name, why, "the run ended before everything due was delivered");
             Ended::Early
         }
         Ok(Drained::AllButUnavailable) => {
-            warn!(source = %plan.name, "something is left for receivers that are unavailable or switched off");
+            warn!(source = %plan.name, "events are left for receivers that are down or disabled");
             Ended::NotAll
         }
         Ok(Drained::AllButUnsettled { locked, refused, failing }) => {
@@ -134,16 +134,16 @@ async fn deliver(
         Ok(Drained::AllButLockedLanes { locked, owned: 0 }) => {
             let what =
                 format!("the source `{}`: another session has locked the rows of {locked} lanes", plan.name);
-            let hint = "end the session that holds locks on the table of lanes, and run it again";
+            let hint = "end the session that holds locks on the lane table, then run this again";
             return Err(Failure::unusable(what).hint(hint));
         }
         Ok(Drained::AllButLockedLanes { locked, .. }) => {
-            warn!(source = %plan.name, locked, "something is left in lanes whose rows another session has locked");
+            warn!(source = %plan.name, locked, "events are left in lanes whose rows another session has locked");
             Ended::NotAll
         }
         Ok(_) => match why_left(&counts, &left) {
             Some(why) => {
-                warn!(source = %plan.name, waiting = left.waiting, parked = left.parked, died = counts.dead, why, "something is left");
+                warn!(source = %plan.name, waiting = left.waiting, parked = left.parked, died = counts.dead, why, "events are left");
                 Ended::NotAll
             }
             None => Ended::Delivered,
@@ -151,7 +151,7 @@ async fn deliver(
     })
 }
 
-/// Delivers what is due, and what comes due while it waits for the end of short pauses.
+/// Delivers what is due, and what becomes due during short pauses.
 async fn drain(outbox: &Outbox, counts: &Recording) -> postrider::Result<Drained> {
     let (mut delivered, mut since) = (0, None);
     loop {
@@ -167,18 +167,16 @@ async fn drain(outbox: &Outbox, counts: &Recording) -> postrider::Result<Drained
         if hindered || !comes_again || since.elapsed() >= PAUSE_MAX {
             return Ok(drained);
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(CHECK_EVERY).await;
     }
 }
 
-/// Why something that was due is left. Attempts that failed and were repeated with success leave nothing that waits.
+/// Why something due is left. A failed attempt that later succeeded leaves nothing.
 fn why_left(counts: &Snapshot, left: &Stats) -> Option<&'static str> {
     match (counts.dead > 0, counts.failed > 0 && left.waiting > 0, counts.deferred > 0 && left.waiting > 0) {
-        (true, ..) => Some("events died: `postrider dead list` shows them"),
-        (_, true, _) => {
-            Some("events failed and wait for another attempt: `postrider why` says what happened")
-        }
-        (_, _, true) => Some("a receiver asked for a pause, or is unavailable in part: its events wait"),
+        (true, ..) => Some("events died: list them with `postrider dead list`"),
+        (_, true, _) => Some("events failed and wait for a retry: `postrider why` shows the error"),
+        (_, _, true) => Some("a receiver asked for a pause, or is partly down: its events wait"),
         _ => None,
     }
 }

@@ -1,4 +1,4 @@
-//! The running relay, and what changes when its configuration is read again.
+//! The running relay, and how it changes when its configuration is read again.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -25,7 +25,7 @@ pub(crate) struct Relay {
     end_limit: Limit,
 }
 
-/// What operators see of a relay. Cloning it copies pointers.
+/// The state of a relay that operators see. Cloning copies pointers.
 #[derive(Clone)]
 pub(crate) struct Seen {
     pub(crate) states: States,
@@ -46,8 +46,8 @@ impl Relay {
         Self { file, seen, config: None, running: BTreeMap::new(), end_limit }
     }
 
-    /// Reads the configuration again. A mistake in it changes nothing. Files are opened anew, whatever it says: whoever moves them away
-    /// asks for this.
+    /// Reads the configuration again; an invalid one changes nothing. Always reopens the files of sinks, because log rotation asks for it
+    /// with the same signal.
     pub(super) async fn reload(&mut self) {
         self.running.values().for_each(Running::reopen_files);
         let applied = match config::load(&self.file) {
@@ -55,15 +55,15 @@ impl Relay {
             Err(problems) => Err(Failure::configuration(problems)),
         };
         match applied {
-            Ok(()) => info!("the configuration was read again"),
-            Err(failure) => error!(%failure, "the new configuration is not used: the old one holds"),
+            Ok(()) => info!("configuration reloaded"),
+            Err(failure) => error!(%failure, "configuration not reloaded: the old one stays in use"),
         }
     }
 
-    /// Makes what runs what the configuration says. Sources that nothing changes for are left alone; the others drain and start anew.
+    /// Applies a configuration. Unchanged sources keep running; the others drain and start again.
     pub(super) async fn apply(&mut self, config: Config) -> Result<(), Failure> {
         let config = Arc::new(config);
-        // All plans first: if one of them cannot be made, nothing has been touched.
+        // Make all plans first: if one fails, nothing has changed.
         let mut plans = BTreeMap::new();
         for (name, source) in &config.sources {
             if source.enabled {
@@ -71,12 +71,12 @@ impl Relay {
             }
         }
         let old = self.config.replace(config.clone());
-        // What is stopped now drains as the old one says.
+        // A source that stops now drains as its old configuration says.
         self.end_limit.set(end_limit(old.as_deref().into_iter().chain([&*config])));
         if old.as_ref().is_some_and(|old| (&old.operations, &old.log) != (&config.operations, &config.log)) {
-            warn!("`operations` and `log` are read at the start only: restart the relay to change them");
+            warn!("`operations` and `log` are read only at the start: restart the relay to change them");
         }
-        let unchanged = |name: &String| old.as_ref().is_some_and(|old| old.says_the_same_of(name, &config));
+        let unchanged = |name: &String| old.as_ref().is_some_and(|old| old.is_equal_for(name, &config));
         let stopping: Vec<_> = self.running.extract_if(.., |name, _| !unchanged(name)).collect();
         stopping.iter().for_each(|(_, running)| running.stop());
         for (name, running) in stopping {
@@ -100,7 +100,7 @@ impl Relay {
         self.running.insert(name, Running::start(plan, self.seen.clone()));
     }
 
-    /// Drains and ends all sources.
+    /// Drains and stops all sources.
     pub(super) async fn stop(&mut self) {
         self.running.values().for_each(Running::stop);
         for (_, running) in std::mem::take(&mut self.running) {

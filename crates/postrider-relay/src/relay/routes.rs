@@ -1,4 +1,4 @@
-//! From the routes of a source to those of its engine.
+//! Turns the routes of a source into those of its engine.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub(super) fn of(plan: &Plan) -> Routes {
     let mut routes = Routes::new();
     for route in &source.routes {
         let effective = Effective::of(config, source, route, built_in);
-        // What is switched off has a route all the same, to nowhere: its events wait in the table, and are not dead for want of one.
+        // A disabled route goes to a closed sink: its events wait in the table. Without any route they would become dead letters.
         let sink = sinks.of_route(route);
         let aggregate_type = route.aggregate_type.as_ref().map_or("*", |pattern| pattern.value.as_str());
         routes = routes.route(
@@ -24,7 +24,7 @@ pub(super) fn of(plan: &Plan) -> Routes {
     routes
 }
 
-/// The route that an event takes: that of its exact pair of types, else of its exact event type, else the first whose patterns fit.
+/// The route of an event: exact event type with exact aggregate type, then exact event type, then the first matching patterns.
 pub(crate) fn winner<'a>(
     routes: &'a [config::Route],
     event_type: &str,
@@ -43,7 +43,7 @@ pub(crate) fn winner<'a>(
             _ => 2,
         })
     };
-    // Of several the first is the least.
+    // `min_by_key` returns the first of several minima.
     routes
         .iter()
         .filter_map(|route| Some((rank(route)?, route)))
@@ -65,8 +65,8 @@ fn settings(effective: &Effective) -> RouteSettings {
 }
 
 impl From<config::DeadHeads> for DeadHeads {
-    fn from(said: config::DeadHeads) -> Self {
-        match said {
+    fn from(setting: config::DeadHeads) -> Self {
+        match setting {
             config::DeadHeads::Block => Self::Block,
             config::DeadHeads::Skip => Self::Skip,
         }

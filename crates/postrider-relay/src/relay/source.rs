@@ -1,4 +1,4 @@
-//! One source: it is reached, however long that takes, delivered from, looked at, and shut down.
+//! Runs one source: connects however long that takes, delivers, watches the engine, and shuts down.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -16,14 +16,14 @@ use super::{
 };
 use crate::operations::Lags;
 
-/// The first pause before a source that could not be reached is tried again, and the longest; doubled each time.
+/// The first and the longest pause before another attempt to connect; the pause doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// How often it is noted how a source that is delivered from is.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the state of the engine is recorded.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// A source that is being delivered from, in a task of its own.
+/// A source that runs in a task of its own.
 pub(crate) struct Running {
     stop: CancellationToken,
     files: Vec<Arc<FileSink>>,
@@ -31,7 +31,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts to deliver from a source. What can go wrong with its configuration has been looked at.
+    /// Starts a source whose plan was checked.
     pub(crate) fn start(plan: Plan, seen: Seen) -> Self {
         let stop = CancellationToken::new();
         let files = plan.sinks.files().to_vec();
@@ -40,20 +40,20 @@ impl Running {
         Self { stop, files, task }
     }
 
-    /// Lets go of the files that it writes to, and opens what lies at their paths at the next write.
+    /// Reopens the files of its sinks at the next write.
     pub(crate) fn reopen_files(&self) {
         self.files.iter().for_each(|file| file.reopen());
     }
 
-    /// Asks it to drain and end.
+    /// Asks the source to drain and end.
     pub(crate) fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// Waits until it has ended.
+    /// Waits until the source has ended.
     pub(crate) async fn ended(self) {
         if let Err(error) = self.task.await {
-            error!(%error, "a source ended by a panic");
+            error!(%error, "the task of a source panicked");
         }
     }
 }
@@ -76,7 +76,7 @@ async fn run(plan: Arc<Plan>, seen: Seen, stop: CancellationToken) {
             }
             Err(error) => {
                 let reason = postrider::sink::error_chain(&error);
-                warn!(%reason, again_in = ?pause, "the source cannot be used");
+                warn!(%reason, again_in = ?pause, "source unavailable; retrying");
                 states.set(&plan.name, SourceState::Unreachable { reason });
             }
         }
@@ -98,35 +98,35 @@ async fn run(plan: Arc<Plan>, seen: Seen, stop: CancellationToken) {
     let began = Instant::now();
     let report = outbox.shutdown().await;
     states.set(&plan.name, SourceState::Stopped);
-    info!(took = ?began.elapsed(), given_back = report.given_back, "the source has been shut down");
+    info!(took = ?began.elapsed(), given_back = report.given_back, "source shut down");
 }
 
-/// Reaches the database and starts to deliver. Says what it is. What cannot work there is an error here, and not something that the engine
-/// tries for ever.
+/// Connects to the database and starts to deliver; returns what the database is. What cannot work there fails here, and is not retried by
+/// the engine forever.
 pub(crate) async fn start(plan: &Plan) -> postrider::Result<(Outbox, String)> {
     let found = store::find(&plan.source).await?;
     found.store.rehearse(plan.source.migrate).await?;
     if let Some(promises) = &found.promises {
-        info!(%promises, "what holds on this table");
+        info!(%promises, "promises that hold for this source");
     }
     let outbox = outbox_of(plan, found.store).start().await?;
     Ok((outbox, found.what))
 }
 
-/// Notes how old the oldest event is, for ever.
+/// Records the age of the oldest event until dropped.
 async fn follow(plan: &Plan, outbox: &Outbox, lags: &Lags) {
     lags.follow(&plan.name, &plan.source.routes, outbox.store()).await;
     std::future::pending().await
 }
 
-/// Notes how the engine is until the relay ends. The database is not asked: one that answers a ping may refuse every settle. The engine goes on by
-/// itself when it can; this is for those who ask.
+/// Records the state of the engine until dropped. A ping of the database would not do: it may answer one and still refuse every settle. The
+/// engine recovers by itself; this is for operators.
 async fn watch(plan: &Plan, outbox: &Outbox, what: &str, states: &States, stop: &CancellationToken) {
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(CHECK_EVERY) => {}
         }
         let reasons = outbox.health().reasons;
         let state = match reasons.is_empty() {
@@ -135,8 +135,8 @@ async fn watch(plan: &Plan, outbox: &Outbox, what: &str, states: &States, stop: 
         };
         if states.set(&plan.name, state.clone()) {
             match state {
-                SourceState::Hindered { reason } => warn!(%reason, "the source is not delivered from"),
-                _ => info!("the source is delivered from again"),
+                SourceState::Hindered { reason } => warn!(%reason, "source not delivering"),
+                _ => info!("source delivering again"),
             }
         }
     }

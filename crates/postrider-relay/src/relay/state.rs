@@ -1,4 +1,4 @@
-//! What the parts of a relay are doing, for those who ask.
+//! The state of each source, as the readiness check reports it.
 
 use std::{
     collections::BTreeMap,
@@ -8,56 +8,56 @@ use std::{
 
 use serde::Serialize;
 
-/// What one source is doing.
+/// The state of one source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub(crate) enum SourceState {
-    /// It has not been reached yet.
+    /// Not connected yet.
     Starting,
-    /// Its leases are renewed, its claims succeed and its outcomes are settled.
+    /// Leases are renewed, claims succeed and outcomes are settled.
     Delivering {
-        /// What answers: product and version.
+        /// Product and version.
         database: String,
     },
-    /// It cannot be reached, and why.
+    /// The connection fails, with the reason.
     Unreachable { reason: String },
-    /// It was reached, and one of these has not succeeded for longer than a lease.
+    /// Connected, but renewals, claims or settles have failed for longer than a lease.
     Hindered { reason: String },
-    /// It is switched off.
+    /// Disabled by the configuration.
     Disabled,
-    /// It has been shut down.
+    /// Shut down.
     Stopped,
 }
 
 impl SourceState {
-    /// Why a relay with this source is not ready, if it is not.
+    /// Why this source makes the relay unready, if it does.
     fn reason(&self) -> Option<String> {
         match self {
             Self::Delivering { .. } | Self::Disabled => None,
-            Self::Starting => Some("not reached yet".to_owned()),
+            Self::Starting => Some("not connected yet".to_owned()),
             Self::Unreachable { reason } | Self::Hindered { reason } => Some(reason.clone()),
             Self::Stopped => Some("shutting down".to_owned()),
         }
     }
 }
 
-/// What all sources are doing. Cloning it copies a pointer.
+/// The states of all sources. Cloning copies a pointer.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct States(Arc<Mutex<BTreeMap<String, SourceState>>>);
 
 impl States {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, SourceState>> {
-        // Nothing here can be left half done.
+        // Every write is a single operation, so a poisoned lock holds valid data.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what a source is doing, and says whether that is news: another reason for the same is none, since it says how long that lasts.
+    /// Records a state and returns whether it is new. Another reason for the same state is not new, because reasons contain durations.
     pub(crate) fn set(&self, source: &str, state: SourceState) -> bool {
         let before = self.lock().insert(source.to_owned(), state.clone());
         before.is_none_or(|before| discriminant(&before) != discriminant(&state))
     }
 
-    /// A source that is no longer configured.
+    /// Removes a source that is no longer configured.
     pub(crate) fn forget(&self, source: &str) {
         self.lock().remove(source);
     }
@@ -66,7 +66,7 @@ impl States {
         self.lock().clone()
     }
 
-    /// Why the relay is not ready: a reason for each source that is not; none if it is.
+    /// Why the relay is not ready: the reason of each source that is not; empty if the relay is ready.
     pub(crate) fn reasons(&self) -> BTreeMap<String, String> {
         self.lock().iter().filter_map(|(name, state)| Some((name.clone(), state.reason()?))).collect()
     }

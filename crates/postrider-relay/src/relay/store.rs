@@ -1,4 +1,4 @@
-//! From the configuration of a source to its store.
+//! Opens the store of a source.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use postrider::{
 
 use crate::config::{self, BuiltIn, Order, Source};
 
-/// A database that was found.
+/// An open store and what is known of its database.
 pub(crate) struct Found {
     pub(crate) store: Arc<dyn Store>,
-    /// Product and version, or what somebody else's table is.
+    /// Product and version, or the system that owns an external table.
     pub(crate) what: String,
-    /// Which promises hold, where not all of them do: docs/guarantees.md has the whole of it.
+    /// The promises that hold, if not all of them do; docs/guarantees.md lists them.
     pub(crate) promises: Option<String>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) async fn find(source: &Source) -> Result<Found, Error> {
     Ok(Found { what: found.to_string(), promises: promises(found.product, source), store: found.store })
 }
 
-/// What is weaker on our own tables: by the product, and by what was asked for.
+/// The promise that our own tables weaken, because of the product or of a setting.
 fn promises(product: &str, source: &Source) -> Option<String> {
     let weaker = match (source.order, product) {
         (Some(Order::Ignored), _) => "the order of a key, which is not kept (`order: ignored`)",
@@ -46,7 +46,7 @@ fn promises(product: &str, source: &Source) -> Option<String> {
     Some(format!("all, but for {weaker}"))
 }
 
-/// The SQL of the tables that are made for a source: our own, or the small ones beside somebody else's.
+/// The SQL of the tables that are created for a source: our own, or the small ones beside an external one.
 pub(crate) fn schema_sql(source: &Source) -> Result<String, Error> {
     match &source.profile {
         Some(profile) => Ok(profile_of(profile)?.schema_sql(source.url.expose())?),
@@ -54,7 +54,7 @@ pub(crate) fn schema_sql(source: &Source) -> Result<String, Error> {
     }
 }
 
-/// The rights of one who writes to a source, one who delivers from it and one who operates it; none where there are no users.
+/// The grants of a writer, a relay and an operator; `None` where the database has no users.
 pub(crate) fn grants_sql(
     source: &Source,
     writer: &str,
@@ -68,7 +68,7 @@ pub(crate) fn grants_sql(
     }
 }
 
-/// How Postrider's own tables of a source are found.
+/// How to open Postrider's own tables of a source.
 fn options(source: &Source) -> Result<ConnectOptions, ConfigError> {
     let mut options = ConnectOptions::default();
     if let Some(prefix) = &source.prefix {
@@ -83,18 +83,18 @@ fn options(source: &Source) -> Result<ConnectOptions, ConfigError> {
     Ok(options)
 }
 
-/// What can be wrong with the database of a source without asking it.
+/// Checks a source without connecting.
 pub(super) fn check(source: &Source) -> Result<(), Error> {
-    // What cannot be named has no schema either.
+    // A name that cannot be used fails here too.
     schema_sql(source).map(|_| ())
 }
 
-/// When rows of a table that somebody else designed are left alone, and when they are given back; none for our own.
+/// When rows of an external table are left alone and when they are given back; `None` for our own tables.
 pub(crate) fn times(source: &Source) -> Result<Option<Times>, ConfigError> {
     source.profile.as_ref().map(|profile| Ok(profile_of(profile)?.times())).transpose()
 }
 
-/// What is built in for a source.
+/// The built-in settings of a source.
 pub(crate) fn built_in(source: &Source) -> Result<BuiltIn, ConfigError> {
     match &source.profile {
         Some(profile) => Ok(BuiltIn::of_system(profile_of(profile)?.defaults())),
@@ -145,7 +145,7 @@ pub(super) fn profile_of(config: &config::Profile) -> Result<Profile, ConfigErro
         profile = profile.beside(&beside.value)?;
     }
     let times = profile.times();
-    let or = |said: Option<config::Span>, usual| said.map_or(usual, |span| span.0);
+    let or = |setting: Option<config::Span>, usual| setting.map_or(usual, |span| span.0);
     profile = profile.recover(
         or(config.recovery.after, times.recover_after),
         or(config.recovery.every, times.recover_every),
@@ -154,7 +154,7 @@ pub(super) fn profile_of(config: &config::Profile) -> Result<Profile, ConfigErro
 }
 
 fn statuses_of(config: &config::Statuses) -> Statuses {
-    // A column of numbers has numbers in the file.
+    // A numeric column has numbers in the configuration.
     let value = |text: &String| text.parse().map_or_else(|_| Value::Text(text.clone()), Value::Number);
     Statuses {
         fresh: value(&config.fresh),

@@ -1,9 +1,8 @@
-//! One request to whoever collects spans.
+//! Sends spans to a collector, one request at a time.
 
 use std::time::Duration;
 
 use postrider::{ConfigError, sink::error_chain};
-use postrider_net::TlsFiles;
 use reqwest::{
     Client, StatusCode, Url,
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
@@ -23,22 +22,19 @@ pub(super) struct Collector {
     service: String,
 }
 
-/// Why spans were not taken.
+/// Why spans were not accepted.
 pub(super) struct Refused {
     pub(super) reason: String,
-    /// Whether another try may help.
+    /// Whether a retry may succeed.
     pub(super) again: bool,
 }
 
 impl Collector {
-    /// Without a connection: that comes with the first request.
+    /// Does not connect; the first request does.
     pub(super) fn new(config: &Traces) -> Result<Self, ConfigError> {
-        let wrong = |setting, value: &str, allowed: String| ConfigError::OutOfRange {
-            setting,
-            value: value.to_owned(),
-            allowed,
+        let bad_url = |allowed: String| {
+            ConfigError::out_of_range("operations.traces.endpoint", config.endpoint.shown(), allowed)
         };
-        let bad_url = |why: String| wrong("operations.traces.endpoint", &config.endpoint.shown(), why);
         let mut url = Url::parse(config.endpoint.expose())
             .map_err(|error| bad_url(format!("a URL such as http://localhost:4318 ({error})")))?;
         if !matches!(url.scheme(), "http" | "https") {
@@ -50,23 +46,20 @@ impl Collector {
         }
         let mut headers = HeaderMap::new();
         for (name, value) in &config.headers {
-            let bad = |what: &str| wrong("operations.traces.headers", name, format!("a header with {what}"));
-            let header = HeaderName::try_from(name.as_str()).map_err(|_| bad("another name"))?;
-            let mut value = HeaderValue::try_from(value.expose()).map_err(|_| bad("another value"))?;
+            let bad = |allowed: &str| ConfigError::out_of_range("operations.traces.headers", name, allowed);
+            let header =
+                HeaderName::try_from(name.as_str()).map_err(|_| bad("a header with a valid name"))?;
+            let mut value =
+                HeaderValue::try_from(value.expose()).map_err(|_| bad("a header with a valid value"))?;
             value.set_sensitive(true);
             headers.insert(header, value);
         }
-        let tls = TlsFiles {
-            ca_file: config.tls.ca_file.clone(),
-            certificate_file: config.tls.certificate_file.clone(),
-            key_file: config.tls.key_file.clone(),
-        };
         let client = Client::builder()
-            .tls_backend_preconfigured(tls.client_config()?)
+            .tls_backend_preconfigured(config.tls.client_config()?)
             .default_headers(headers)
             .user_agent(concat!("postrider/", env!("CARGO_PKG_VERSION")))
             .timeout(config.timeout.map_or(TIMEOUT, |span| span.0))
-            // Tokens do not follow a redirect.
+            // Following a redirect would send tokens elsewhere.
             .redirect(Policy::none())
             .no_proxy()
             .build()
@@ -90,9 +83,9 @@ impl Collector {
                         | StatusCode::SERVICE_UNAVAILABLE
                         | StatusCode::GATEWAY_TIMEOUT
                 );
-                Err(Refused { reason: format!("the answer was {status}"), again })
+                Err(Refused { reason: format!("the collector answered {status}"), again })
             }
-            // Its address may hold a password.
+            // The URL of the error may contain a password.
             Err(error) => Err(Refused { reason: error_chain(&error.without_url()), again: true }),
         }
     }

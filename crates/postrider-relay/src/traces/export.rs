@@ -1,4 +1,4 @@
-//! The queue of spans that have ended, and the task that empties it.
+//! The queue of ended spans, and the task that sends them.
 
 use std::time::Duration;
 
@@ -13,21 +13,21 @@ use super::{
 };
 use crate::{config::Traces, failure::Failure, operations::Meters};
 
-/// Most spans that wait, and most in one request.
+/// Spans that wait, and spans in one request.
 const QUEUE_MAX: usize = 10_000;
 const BATCH_MAX: usize = 500;
 
-/// How long a request waits for more of them.
+/// How long a request waits for more spans.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// How often a request is made again, and how long to wait before; doubled each time.
+/// Tries of a request, and the first pause between them, which doubles each time.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How long an end waits for the last of them.
+/// How long the shutdown waits for the last spans.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where ended spans go. Cloning it copies a pointer.
+/// Takes ended spans. Cloning copies a pointer.
 #[derive(Clone)]
 pub(super) struct Queue {
     sender: mpsc::Sender<Span>,
@@ -35,7 +35,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Puts a span into the queue, if there is room. Nobody waits.
+    /// Queues a span if there is room, without waiting.
     pub(super) fn push(&self, span: Span) {
         if self.sender.try_send(span).is_err() {
             self.dropped.increment(1);
@@ -43,23 +43,25 @@ impl Queue {
     }
 }
 
-/// Sends spans, until it is ended.
+/// Sends spans until it is ended.
 pub(crate) struct Exporter {
     tracer: Tracer,
     task: Option<JoinHandle<()>>,
 }
 
 impl Exporter {
-    /// Begins to send, if that is wanted.
+    /// Starts to send, if configured.
     pub(crate) fn start(config: Option<&Traces>, meters: &Meters) -> Result<Self, Failure> {
         let Some(config) = config else { return Ok(Self { tracer: Tracer::default(), task: None }) };
         let collector =
             Collector::new(config).map_err(|error| Failure::from(postrider::Error::from(error)))?;
         let (sender, spans) = mpsc::channel(QUEUE_MAX);
-        let dropped = meters
-            .counter("postrider_spans_dropped_total", "spans that found no room or nobody to take them");
+        let dropped = meters.counter(
+            "postrider_spans_dropped_total",
+            "spans dropped because the queue was full or the collector refused them",
+        );
         let task = tokio::spawn(run(collector, spans, dropped.clone()));
-        info!(endpoint = %config.endpoint.shown(), "spans are sent");
+        info!(endpoint = %config.endpoint.shown(), "sending spans");
         Ok(Self { tracer: Tracer::new(Queue { sender, dropped }), task: Some(task) })
     }
 
@@ -67,14 +69,14 @@ impl Exporter {
         &self.tracer
     }
 
-    /// Sends what is left. All who may begin spans must be gone.
+    /// Sends the remaining spans. Nothing may start spans any more.
     pub(crate) async fn end(self) {
         let Self { tracer, task } = self;
         drop(tracer);
         if let Some(mut task) = task
             && timeout(END_TIMEOUT, &mut task).await.is_err()
         {
-            warn!("the last spans were not sent in {END_TIMEOUT:?}");
+            warn!("the last spans were not sent within {END_TIMEOUT:?}");
             task.abort();
         }
     }
@@ -84,7 +86,7 @@ async fn run(collector: Collector, mut spans: mpsc::Receiver<Span>, dropped: Cou
     let mut batch = Vec::new();
     let mut well = true;
     while spans.recv_many(&mut batch, BATCH_MAX).await > 0 {
-        // A few more for the same request. What is taken out of the queue is in the batch, so giving up loses nothing.
+        // Collect a few more for the same request. Spans move to the batch, so a timeout loses none.
         let more = async {
             while batch.len() < BATCH_MAX {
                 let room = BATCH_MAX - batch.len();
@@ -97,13 +99,13 @@ async fn run(collector: Collector, mut spans: mpsc::Receiver<Span>, dropped: Cou
         match patiently(&collector, &batch).await {
             Ok(()) => {
                 if !std::mem::replace(&mut well, true) {
-                    info!("spans are taken again");
+                    info!("the collector accepts spans again");
                 }
             }
             Err(Refused { reason, .. }) => {
                 dropped.increment(batch.len() as u64);
                 if std::mem::replace(&mut well, false) {
-                    warn!(%reason, "spans are not taken, and are dropped");
+                    warn!(%reason, "the collector refuses spans; they are dropped");
                 }
             }
         }

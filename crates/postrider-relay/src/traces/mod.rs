@@ -1,14 +1,13 @@
-//! Spans of deliveries, sent to whoever collects them.
+//! Spans of deliveries, sent to an OpenTelemetry collector.
 //!
-//! A span is begun when an event is handed to its sink and ended when the sink has answered. Its state is in a bounded queue: what does not
-//! fit is dropped and counted, since no delivery waits for a trace. Whoever collects them may be away; after a few tries a batch is
-//! dropped too.
+//! A span begins when an event is handed to its sink and ends with the sink's outcome. Ended spans wait in a bounded queue; what does not fit is
+//! dropped and counted, because no delivery waits for a trace. If the collector is down, a batch is dropped after a few tries.
 //!
 //! # Layout
 //!
-//! * `span`: one delivery as a span, and what of it goes out
+//! * `span`: one delivery as a span, and its JSON
 //! * `export`: the queue, and the task that empties it
-//! * `collector`: one request to whoever collects them
+//! * `collector`: one request to the collector
 
 mod collector;
 mod export;
@@ -25,7 +24,7 @@ pub(crate) use self::{
 };
 use crate::{config::Traces, failure::Failure};
 
-/// What can be wrong with the place that spans go to, without asking it.
+/// Checks the collector's configuration without connecting.
 pub(crate) fn check(config: Option<&Traces>) -> Result<(), Failure> {
     match config.map(Collector::new) {
         Some(Err(error)) => Err(Failure::from(postrider::Error::from(error))),
@@ -33,7 +32,7 @@ pub(crate) fn check(config: Option<&Traces>) -> Result<(), Failure> {
     }
 }
 
-/// Begins spans, if anybody wants them. Cloning it copies a pointer.
+/// Starts spans, if tracing is on. Cloning copies a pointer.
 #[derive(Clone, Default)]
 pub(crate) struct Tracer(Option<Arc<Inner>>);
 
@@ -51,15 +50,15 @@ impl Tracer {
         self.0.is_some()
     }
 
-    /// Begins the span of a delivery, and gives the delivery as it goes out: with the context of the span in its headers. None if the
-    /// trace of the event is not recorded, or if it has none.
+    /// Starts the span of a delivery and returns the delivery with the span's context in its headers. `None` if the event has no trace or its
+    /// trace is not sampled.
     pub(crate) fn begin(&self, delivery: &Delivery, labels: &Arc<Labels>) -> Option<(Delivery, OpenSpan)> {
         let Inner { queue, rng } = self.0.as_deref()?;
         let parent = delivery.trace_context().filter(TraceContext::is_sampled)?;
         // A random number is never half drawn.
         let span_id = rng.lock().unwrap_or_else(PoisonError::into_inner).next_u64();
         let context = parent.child(span_id);
-        // An event that cannot be written with one header changed is delivered as it is.
+        // An event that cannot be rebuilt with one changed header is delivered unchanged.
         let event = delivery.event.to_builder().trace_context(&context).build().ok()?;
         let span = OpenSpan::new(queue.clone(), delivery, parent, context, labels.clone());
         Some((Delivery { event, ..delivery.clone() }, span))

@@ -1,4 +1,4 @@
-//! One delivery as a span.
+//! The span of one delivery.
 
 use std::{
     sync::Arc,
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::export::Queue;
 
-/// OTLP's numbers for what they are called here.
+/// Values of OTLP's enums.
 const KIND_PRODUCER: u8 = 4;
 const STATUS_ERROR: u8 = 2;
 
@@ -19,17 +19,17 @@ const STATUS_ERROR: u8 = 2;
 pub(crate) struct Labels {
     pub(crate) source: String,
     pub(crate) sink: String,
-    /// What the sink is: `kafka` and so on.
+    /// The kind of the sink, such as `kafka`.
     pub(crate) system: &'static str,
 }
 
-/// A delivery that is under way. One that ends without an answer, because its time ran out, is told as such.
+/// The span of a delivery under way. If it is dropped without an outcome, the delivery timed out.
 pub(crate) struct OpenSpan {
     queue: Queue,
     span: Option<Span>,
 }
 
-/// A delivery, ended or not.
+/// The span of a delivery, ended or not.
 #[derive(Debug)]
 pub(super) struct Span {
     parent: TraceContext,
@@ -68,12 +68,12 @@ impl OpenSpan {
         Self { queue, span: Some(span) }
     }
 
-    /// The sink has answered.
+    /// Ends the span with the sink's outcome.
     pub(crate) fn end(mut self, outcome: &Outcome) {
         if let Some(span) = &mut self.span {
             span.error = match outcome {
                 Outcome::Delivered => None,
-                outcome => Some(outcome.error().unwrap_or("put off").to_owned()),
+                outcome => Some(outcome.error().unwrap_or("deferred").to_owned()),
             };
         }
     }
@@ -89,7 +89,7 @@ impl Drop for OpenSpan {
 }
 
 impl Span {
-    /// As OTLP has it in JSON.
+    /// The span in OTLP's JSON.
     pub(super) fn to_json(&self) -> Value {
         let Labels { source, sink, system } = &*self.labels;
         let mut attributes = vec![
@@ -124,12 +124,12 @@ impl Span {
     }
 }
 
-/// An attribute that is text.
+/// A text attribute.
 pub(super) fn text(key: &str, value: &str) -> Value {
     json!({ "key": key, "value": { "stringValue": value } })
 }
 
-/// Nanoseconds as OTLP has them in JSON: as text, since they are no longer exact as numbers.
+/// Nanoseconds as text, because JSON numbers are not exact enough.
 fn nanos(time: SystemTime) -> String {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos().to_string()
 }

@@ -228,7 +228,7 @@ async fn a_canary_in_every_secret_setting_is_in_no_output() {
     }
     let relay = Relay::start(&folder, &file);
     let operations = relay.operations().await;
-    relay.until_logged("the source cannot be used").await;
+    relay.until_logged("source unavailable").await;
     assert_eq!(get(&operations, "/health/ready", &mut listener).await, 503);
     listener.hear("run", &relay.printed());
 

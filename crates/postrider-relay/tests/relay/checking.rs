@@ -90,7 +90,7 @@ async fn status_why_and_dead_speak_of_what_is_in_the_table() {
         assert_eq!(json(few)["would_discard"], 1);
     }
     let text = said(&postrider(&["dead", "discard", "--all", "--config", &file]));
-    assert!(text.contains("1 dead letter would be discarded"), "{text}");
+    assert!(text.contains("1 dead letter would be deleted"), "{text}");
     assert_eq!(json(&["dead", "redrive", "--id", id])["redriven"], 1);
     assert_eq!(json(&["status"])["shop"]["dead"], 0);
 }

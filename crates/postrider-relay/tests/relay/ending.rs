@@ -159,7 +159,7 @@ async fn a_second_signal_ends_a_relay_at_once_and_says_why() {
         let mut relay = Relay::start(&config(&folder, &sink, 60), &[]);
         until_sent(&mut database).await;
         relay.signal(first);
-        relay.until_logged("asked to end");
+        relay.until_logged("shutting down");
         let began = Instant::now();
         relay.signal(second);
         assert_eq!(relay.ended(), 1, "{:#?}", relay.log);

@@ -31,7 +31,10 @@ async fn init_makes_the_tables_of_a_file_once_and_says_so() {
     insert(&mut database, "OrderPlaced", "Order:1", "1").await;
     assert_eq!(answer(&["--url", &path])["outbox"]["created"], false);
     let text = said(&postrider(&["init", "--url", &path]));
-    assert!(text.contains("outbox: the tables are there already in SQLite 3."), "{text}");
+    assert!(
+        text.contains("outbox: SQLite 3.") && text.contains(" has the tables already, with 1 lane"),
+        "{text}"
+    );
     assert!(printed(&["--url", &path, "--grants"]).starts_with("-- SQLite has no users"));
     // Printing makes nothing.
     let other = folder.path("other.db").display().to_string();
@@ -161,7 +164,7 @@ async fn the_printed_rights_are_enough_to_deliver_from_somebody_elses_table() {
         let names = ["lane", "dead", "pause"].map(|name| format!("postrider_profile_{name}"));
         assert_eq!(made["tables"], json!(names), "{made}");
         let text = said(&postrider(&["init", "--config", &file]));
-        assert!(text.contains("flow: flowcatalyst table is left as it is"), "{text}");
+        assert!(text.contains("flow: flowcatalyst table is unchanged"), "{text}");
         let hosts: &[&str] = if kind == Kind::Mysql { &["", "@localhost"] } else { &[""] };
         for host in hosts {
             let grants = printed(&[

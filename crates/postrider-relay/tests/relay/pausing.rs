@@ -58,7 +58,7 @@ async fn what_an_operator_pauses_waits_at_a_relay_that_runs_and_after_its_restar
         json!({
             "name": "audit",
             "well": null,
-            "answer": "cannot be asked without sending",
+            "answer": "has no health check",
             "relay_takes_it_for_down": null
         }),
         "{why}"
@@ -152,14 +152,14 @@ async fn why_names_a_sink_that_does_not_answer_a_route_that_is_switched_off_and_
     );
     let file = folder.write("relay.yaml", &text);
     let file = file.to_str().unwrap();
-    for (key, told) in [
-        ("OrderPlaced", "  sink `orders` did not pass its health check just now: "),
-        ("InvoicePaid", "  waits: its route is switched off in the configuration"),
-        ("Noted", "no route takes it: it goes dead when its turn comes"),
+    for (key, text_of_it) in [
+        ("OrderPlaced", "  sink `orders` failed its health check just now: "),
+        ("InvoicePaid", "  waits: the configuration disables its route"),
+        ("Noted", "no route matches it: it becomes a dead letter when its turn comes"),
     ] {
         let output = postrider(&["why", "--key", key, "--config", file]);
         let text = said(&output);
-        assert!(output.status.success() && text.contains(told), "{text}");
+        assert!(output.status.success() && text.contains(text_of_it), "{text}");
         assert!(text.starts_with(&format!("{key} is not held; its next event ")), "{text}");
     }
     let why = asked(&["why", "--key", "OrderPlaced", "--config", file, "--json"]);

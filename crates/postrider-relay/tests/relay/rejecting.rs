@@ -82,7 +82,7 @@ impl Stage {
         let remedy = "`postrider resume --sink orders`";
         assert!(status["pauses"][0]["hint"].as_str().unwrap().contains(remedy), "{status}");
         let text = self.told(&["status"]);
-        assert!(text.contains("shop: the sink orders rejects everything since 2"), "{text}");
+        assert!(text.contains("shop: the sink orders has rejected everything since 2"), "{text}");
         assert!(text.contains(remedy), "{text}");
         self.why_names_it();
         let (_, metrics) = get(&format!("{}/metrics", self.operations), None).await;
@@ -111,12 +111,12 @@ impl Stage {
         let (key, why) = keys.filter_map(|key| waits(&key).map(|why| (key, why))).next().unwrap();
         assert_eq!(why["paused"][0]["kind"], json!("rejected"), "{why}");
         let text = self.told(&["why", "--key", &key]);
-        assert!(text.contains("  waits: the sink orders rejects everything since 2"), "{text}");
+        assert!(text.contains("  waits: the sink orders has rejected everything since 2"), "{text}");
         // Without a configuration nobody knows where it goes.
         let url = self.folder.path("shop.db");
         if url.exists() {
             let text = said(&postrider(&["why", "--key", &key, "--url", url.to_str().unwrap()]));
-            assert!(text.contains("waits too if it goes there, which a configuration would tell: the sink orders rejects everything"), "{text}");
+            assert!(text.contains("also waits if it goes there, which only a configuration can tell: the sink orders has rejected everything"), "{text}");
         }
     }
 
@@ -158,10 +158,10 @@ async fn an_operator_lets_what_a_sink_rejects_die() {
     let stage = Stage::on_sqlite().await;
     stage.until_braked().await;
     let text = stage.told(&["resume", "--sink", "orders"]);
-    assert!(text.contains("what the sink orders rejects dies from now on, for an hour"), "{text}");
+    assert!(text.contains("for an hour, events that the sink orders rejects become dead letters"), "{text}");
     eventually("all are dead", async || stage.status()["dead"] == json!(EVENTS)).await;
     assert_eq!(stage.pauses(), ["brake"]);
     let text = stage.told(&["status"]);
-    assert!(text.contains("shop: the brake of the sink orders is off since 2"), "{text}");
+    assert!(text.contains("shop: the brake of the sink orders is released since 2"), "{text}");
     assert_eq!(stage.receiver.payloads(), Vec::<Value>::new());
 }

@@ -53,7 +53,7 @@ async fn a_source_that_is_not_there_makes_the_relay_unready_with_the_reason_and_
     let mut relay = Relay::start(&folder.write("relay.yaml", &with_another), &[]);
     let operations = relay.operations();
     eventually("the other source is delivered from", async || receiver.payloads() == [json!(1)]).await;
-    relay.until_logged("the source cannot be used");
+    relay.until_logged("source unavailable");
     let (status, body) = get(&format!("{operations}/health/ready"), None).await;
     assert_eq!(status, 503);
     let body: serde_json::Value = serde_json::from_str(&body).unwrap();
@@ -114,7 +114,7 @@ async fn an_outage_of_the_endpoint_costs_nothing_and_is_over_when_it_is_back() {
     let ask = config(&folder, &receiver, "").replace("127.0.0.1:0", address);
     let ask = folder.write("ask.yaml", &ask);
     let asked = |args: &[&str]| said(&postrider(&[args, &["--config", ask.to_str().unwrap()]].concat()));
-    let sentence = format!("the relay at {address} takes the sink `orders` for down");
+    let sentence = format!("the relay at {address} believes the sink `orders` to be down");
     let (status, why) = (asked(&["status"]), asked(&["why", "--key", "Order:1"]));
     assert!(status.contains(&sentence) && why.contains(&format!("waits: {sentence}")), "{status}{why}");
     assert!(
@@ -143,13 +143,13 @@ async fn a_hang_up_makes_it_read_its_configuration_again_and_a_mistake_in_it_cha
     relay.until_logged("delivering");
     folder.write("relay.yaml", &old.replace("path: /orders", "paht: /other"));
     relay.signal("HUP");
-    let failure = relay.until_logged("the old one holds");
+    let failure = relay.until_logged("configuration not reloaded");
     assert!(failure["failure"].as_str().unwrap().contains("did you mean `path`?"), "{failure}");
     insert(&mut database, "OrderPlaced", "Order:1", "1").await;
     eventually("the old one holds", async || receiver.payloads() == [json!(1)]).await;
     folder.write("relay.yaml", &old.replace("path: /orders", "path: /other"));
     relay.signal("HUP");
-    relay.until_logged("was read again");
+    relay.until_logged("configuration reloaded");
     insert(&mut database, "OrderPlaced", "Order:1", "2").await;
     eventually("the new one holds", async || receiver.payloads() == [json!(1), json!(2)]).await;
     let paths: Vec<_> = receiver.requests().into_iter().map(|request| request.path).collect();

@@ -90,7 +90,7 @@ async fn a_collector_that_is_away_holds_up_no_delivery_and_a_failed_one_is_told(
     };
     insert(&mut database, "1").await;
     eventually("it arrived", async || consumer.requests().len() == 1).await;
-    relay.until_logged("spans are not taken");
+    relay.until_logged("the collector refuses spans");
     collector.answers(200);
     consumer.answers(422);
     insert(&mut database, "2").await;
@@ -120,7 +120,7 @@ async fn a_hang_up_opens_files_anew_though_nothing_changed_in_the_configuration(
     insert(&mut database, "OrderPlaced", "Order:1", "2").await;
     eventually("the open file is still written to", async || lines(&old) == 2).await;
     relay.signal("HUP");
-    relay.until_logged("was read again");
+    relay.until_logged("configuration reloaded");
     insert(&mut database, "OrderPlaced", "Order:1", "3").await;
     eventually("a new file has the third line", async || lines(&file) == 1).await;
     assert_eq!(lines(&old), 2);

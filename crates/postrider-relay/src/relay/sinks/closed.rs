@@ -1,11 +1,11 @@
-//! The sink of what is switched off: its events wait.
+//! The sink of a disabled route or sink: its events wait in the table.
 
 use postrider::{BoxFuture, Delivery, Health, Outcome, Sink, SinkTraits};
 
-/// Takes nothing, and is never well.
+/// Refuses every event as unavailable and is never healthy.
 pub(super) struct Closed;
 
-const WHY: &str = "switched off in the configuration";
+const WHY: &str = "disabled by the configuration";
 
 impl Sink for Closed {
     fn traits(&self) -> SinkTraits {

@@ -1,4 +1,4 @@
-//! Where in its outside system a sink puts an event: at the place that the event's route names, or else at the sink's own.
+//! The topic, subject, stream, routing key or path of each event: that of its route, or else the sink's own.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use postrider::{ConfigError, Pattern, format::Destination};
 
 use crate::config::Route;
 
-/// The place of each event of a sink: what `topic` of its route says, in the place of the sink's own, which goes by single types and
-/// then by a template. These are all routes of the sink, also those without a `topic`: what they win must not go to another's.
+/// Combines the `topic` of routes with the sink's own template and its templates for single types. `routes` are all routes of the sink, because
+/// an event of a route without `topic` must not match another route's.
 pub(super) fn destination(
     template: &str,
     by_type: &BTreeMap<String, String>,
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
     use crate::config::parse;
 
-    /// Where an OrderPlaced of an Order goes, by these routes and these topics of single types.
+    /// Where an OrderPlaced of an Order goes with these routes and templates of types.
     fn order_placed(routes: &[&str], by_type: &[(&str, &str)]) -> String {
         let routes =
             routes.iter().map(|route| format!("{{ sink: k, {route} }}")).collect::<Vec<_>>().join(", ");

@@ -1,7 +1,7 @@
-//! Lines of JSON.
+//! Builds file and stdout sinks, one for each file of the process.
 //!
-//! A file is locked by whoever writes to it, and two writers to standard output would write into each other's lines. So there is one of
-//! each in a process, however many sources and sinks of the configuration lead to it.
+//! A sink locks its file, and two writers to standard output would mix their lines. So all sources and sinks of the configuration that lead to
+//! one file share its sink.
 
 use std::{
     collections::BTreeMap,
@@ -14,16 +14,16 @@ use postrider_file::{FileConfig, FileSink, StdoutSink};
 
 use crate::config::File;
 
-/// The files that are written to. One whose `sync` was changed is another: sources that write to it are restarted, and the old one is
-/// let go with the last of them.
+/// The open files. A different `sync` makes a different sink: the sources that write to the file restart, and the last of them drops the old
+/// sink.
 static FILES: Mutex<BTreeMap<(PathBuf, bool), Weak<FileSink>>> = Mutex::new(BTreeMap::new());
 
 static STDOUT: LazyLock<Arc<StdoutSink>> = LazyLock::new(|| Arc::new(StdoutSink::new()));
 
 pub(super) fn file(config: &File) -> Result<Arc<FileSink>, ConfigError> {
-    // A path that cannot be made absolute is no path of a file, which the sink says.
+    // The sink reports a path that cannot be made absolute.
     let path = std::path::absolute(&config.path).unwrap_or_else(|_| config.path.clone());
-    // An entry is whole at any time.
+    // Every write is a single operation, so a poisoned lock holds valid data.
     let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
     files.retain(|_, file| file.strong_count() > 0);
     let key = (path, config.sync);

@@ -1,12 +1,13 @@
-//! HTTP sinks.
+//! Builds HTTP sinks from their configuration.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use postrider::ConfigError;
 use postrider_http::{BatchConfig, Endpoint, HttpBatchSink, WebhookConfig, WebhookSink};
+use postrider_net::TlsFiles;
 
-use super::{cloud_events, destination, format, tls};
-use crate::config::{FormatName, Http, Route, Secret, SecretUrl, Sink, Span, Tls, Webhook};
+use super::{cloud_events, destination, format};
+use crate::config::{FormatName, Http, Route, Secret, SecretUrl, Sink, Span, Webhook};
 
 pub(super) fn batch(sink: &Sink, config: &Http, routes: &[&Route]) -> Result<HttpBatchSink, ConfigError> {
     let place = Place {
@@ -62,7 +63,7 @@ fn webhook_config(sink: &Sink, config: &Webhook, routes: &[&Route]) -> Result<We
     Ok(webhook)
 }
 
-/// What the two have in common.
+/// What `http` and `webhook` have in common.
 struct Place<'a> {
     url: &'a SecretUrl,
     path: Option<&'a str>,
@@ -70,15 +71,15 @@ struct Place<'a> {
     headers: &'a BTreeMap<String, Secret>,
     health_path: Option<&'a str>,
     connect_timeout: Option<Span>,
-    tls: &'a Tls,
+    tls: &'a TlsFiles,
 }
 
 impl Place<'_> {
     fn endpoint(&self, sink: &Sink, routes: &[&Route]) -> Result<Endpoint, ConfigError> {
-        let mut endpoint = Endpoint::new(self.url.expose()).tls(tls(self.tls));
+        let mut endpoint = Endpoint::new(self.url.expose()).tls(self.tls.clone());
         let by_route = routes.iter().any(|route| route.topic.is_some());
         if self.path.is_some() || !self.paths.is_empty() || by_route {
-            // What has no path of its own goes to the URL alone.
+            // Events without a path of their own go to the URL itself.
             endpoint = endpoint.path(destination(self.path.unwrap_or("/"), self.paths, routes)?);
         }
         for (name, value) in self.headers {
@@ -89,7 +90,7 @@ impl Place<'_> {
         }
         let request =
             sink.timeout.map_or(endpoint.request_timeout, |span| span.0.max(Duration::from_millis(1)));
-        // What is not said is as long as it may be.
+        // The default must not exceed the request timeout.
         let connect = self.connect_timeout.map_or(endpoint.connect_timeout.min(request), |span| span.0);
         Ok(endpoint.timeouts(connect, request))
     }

@@ -1,7 +1,7 @@
-//! From the configuration of the sinks that a source uses to sinks.
+//! Builds the sinks of a source from the configuration.
 //!
-//! A source has sinks of its own, so that one which is down holds up nobody else's, and routes that name a topic of their own share a
-//! sink with those that do not. Files and standard output are shared by all sources.
+//! Each source has sinks of its own, so that a slow sink of one source does not delay another. Routes with a `topic` share the sink of those
+//! without. All sources share files and standard output.
 
 mod brokers;
 mod closed;
@@ -18,11 +18,10 @@ use postrider::{
     format::{CloudEvents, Format},
 };
 use postrider_file::FileSink;
-use postrider_net::TlsFiles;
 
 use self::{closed::Closed, destination::destination, traced::Traced, tuned::Tuned};
 use crate::{
-    config::{Config, FormatName, Route, Sink, SinkKind, Source, Tls},
+    config::{Config, FormatName, Route, Sink, SinkKind, Source},
     operations::ByType,
     traces::{Labels, Tracer},
 };
@@ -36,7 +35,7 @@ pub(crate) struct Sinks {
     files: Vec<Arc<FileSink>>,
 }
 
-/// What goes with every sink of a source.
+/// What wraps every sink of a source.
 pub(crate) struct Around<'a> {
     pub(crate) source: &'a str,
     pub(crate) types: &'a Arc<ByType>,
@@ -44,7 +43,7 @@ pub(crate) struct Around<'a> {
 }
 
 impl Sinks {
-    /// The sinks that the routes of a source name, those excepted that are switched off. Nobody is asked for anything yet.
+    /// Builds the sinks that the enabled routes of a source name, without connecting.
     pub(crate) fn of(config: &Config, source: &Source, around: &Around<'_>) -> Result<Self, ConfigError> {
         let mut sinks = Self { by_name: BTreeMap::new(), closed: Arc::new(Closed), files: Vec::new() };
         for route in source.routes.iter().filter(|route| route.enabled) {
@@ -59,7 +58,7 @@ impl Sinks {
         Ok(sinks)
     }
 
-    /// Those that write to files, which somebody may have moved away.
+    /// The sinks that write to files, to be reopened after a rotation.
     pub(crate) fn files(&self) -> &[Arc<FileSink>] {
         &self.files
     }
@@ -70,7 +69,7 @@ impl Sinks {
         sink.unwrap_or(&self.closed).clone()
     }
 
-    /// All that can be asked how they are, by name.
+    /// All sinks with their names, for health checks.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Shared)> {
         self.by_name.iter().map(|(name, sink)| (name.as_str(), sink))
     }
@@ -83,7 +82,7 @@ impl Around<'_> {
             let labels = Labels { source: self.source.to_owned(), sink: name.to_owned(), system };
             sink = Arc::new(Traced::new(sink, self.tracer.clone(), labels));
         }
-        // Operators pause it by the name that it has in the configuration.
+        // Operators pause a sink by its name in the configuration.
         postrider::named(name, Arc::new(Tuned::new(sink, config, self.types.clone())))
     }
 }
@@ -93,7 +92,7 @@ fn build(sink: &Sink, routes: &[&Route], files: &mut Vec<Arc<FileSink>>) -> Resu
     let Some(kind) = kinds.first() else {
         return Err(ConfigError::Missing {
             what: "kind of sink",
-            hint: "say what the sink is: http, kafka, …",
+            hint: "set the kind of the sink: http, kafka, …",
         });
     };
     Ok(match kind {
@@ -122,12 +121,4 @@ fn format(sink: &Sink) -> Format {
 
 fn cloud_events(sink: &Sink) -> CloudEvents {
     sink.cloud_events_source.as_ref().map_or_else(CloudEvents::default, CloudEvents::new)
-}
-
-fn tls(config: &Tls) -> TlsFiles {
-    TlsFiles {
-        ca_file: config.ca_file.clone(),
-        certificate_file: config.certificate_file.clone(),
-        key_file: config.key_file.clone(),
-    }
 }

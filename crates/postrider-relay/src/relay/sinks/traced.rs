@@ -1,4 +1,4 @@
-//! A sink whose deliveries are spans of their writers' traces.
+//! Wraps a sink so that each delivery is a span of its writer's trace.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl Traced {
         Self { sink, tracer, labels: Arc::new(labels) }
     }
 
-    /// The delivery as it goes out, and its span if it has one.
+    /// The delivery with the span's context, and the span if the trace is sampled.
     fn begin(&self, delivery: &Delivery) -> (Delivery, Option<OpenSpan>) {
         match self.tracer.begin(delivery, &self.labels) {
             Some((delivery, span)) => (delivery, Some(span)),

@@ -1,4 +1,4 @@
-//! A sink as the configuration wants it: batch size, sends at a time, rate, time-out. What goes through it is counted by event type.
+//! Wraps a sink with the limits of its configuration (batch size, concurrency, rate, timeout) and counts deliveries by event type.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl Tuned {
         let traits = sink.traits();
         let send_timeout = match (&config.http, &config.webhook) {
             (None, None) => config.timeout.map(|span| span.0),
-            // What is limited are its requests. A send may begin a second one, and its own limit has room for that.
+            // The setting limits a request. A send may make two, and its own limit allows for that.
             _ => None,
         };
         let traits = SinkTraits {
@@ -88,7 +88,7 @@ mod tests {
         relay::{Instruments, plans},
     };
 
-    /// What the engine is told of a sink.
+    /// The traits that the engine sees for a sink.
     fn traits(sink: &str) -> SinkTraits {
         let text = format!(
             "sources: {{ s: {{ url: s.db, routes: [{{ event_type: a, sink: k }}] }} }}\nsinks: {{ k: {{ {sink} }} }}"

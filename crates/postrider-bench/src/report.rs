@@ -1,0 +1,71 @@
+//! Prints the figures, as a table for people or as JSON, and compares them with their limits.
+
+use postrider_relay::{
+    Verdict,
+    terminal::{self, Terminal},
+};
+use serde_json::{Map, json};
+
+use super::{figure::Figure, machine::Machine};
+
+/// Prints the figures and returns whether all limits are met. Limits are `enforced` only at full size: a quick run is too rough.
+pub(super) fn print(terminal: Terminal, figures: &[Figure], enforced: bool) -> Verdict {
+    let machine = Machine::this();
+    let mut table = terminal::table(["figure", "value", "limit", ""], &[1]);
+    let mut object = Map::new();
+    for figure in figures {
+        let word = match figure.is_kept().filter(|_| enforced) {
+            Some(true) => "kept",
+            Some(false) => "missed",
+            None => "",
+        };
+        table.add_row([figure.name, &figure.shown().to_string(), &figure.limit().unwrap_or_default(), word]);
+        object.insert(figure.name.to_owned(), json!(figure.shown()));
+    }
+    terminal.print(machine.line());
+    terminal.print(table.trim_fmt());
+    let Machine { cores, cpu, kernel } = machine;
+    let of_machine = [("cores", json!(cores)), ("cpu", json!(cpu)), ("kernel", json!(kernel))];
+    object.extend(of_machine.map(|(name, value)| (name.to_owned(), value)));
+
+    let (verdict, sentence) = verdict(figures, enforced);
+    terminal.print_verdict(verdict, &sentence);
+    terminal.print_json(object);
+    verdict
+}
+
+fn verdict(figures: &[Figure], enforced: bool) -> (Verdict, String) {
+    let missed = figures.iter().filter(|figure| figure.is_kept() == Some(false));
+    let missed: Vec<&str> = missed.map(|figure| figure.name).collect();
+    if !enforced {
+        (Verdict::Good, "Good: everything ran. At sizes like these the limits say nothing.".to_owned())
+    } else if missed.is_empty() {
+        (Verdict::Good, "Good: every figure keeps its limit.".to_owned())
+    } else {
+        (Verdict::Bad, format!("Bad: {} missed the limit.", missed.join(", ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures() -> Vec<Figure> {
+        vec![
+            Figure::new("for_information", 7.0),
+            Figure::new("kept", 0.3).at_least(0.25),
+            Figure::new("missed", 1.4).at_most(1.3),
+        ]
+    }
+
+    #[test]
+    fn one_figure_that_misses_its_limit_makes_the_verdict_bad() {
+        let (verdict, sentence) = verdict(&figures(), true);
+        assert_eq!((verdict, sentence.as_str()), (Verdict::Bad, "Bad: missed missed the limit."));
+    }
+
+    #[test]
+    fn without_limits_every_verdict_is_good() {
+        assert_eq!(verdict(&figures(), false).0, Verdict::Good);
+    }
+}
