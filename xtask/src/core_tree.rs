@@ -1,4 +1,4 @@
-//! S3-3.1: the core has next to no external dependencies.
+//! The core has next to no external dependencies.
 
 use crate::place::Place;
 use std::collections::BTreeSet;
@@ -67,6 +67,7 @@ mod tests {
 
     #[test]
     fn a_fourth_direct_dependency_and_a_missing_one_fail() {
+        // S3-3.1
         let why = judge(&format!("{TREE}1tokio v1.54.0\n")).unwrap_err();
         assert!(why.contains("it depends on getrandom, serde, serde_json, tokio"), "{why}");
         assert!(judge(&TREE.replace("1serde v", "2serde v")).is_err());

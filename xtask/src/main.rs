@@ -17,6 +17,7 @@
 mod apt;
 mod core_tree;
 mod demo;
+mod functions;
 mod place;
 mod requirements;
 mod rules;

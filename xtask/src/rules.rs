@@ -1,9 +1,8 @@
 //! Rules about the source that no compiler and no linter knows.
 
 use crate::place::Place;
-use crate::source::{around, code_only, line_number, rust_files, words};
+use crate::source::{around, code_only, line_number, name_of, rust_files, words};
 use std::fs;
-use std::path::Path;
 
 /// S3-14.2: every queue in the engine is bounded, so that overload shows as waiting and not as memory.
 pub(crate) fn bounded_channels(place: &Place) -> Result<String, String> {
@@ -64,14 +63,10 @@ fn read(place: &Place, folders: &[&str]) -> Result<Vec<SourceFile>, String> {
         .map(|path| {
             let text = fs::read_to_string(path)
                 .map_err(|error| format!("Cannot read {}: {error}", path.display()))?;
-            let name = name_of(path.strip_prefix(&place.root).unwrap_or(path));
+            let name = name_of(&place.root, path);
             Ok(SourceFile { name, code: code_only(&text), text })
         })
         .collect()
-}
-
-fn name_of(path: &Path) -> String {
-    path.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/")
 }
 
 fn verdict(files: usize, hits: Vec<String>, hint: &str) -> Result<String, String> {
