@@ -15,10 +15,10 @@ pub(crate) fn build(place: &Place) -> Result<String, String> {
 }
 
 pub(crate) fn check(place: &Place) -> Result<String, String> {
-    // Run alone, this step must not judge an old build; run after the build, this takes no time.
+    // Run alone, this step must not check an old build. After the build step this takes no time.
     build(place)?;
     let program = place.target.join("release").join(format!("postrider{}", env::consts::EXE_SUFFIX));
-    // A folder of its own: whatever the demo leaves behind is not left in the checkout.
+    // The demo leaves files in its working folder, so it does not get the checkout.
     let folder = place.target.join("xtask-demo");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(|error| format!("Cannot make {}: {error}", folder.display()))?;
@@ -34,7 +34,7 @@ pub(crate) fn check(place: &Place) -> Result<String, String> {
         .map_err(|error| format!("The postrider command could not start: {error}"))?;
     let printed = output_within(child, TIME_MAX)?;
     print!("{printed}");
-    judge(&printed)
+    check_counts(&printed)
 }
 
 /// What the child printed, if it ended well and in time.
@@ -57,7 +57,7 @@ fn output_within(mut child: Child, time_max: Duration) -> Result<String, String>
 }
 
 /// The last line is a JSON object with the counts of the run.
-fn judge(printed: &str) -> Result<String, String> {
+fn check_counts(printed: &str) -> Result<String, String> {
     let last = printed.trim_end().lines().next_back().unwrap_or_default().trim();
     if !(last.starts_with('{') && last.ends_with('}')) {
         return Err(format!("The last line is not a JSON object: {last:?}"));
@@ -93,21 +93,23 @@ mod tests {
 
     #[test]
     fn only_the_last_line_counts_and_all_four_numbers_must_be_there() {
-        assert!(judge(&format!("starting\n{GOOD}\n")).is_ok());
-        assert!(judge(&format!("{GOOD}\nbye\n")).is_err());
-        assert!(judge("").is_err());
+        assert!(check_counts(&format!("starting\n{GOOD}\n")).is_ok());
+        assert!(check_counts(&format!("{GOOD}\nbye\n")).is_err());
+        assert!(check_counts("").is_err());
         for name in ["lost", "out_of_order", "phantom", "rolled_back"] {
-            let why = judge(&GOOD.replace(name, "other")).unwrap_err();
+            let why = check_counts(&GOOD.replace(name, "other")).unwrap_err();
             assert!(why.contains(name), "{why}");
         }
     }
 
     #[test]
     fn a_lost_reordered_or_invented_event_fails_and_so_does_a_run_without_rollbacks() {
-        assert!(judge(&GOOD.replace("\"lost\":0", "\"lost\":1")).unwrap_err().contains("lost must be 0"));
-        assert!(judge(&GOOD.replace("order\": 0", "order\": 3")).is_err());
-        assert!(judge(&GOOD.replace("phantom\":0", "phantom\":10")).is_err());
-        assert!(judge(&GOOD.replace(":12", ":0")).is_err());
+        assert!(
+            check_counts(&GOOD.replace("\"lost\":0", "\"lost\":1")).unwrap_err().contains("lost must be 0")
+        );
+        assert!(check_counts(&GOOD.replace("order\": 0", "order\": 3")).is_err());
+        assert!(check_counts(&GOOD.replace("phantom\":0", "phantom\":10")).is_err());
+        assert!(check_counts(&GOOD.replace(":12", ":0")).is_err());
     }
 
     #[test]

@@ -139,13 +139,16 @@ mod tests {
     fn tests(text: &str) -> Vec<&str> {
         let code = code_only(text);
         let tests = functions(text, &code).into_iter().filter(Function::has_test_attribute);
-        tests.map(|test| text.get(text.find(test.text).unwrap()..).unwrap().get(..test.text.len()).unwrap()).collect()
+        tests
+            .map(|test| text.get(text.find(test.text).unwrap()..).unwrap().get(..test.text.len()).unwrap())
+            .collect()
     }
 
     #[test]
     fn a_test_is_its_comments_attributes_name_and_body_and_nothing_else() {
         let test = "/// Why.\n#[tokio::test(\n    start_paused = true\n)]\n// Then.\nasync fn a() -> [u8; 2] {\n    \"}\"; { b }\n}";
-        let text = format!("// Of the file.\n\nfn helper() {{}}\n{test}\n// After.\n#[cfg(test)]\nfn c() {{}}\n");
+        let text =
+            format!("// Of the file.\n\nfn helper() {{}}\n{test}\n// After.\n#[cfg(test)]\nfn c() {{}}\n");
         assert_eq!(tests(&text), [test]);
     }
 

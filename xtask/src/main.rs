@@ -27,6 +27,7 @@ mod soak;
 mod source;
 mod steps;
 mod tools;
+mod words;
 
 use place::Place;
 use std::process::ExitCode;
@@ -82,7 +83,7 @@ fn main() -> ExitCode {
     }
 
     let run = || {
-        let place = Place::find()?;
+        let place = Place { alone: only.is_some(), ..Place::find()? };
         place.claim_target()?;
         let run = run::all(&place, &steps);
         // Whatever the steps said.

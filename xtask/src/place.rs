@@ -16,6 +16,8 @@ pub(crate) struct Place {
     pub(crate) cache: PathBuf,
     /// Where every inner cargo builds.
     pub(crate) target: PathBuf,
+    /// Only one step was asked for, so it says more.
+    pub(crate) alone: bool,
     /// Real servers for the tests of this run.
     pub(crate) services: ForTests,
 }
@@ -28,7 +30,7 @@ impl Place {
         let cache = cache_folder(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"))
             .ok_or("Neither XDG_CACHE_HOME nor HOME is set: nowhere to keep builds and tools.")?;
         let target = target_folder(env::var_os("CARGO_TARGET_DIR"), &cache, &root);
-        Ok(Self { root, cache, target, services: ForTests::default() })
+        Ok(Self { root, cache, target, alone: false, services: ForTests::default() })
     }
 
     /// Cargo compares the times of files, and names what it builds of a workspace without the folder that
@@ -154,6 +156,7 @@ mod tests {
             root: folder.join(name),
             cache: folder.clone(),
             target: folder.join("target"),
+            alone: false,
             services: ForTests::default(),
         };
         let (ours, other) = (checkout("ours"), checkout("other"));

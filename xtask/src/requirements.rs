@@ -84,7 +84,12 @@ fn test_texts(files: &[(String, String)]) -> Vec<String> {
                 || named.contains(function.name)
                 || (name.starts_with(CONFORMANCE) && function.is_conformance_check())
         };
-        texts.extend(functions(text, code).iter().filter(|function| is_test(function)).map(|test| test.text.to_owned()));
+        texts.extend(
+            functions(text, code)
+                .iter()
+                .filter(|function| is_test(function))
+                .map(|test| test.text.to_owned()),
+        );
     }
     texts
 }
@@ -115,8 +120,14 @@ mod tests {
     fn only_a_tests_own_text_proves_a_row() {
         let file = |name: &str, text: &str| (name.to_owned(), text.to_owned());
         let files = [
-            file("crates/a/tests/b.rs", "//! X1-1\n\n// X1-2\n\n/// X1-3\n#[test]\nfn c() {\n    // X1-4\n}\n// X1-5\nfn d() {}"),
-            file("crates/postrider-testkit/src/conformance/e.rs", "/// X1-6\npub async fn f<H>() -> Checked { }"),
+            file(
+                "crates/a/tests/b.rs",
+                "//! X1-1\n\n// X1-2\n\n/// X1-3\n#[test]\nfn c() {\n    // X1-4\n}\n// X1-5\nfn d() {}",
+            ),
+            file(
+                "crates/postrider-testkit/src/conformance/e.rs",
+                "/// X1-6\npub async fn f<H>() -> Checked { }",
+            ),
         ];
         let texts = test_texts(&files);
         let proved = |id: &str| texts.iter().any(|text| names(text, id));
@@ -129,7 +140,10 @@ mod tests {
         let rows = parse("# rows\nX1-1\nX1-2  the test is missing\n").unwrap();
         assert_eq!(compare(&rows, |id| id == "X1-1"), Ok("2 rows: 1 proved, 1 open".to_owned()));
         let why = compare(&rows, |id| id == "X1-2").unwrap_err();
-        assert!(why.contains("X1-1: no test names it") && why.contains("X1-2: a test names it, and"), "{why}");
+        assert!(
+            why.contains("X1-1: no test names it") && why.contains("X1-2: a test names it, and"),
+            "{why}"
+        );
         assert!(parse("X1-1\nX1-1  why\n").is_err());
     }
 }

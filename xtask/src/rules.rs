@@ -8,7 +8,7 @@ use std::fs;
 pub(crate) fn bounded_channels(place: &Place) -> Result<String, String> {
     let files = read(place, &["crates/postrider-engine/src"])?;
     let hits = files.iter().flat_map(|file| file.hits(&file.code, 0, unbounded));
-    verdict(files.len(), hits.collect(), "Give the channel a bound: a named limit with its unit.")
+    summary(files.len(), hits.collect(), "Give the channel a bound: a named limit with its unit.")
 }
 
 /// A test that is ignored proves nothing; a test that sleeps is slow on a fast machine and fails on a slow
@@ -25,7 +25,7 @@ pub(crate) fn honest_tests(place: &Place) -> Result<String, String> {
         hits.extend(file.hits(code, start, ignored));
         hits.extend(file.hits(code, start, sleeps));
     }
-    verdict(
+    summary(
         tests,
         hits,
         "Run the test or delete it; wait for a signal, advance paused time, or poll with a deadline.",
@@ -69,7 +69,7 @@ fn read(place: &Place, folders: &[&str]) -> Result<Vec<SourceFile>, String> {
         .collect()
 }
 
-fn verdict(files: usize, hits: Vec<String>, hint: &str) -> Result<String, String> {
+fn summary(files: usize, hits: Vec<String>, hint: &str) -> Result<String, String> {
     if hits.is_empty() {
         return Ok(format!("{files} files"));
     }

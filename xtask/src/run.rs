@@ -69,7 +69,7 @@ mod tests {
 
     fn place() -> Place {
         let (root, cache, target) = ("root".into(), "cache".into(), "target".into());
-        Place { root, cache, target, services: Default::default() }
+        Place { root, cache, target, alone: false, services: Default::default() }
     }
 
     const GOOD: Step = Step { name: "good", what: "passes", check: |_| Ok("all well".to_owned()) };

@@ -20,7 +20,8 @@ pub(crate) fn files(root: &Path, folders: &[&str], extensions: &[&str]) -> Vec<P
                 if !name.as_encoded_bytes().starts_with(b".") && !BUILT.iter().any(|built| name == *built) {
                     open.push(path);
                 }
-            } else if path.extension().is_some_and(|extension| extensions.iter().any(|one| extension == *one)) {
+            } else if path.extension().is_some_and(|extension| extensions.iter().any(|one| extension == *one))
+            {
                 files.push(path);
             }
         }

@@ -1,7 +1,7 @@
 //! What CI decides on, in order. A step says what it found in a few words, or why it failed.
 
 use crate::place::Place;
-use crate::{core_tree, demo, requirements, rules, tools};
+use crate::{core_tree, demo, requirements, rules, tools, words};
 
 /// One thing that can pass or fail, and that can be run alone: `cargo xtask test --only <name>`.
 pub(crate) struct Step {
@@ -22,11 +22,8 @@ pub(crate) const TEST: &[Step] = &[
         check: rules::bounded_channels,
     },
     Step { name: "honest-tests", what: "no test is ignored, no test sleeps", check: rules::honest_tests },
-    Step {
-        name: "requirements",
-        what: "every owned requirement is named by a test",
-        check: requirements::check,
-    },
+    Step { name: "words", what: "no retired word", check: words::check },
+    Step { name: "requirements", what: "every requirement is proved or open", check: requirements::check },
     Step { name: "services", what: "real servers for the tests", check: services },
     Step { name: "tests", what: "cargo test, doc tests included", check: tests },
     Step { name: "docs", what: "cargo doc, warnings denied", check: docs },
@@ -34,7 +31,7 @@ pub(crate) const TEST: &[Step] = &[
     Step { name: "demo", what: "postrider demo loses, reorders and invents nothing", check: demo::check },
 ];
 
-const LINT_STEPS: usize = 7;
+const LINT_STEPS: usize = 8;
 
 /// The steps that run no tests.
 pub(crate) fn lint() -> &'static [Step] {

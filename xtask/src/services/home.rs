@@ -32,7 +32,7 @@ impl Home {
         Ok(home)
     }
 
-    /// Whoever changes something holds this; it ends with the process at the latest.
+    /// A process that changes something holds this lock; it ends with the process at the latest.
     pub(crate) fn lock(&self) -> Result<File, String> {
         let file = self.open_lock("lock")?;
         if file.try_lock().is_err() {
@@ -95,7 +95,7 @@ impl Home {
         }
     }
 
-    /// Chooses the folder for the data of all servers; whoever calls this makes it.
+    /// Chooses the folder for the data of all servers. The caller makes it.
     ///
     /// Root's home folder is closed to the users that servers run as. `/var/tmp` is open to all and, unlike `/tmp`, never in
     /// memory: what is measured with `fsync` must be true.

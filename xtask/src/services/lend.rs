@@ -1,5 +1,5 @@
-//! A server for one process alone, such as a test that restarts it. It has data, port and password of its own, and ends with
-//! whoever asked for it: as soon as nobody can write to the standard input of this command any more, however that came about.
+//! A server for one process alone, such as a test that restarts it. It has its own data, port and password. It ends with the
+//! process that asked for it: when the standard input of this command closes.
 //!
 //! The borrower writes lines, and reads a line `ready URL` at first and after each:
 //!

@@ -61,7 +61,7 @@ pub(crate) enum Command<'a> {
     Down,
     Status,
     Env,
-    /// A server of its own for whoever started this command; not for people.
+    /// A server for the process that started this command; not for people.
     Lend(&'a str),
     /// What [`ForTests`] starts; not for people.
     Watch,
