@@ -1,5 +1,7 @@
 //! The folders, and cargo called inside them.
 
+use crate::arguments::Arguments;
+use crate::report::Report;
 use crate::services::ForTests;
 use crate::source;
 use std::ffi::{OsStr, OsString};
@@ -16,8 +18,10 @@ pub(crate) struct Place {
     pub(crate) cache: PathBuf,
     /// Where every inner cargo builds.
     pub(crate) target: PathBuf,
-    /// Only one step was asked for, so it says more.
-    pub(crate) alone: bool,
+    /// What was asked for.
+    pub(crate) arguments: Arguments,
+    /// What steps tell beside their note.
+    pub(crate) report: Report,
     /// Real servers for the tests of this run.
     pub(crate) services: ForTests,
 }
@@ -30,7 +34,14 @@ impl Place {
         let cache = cache_folder(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"))
             .ok_or("Neither XDG_CACHE_HOME nor HOME is set: nowhere to keep builds and tools.")?;
         let target = target_folder(env::var_os("CARGO_TARGET_DIR"), &cache, &root);
-        Ok(Self { root, cache, target, alone: false, services: ForTests::default() })
+        Ok(Self {
+            root,
+            cache,
+            target,
+            arguments: Arguments::default(),
+            report: Report::default(),
+            services: ForTests::default(),
+        })
     }
 
     /// Cargo compares the times of files, and names what it builds of a workspace without the folder that
@@ -156,7 +167,8 @@ mod tests {
             root: folder.join(name),
             cache: folder.clone(),
             target: folder.join("target"),
-            alone: false,
+            arguments: Arguments::default(),
+            report: Report::default(),
             services: ForTests::default(),
         };
         let (ours, other) = (checkout("ours"), checkout("other"));

@@ -35,7 +35,7 @@ pub(crate) fn check(place: &Place) -> Result<String, String> {
         let text = fs::read_to_string(&path).map_err(|error| format!("Cannot read {name}: {error}"))?;
         hits.entry(area(&name).to_owned()).or_default().extend(list.hits(&name, &text));
     }
-    let (report, wrong) = compare(&hits, &exempt, place.alone);
+    let (report, wrong) = compare(&hits, &exempt, place.arguments.only.is_some());
     print!("{report}");
     let total: usize = hits.values().map(Vec::len).sum();
     if wrong.is_empty() {

@@ -12,7 +12,7 @@ use super::account::Account;
 use super::home::{Home, random_hex};
 use super::server::{Room, Server};
 use super::state::{Entry, State};
-use super::{down, ports, ready, up};
+use super::{LENDING, down, given, ports, ready, up};
 use crate::apt;
 use std::{
     fs,
@@ -24,6 +24,9 @@ use std::{
 pub(crate) const MARK: char = '@';
 
 pub(crate) fn lend(home: &Home, kind: &str) -> Result<(), String> {
+    if given(LENDING.0).is_some_and(|value| value == LENDING.1) {
+        return Err(format!("No server is lent: {} is {}.", LENDING.0, LENDING.1));
+    }
     let server = up::wanted(super::ALL, &[kind], |_| None)?;
     let [server] = server.as_slice() else {
         return Err(format!("{kind} needs another server: it cannot be lent."));

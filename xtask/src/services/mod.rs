@@ -36,6 +36,7 @@ use crate::place::Place;
 pub(crate) use for_tests::ForTests;
 use home::Home;
 use server::Server;
+use std::collections::BTreeSet;
 use std::env;
 
 /// All servers; one that needs another stands behind it.
@@ -113,6 +114,19 @@ impl<'a> Command<'a> {
     }
 }
 
+/// The variable that forbids to lend servers, and its value: a run without servers sets it for its tests.
+pub(crate) const LENDING: (&str, &str) = ("POSTRIDER_TEST_SERVERS", "none");
+
+/// The variables that name servers to tests.
+pub(crate) fn variables_of_servers() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|server| server.variable())
+}
+
+/// The names of the servers that these variables stand for.
+pub(crate) fn servers_of(variables: &BTreeSet<&str>) -> Vec<&'static str> {
+    ALL.iter().filter(|server| variables.contains(server.variable())).map(|server| server.name()).collect()
+}
+
 /// What tests want to know of servers and their clients.
 fn variables(home: &Home) -> Result<Vec<(&'static str, String)>, String> {
     let state = home.read_state()?;
@@ -165,6 +179,15 @@ mod tests {
             ALL.iter().flat_map(|server| [server.name(), server.variable()]).collect();
         assert_eq!(names.len(), 2 * ALL.len());
         assert!(FOR_TESTS.iter().all(|name| find(name).is_some()));
+    }
+
+    #[test]
+    fn no_variable_is_a_part_of_another_so_that_a_text_names_one_of_them_alone() {
+        for variable in variables_of_servers() {
+            let holding = variables_of_servers().filter(|other| other.contains(variable));
+            assert_eq!(holding.count(), 1, "{variable}");
+            assert_eq!(servers_of(&BTreeSet::from([variable])).len(), 1);
+        }
     }
 
     #[test]
