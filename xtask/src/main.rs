@@ -9,12 +9,13 @@
 //! - `place`: the folders, and cargo called inside them
 //! - `suite`: the tests, with servers and without
 //! - `services`: real servers for tests
-//! - `core_tree`, `rules`, `words`, `requirements`, `demo`: the steps that are more than a cargo command
+//! - `core_tree`, `rules`, `words`, `requirements`, `api`, `demo`: the steps that are more than a cargo command
 //! - `tools`, `apt`: programs that steps need, and how they are installed
 //! - `soak`: the long run, which is no step
 //! - `source`, `functions`: Rust text without comments and strings, and its functions
 #![allow(clippy::print_stdout, clippy::print_stderr)] // A command line tool: printing is its work.
 
+mod api;
 mod apt;
 mod arguments;
 mod core_tree;
@@ -47,6 +48,7 @@ Commands:
   test [-p PACKAGE]… [--test TARGET]… [NAME]…
                           only these tests, with the servers that they ask for and no others
   lint                    the steps that run no tests
+  api                     write the public API of each crate to docs/api; `lint` compares it
   soak [--minutes N] [--seed N] [--json]
                           three relays, three sinks and every fault at once, for 10 minutes or N
   services up [SERVER]…   start servers for tests, all or those, on private ports
@@ -63,6 +65,9 @@ Set the variable of a server (POSTRIDER_TEST_POSTGRES_URL, …) to use yours: th
 ";
 
 fn main() -> ExitCode {
+    if let Some(code) = api::as_rustdoc() {
+        return code;
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let not_understood = || bad_usage(&format!("not understood: {}", arguments.join(" ")));
@@ -76,6 +81,10 @@ fn main() -> ExitCode {
             Some(arguments) => run_steps(arguments),
             None => not_understood(),
         },
+        ["api"] => exit_code(Place::find().and_then(|place| {
+            place.claim_target()?;
+            api::renew(&place)
+        })),
         ["services", rest @ ..] => match services::Command::parse(rest) {
             Some(command) => exit_code(Place::find().and_then(|place| command.run(&place))),
             None => not_understood(),

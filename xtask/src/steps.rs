@@ -1,7 +1,7 @@
 //! What CI decides on, in order. A step says what it found in a few words, or why it failed.
 
 use crate::place::Place;
-use crate::{core_tree, demo, requirements, rules, suite, tools, words};
+use crate::{api, core_tree, demo, requirements, rules, suite, tools, words};
 
 /// One thing that can pass or fail, and that can be run alone: `cargo xtask test --only <name>`.
 pub(crate) struct Step {
@@ -37,6 +37,7 @@ pub(crate) const TEST: &[Step] = &[
     HONEST_TESTS,
     WORDS,
     REQUIREMENTS,
+    Step { name: "api", what: "the public API is as docs/api has it", check: api::check },
     BUILD,
     Step { name: "services", what: "real servers for the tests", check: services },
     Step { name: "tests", what: "unit tests and integration tests", check: tests },
@@ -46,7 +47,7 @@ pub(crate) const TEST: &[Step] = &[
     Step { name: "demo", what: "postrider demo loses, reorders and invents nothing", check: demo::check },
 ];
 
-const LINT_STEPS: usize = 8;
+const LINT_STEPS: usize = 9;
 
 /// What a contributor runs before each commit. It starts no server.
 pub(crate) const QUICK: &[Step] = &[
