@@ -7,7 +7,7 @@ use std::time::Duration;
 use std::{env, fs, io::Read, thread};
 
 const ARGUMENTS: [&str; 5] = ["demo", "--events", "2000", "--exit", "--json"];
-/// A demo that takes longer hangs.
+/// A demo that takes longer is stuck.
 const TIME_MAX: Duration = Duration::from_secs(120);
 
 pub(crate) fn build(place: &Place) -> Result<String, String> {
@@ -37,9 +37,9 @@ pub(crate) fn check(place: &Place) -> Result<String, String> {
     check_counts(&printed)
 }
 
-/// What the child printed, if it ended well and in time.
+/// The child's output, if it succeeded in time.
 fn output_within(mut child: Child, time_max: Duration) -> Result<String, String> {
-    let mut stdout = child.stdout.take().ok_or("The child's output was not kept.")?;
+    let mut stdout = child.stdout.take().ok_or("The child has no output.")?;
     let (send, receive) = mpsc::sync_channel(1);
     thread::spawn(move || {
         let mut printed = Vec::new();
@@ -52,7 +52,7 @@ fn output_within(mut child: Child, time_max: Duration) -> Result<String, String>
         return Err(format!("It did not end within {} s.", time_max.as_secs()));
     };
     let printed = printed.map_err(|error| format!("Its output could not be read: {error}"))?;
-    let status = child.wait().map_err(|error| format!("Its end could not be awaited: {error}"))?;
+    let status = child.wait().map_err(|error| format!("It cannot be waited for: {error}"))?;
     if status.success() { Ok(printed) } else { Err(format!("{printed}It ended with {status}.")) }
 }
 
@@ -71,7 +71,7 @@ fn check_counts(printed: &str) -> Result<String, String> {
     }
     let rolled_back = count("rolled_back")?;
     if rolled_back == 0 {
-        return Err(format!("Nothing was rolled back, so that no phantom could show: {last}"));
+        return Err(format!("Nothing was rolled back, so the run cannot show phantoms: {last}"));
     }
     Ok(format!("0 lost, 0 out of order, 0 phantom, {rolled_back} rolled back"))
 }

@@ -1,4 +1,4 @@
-//! Rust files, and their text without comments and literals, so that a rule sees only what is run.
+//! Rust files, and their text without comments and literals, so that a rule sees only code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ pub(crate) fn code_only(text: &str) -> String {
     code
 }
 
-/// Where each line is that `find` gives a byte offset for.
+/// The number of the line that a byte offset is in.
 pub(crate) fn line_number(text: &str, offset: usize) -> usize {
     1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
 }
@@ -136,7 +136,7 @@ fn quoted(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// Tells `'a'` and `'\n'` from the lifetime `'a`.
+/// Whether this is `'a'` or `'\n'` and not the lifetime `'a`.
 fn is_character(text: &str) -> bool {
     let mut letters = text.chars().skip(1);
     match letters.next() {

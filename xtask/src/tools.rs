@@ -1,4 +1,4 @@
-//! Programs that steps need: found, or installed once.
+//! Programs that steps need. They are found on PATH or installed once.
 
 use crate::apt::{self, Package};
 use crate::place::Place;
@@ -44,7 +44,7 @@ fn installed(place: &Place, name: &str, version: &str) -> Result<PathBuf, String
     Ok(ours)
 }
 
-/// What the examples in other languages are built and run with.
+/// The toolchains of the examples in other languages: program and Debian package.
 const LANGUAGES: [(&str, &str); 6] = [
     ("python3", "python3-pip"),
     ("javac", "default-jdk-headless"),
@@ -67,7 +67,7 @@ pub(crate) fn languages() -> Result<(), String> {
     }
 }
 
-/// The sqlite3 shell, which tests use to look at a database from outside.
+/// The sqlite3 shell, with which tests read a database from outside.
 pub(crate) fn sqlite3() -> Result<(), String> {
     if on_path("sqlite3").is_some() {
         return Ok(());
@@ -87,7 +87,7 @@ pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(&file_name)).find(|file| file.is_file())
 }
 
-/// A program from PATH, or from where Debian keeps servers, which is not on everybody's PATH.
+/// A program from PATH or from the folders where Debian keeps servers, which not every PATH has.
 pub(crate) fn server_program(program: &str) -> Option<PathBuf> {
     let elsewhere = ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(|folder| Path::new(folder).join(program));
     on_path(program).or_else(|| elsewhere.into_iter().find(|file| file.is_file()))

@@ -39,7 +39,7 @@ use server::Server;
 use std::collections::BTreeSet;
 use std::env;
 
-/// All servers; one that needs another stands behind it.
+/// All servers. A server stands after the one that it needs.
 const ALL: &[&dyn Server] = &[
     &postgres::Postgres18,
     &postgres::Postgres15,
@@ -57,14 +57,14 @@ const FOR_TESTS: &[&str] =
 
 /// One of the commands of `cargo xtask services`.
 pub(crate) enum Command<'a> {
-    /// Start all, or those of these names.
+    /// Start the servers of these names, or all.
     Up(&'a [&'a str]),
     Down,
     Status,
     Env,
     /// A server for the process that started this command; not for people.
     Lend(&'a str),
-    /// What [`ForTests`] starts; not for people.
+    /// The process that [`ForTests`] starts; not for people.
     Watch,
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn servers_of(variables: &BTreeSet<&str>) -> Vec<&'static str> {
     ALL.iter().filter(|server| variables.contains(server.variable())).map(|server| server.name()).collect()
 }
 
-/// What tests want to know of servers and their clients.
+/// The variables for tests: the URLs of servers and the folder of clients.
 fn variables(home: &Home) -> Result<Vec<(&'static str, String)>, String> {
     let state = home.read_state()?;
     let mut variables = report::variables(ALL, state.as_ref(), |name| is_alive(home, name), given);
@@ -145,7 +145,7 @@ fn print_status(home: &Home) -> Result<(), String> {
     Ok(())
 }
 
-/// The server of that name, also of one that was [lent](lend).
+/// The server of that name. The name may be that of a [lent](lend) one.
 fn find(name: &str) -> Option<&'static dyn Server> {
     let kind = name.split(lend::MARK).next();
     ALL.iter().copied().find(|server| Some(server.name()) == kind)
@@ -155,7 +155,7 @@ fn is_alive(home: &Home, name: &str) -> bool {
     process::alive(&home.processes().join(name)).is_some()
 }
 
-/// The URL that the caller's environment has for a variable. An empty one counts as none.
+/// The URL in the caller's environment. An empty one counts as none.
 fn given(variable: &str) -> Option<String> {
     env::var(variable).ok().filter(|url| !url.is_empty())
 }

@@ -31,7 +31,7 @@ impl Server for PgBouncer {
         Some("postgres")
     }
 
-    /// It takes passwords from clients and gives the same to the server, so both have one.
+    /// It passes the client's password on to the server, so both have the same.
     fn launch(&self, room: &Room<'_>) -> Result<String, String> {
         let behind = upstream(room)?;
         let users = room.write("users", &format!("\"{USER}\" \"{}\"\n", behind.password))?;
@@ -44,7 +44,7 @@ impl Server for PgBouncer {
         room.version(&program)
     }
 
-    /// It is asked only when the server behind it serves: after a failed try it waits before it tries again.
+    /// Asks PgBouncer only when PostgreSQL serves: after a failed login it waits before it tries again.
     fn ready(&self, room: &Room<'_>) -> Result<(), String> {
         postgres::answers(room, &Postgres18::programs(room, Postgres18.name()), upstream(room)?)?;
         postgres::answers(room, &Postgres18::programs(room, Postgres18.name()), room.entry)
@@ -61,7 +61,7 @@ fn upstream<'a>(room: &Room<'a>) -> Result<&'a Entry, String> {
 }
 
 fn configuration(entry: &Entry, upstream: &Entry, users: &str) -> String {
-    // sqlx and others ask for `extra_float_digits` when they connect; PgBouncer refuses what it does not know.
+    // sqlx and others set `extra_float_digits` when they connect; PgBouncer refuses parameters that it does not know.
     format!(
         "[databases]\n\
          * = host=127.0.0.1 port={upstream}\n\
