@@ -10,6 +10,8 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, PipeReader, Write};
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The word that makes this program the runner: `xtask test-binary MODE FOLDER BINARY ARGUMENT…`.
@@ -19,6 +21,9 @@ pub(crate) const PLAN: &str = "plan";
 
 /// Stands for all tests of a binary that tells no names.
 const WHOLE: &str = "*";
+
+/// How long the output of a binary that has ended is waited for.
+const LAST_OUTPUT_MAX: Duration = Duration::from_secs(20);
 
 /// How the tests are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,13 +139,7 @@ impl Binary<'_> {
         if !arguments.is_empty() {
             arguments.insert(0, "--exact");
         }
-        let own = Self {
-            path: self.path,
-            arguments: Vec::new(),
-            package: self.package.clone(),
-            target: self.target.clone(),
-        };
-        let (output, status, time) = own.output(&arguments, false)?;
+        let (output, status, time) = self.without_names().output(&arguments, false)?;
         let counts = libtest::counts(&output).unwrap_or_default();
         let record = Record { time, passed: counts.passed, failed: counts.failed, ..self.record() };
         if status.success() {
@@ -175,15 +174,19 @@ impl Binary<'_> {
         Ok((record, is_good))
     }
 
-    /// How many tests it has, if it has the harness.
-    fn list(&self) -> io::Result<usize> {
-        let own = Self {
+    /// The same binary without the arguments that select tests.
+    fn without_names(&self) -> Self {
+        Self {
             path: self.path,
             arguments: Vec::new(),
             package: self.package.clone(),
             target: self.target.clone(),
-        };
-        let (output, ..) = own.output(&["--list"], false)?;
+        }
+    }
+
+    /// How many tests it has, if it has the harness.
+    fn list(&self) -> io::Result<usize> {
+        let (output, ..) = self.without_names().output(&["--list"], false)?;
         Ok(output.lines().filter(|line| line.ends_with(": test")).count())
     }
 
@@ -201,25 +204,33 @@ impl Binary<'_> {
         let mut child = command.spawn()?;
         // It holds the pipe open for writing.
         drop(command);
-        let output = read(reader, shown)?;
-        Ok((output, child.wait()?, started.elapsed()))
+        let output = Arc::<Mutex<Vec<u8>>>::default();
+        let (done, ended) = mpsc::sync_channel(1);
+        let kept = Arc::clone(&output);
+        thread::spawn(move || _ = done.send(read(reader, shown, &kept)));
+        let status = child.wait()?;
+        // A process that a test left running holds the pipe too.
+        if let Ok(read) = ended.recv_timeout(LAST_OUTPUT_MAX) {
+            read?;
+        }
+        let output = output.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((String::from_utf8_lossy(&output).into_owned(), status, started.elapsed()))
     }
 }
 
-fn read(reader: PipeReader, shown: bool) -> io::Result<String> {
+/// Reads lines until the last process that can write has ended.
+fn read(reader: PipeReader, shown: bool, output: &Mutex<Vec<u8>>) -> io::Result<()> {
     let mut reader = BufReader::new(reader);
-    let mut output = Vec::new();
-    loop {
-        let start = output.len();
-        if reader.read_until(b'\n', &mut output)? == 0 {
-            return Ok(String::from_utf8_lossy(&output).into_owned());
-        }
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line)? > 0 {
         if shown {
             let mut stdout = io::stdout().lock();
-            stdout.write_all(output.get(start..).unwrap_or_default())?;
+            stdout.write_all(&line)?;
             stdout.flush()?;
         }
+        output.lock().unwrap_or_else(PoisonError::into_inner).append(&mut line);
     }
+    Ok(())
 }
 
 /// Whether all that failed needs a server; that is left out then. Prints everything else that failed.
@@ -276,6 +287,19 @@ fn say(record: &Record) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn what_a_binary_prints_is_kept_in_its_order_with_its_exit_status() {
+        let shell = Binary {
+            path: "sh",
+            arguments: vec!["-c", "echo one; echo two >&2; echo three; exit 3"],
+            package: String::new(),
+            target: String::new(),
+        };
+        let (output, status, _) = shell.output(&[], false).unwrap();
+        assert_eq!((output.as_str(), status.code()), ("one\ntwo\nthree\n", Some(3)));
+    }
 
     #[test]
     fn a_target_is_known_by_its_file() {
