@@ -101,31 +101,35 @@ pub(crate) fn quick(place: &Place) -> Result<String, String> {
 }
 
 /// The selected tests. Servers are started only when a test asks for them, and only those that it asks for.
+///
+/// A test asks for one server at a time, so those that still miss one run again until none does.
 pub(crate) fn selected(place: &Place) -> Result<String, String> {
     tools::sqlite3()?;
-    let mut cargo = without_servers(place, "")?;
-    let result = place.run(&mut cargo);
-    let mut found = records(place)?;
-    let plan: String = found.iter().map(Record::line).collect();
-    if result.is_ok() && found.iter().any(|record| !record.needing.is_empty()) {
+    let mut result = place.run(&mut without_servers(place, "")?);
+    let mut last = records(place)?;
+    let mut found = last.clone();
+    let mut started: Option<Vec<&str>> = None;
+    while result.is_ok() && last.iter().any(|record| !record.needing.is_empty()) {
         let variables: BTreeSet<&str> =
             found.iter().flat_map(|record| &record.variables).map(String::as_str).collect();
         let servers = services::servers_of(&variables);
-        println!("Starting what these tests need: {}", servers.join(", "));
+        if started.as_ref() == Some(&servers) {
+            result = Err(format!("Tests miss a server although these run: {}.", servers.join(", ")));
+            break;
+        }
+        println!("Servers for these tests: {}", servers.join(", "));
         // Tests may also borrow servers, and start those themselves.
         let variables =
             if servers.is_empty() { Vec::new() } else { place.services.start_only(place, &servers)? };
+        let plan: String = last.iter().map(Record::line).collect();
         let mut cargo = cargo_test(place, Mode::NeedingServers, &plan)?;
-        let result = place.run(cargo.arg("--no-fail-fast").envs(variables));
-        for record in &mut found {
-            record.left -= record.needing.len().min(record.left);
-            record.needing.clear();
-        }
-        found.extend(records(place)?);
-        let summary = summary(&found);
-        place.report.records(found);
-        return result.map(|_| summary);
+        result = place.run(cargo.args(["--quiet", "--no-fail-fast"]).envs(variables));
+        last = records(place)?;
+        found.iter_mut().for_each(Record::settle_needing);
+        found.extend(last.iter().cloned());
+        started = Some(servers);
     }
+    found.retain(|record| record.passed + record.failed + record.left > 0);
     let summary = summary(&found);
     place.report.records(found);
     result.map(|_| summary)

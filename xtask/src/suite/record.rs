@@ -29,6 +29,12 @@ impl Record {
         format!("{} {}", self.package, if of_library { "(unit tests)" } else { &self.target })
     }
 
+    /// The tests that needed a server were run again: another record counts them.
+    pub(crate) fn settle_needing(&mut self) {
+        self.left = self.left.saturating_sub(self.needing.len());
+        self.needing.clear();
+    }
+
     pub(crate) fn line(&self) -> String {
         let variables: Vec<&str> = self.variables.iter().map(String::as_str).collect();
         [
