@@ -43,7 +43,7 @@ const USAGE: &str = "\
 Usage: cargo xtask <COMMAND>
 
 Commands:
-  quick                   what needs no server, in under two minutes after a warm build: run it before each commit
+  quick                   format, lints and what needs no server: run it before each commit
   test                    everything that CI decides on
   test [-p PACKAGE]… [--test TARGET]… [NAME]…
                           only these tests, with the servers that they ask for and no others
