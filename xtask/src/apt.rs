@@ -3,18 +3,18 @@
 use crate::tools::{is_root, on_path};
 use std::process::Command;
 
-/// A package, and what the distribution would start of it by itself.
+/// A package, and the services that the distribution would start for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Package {
     pub(crate) name: &'static str,
-    /// Units that are disabled once the package is installed: at the next boot they would take the standard ports.
+    /// Units to disable after the installation: at the next boot they would take the standard ports.
     pub(crate) units: &'static [&'static str],
 }
 
-/// Runs as root. Its arguments are the units that are disabled at the end, a `--`, and the packages.
+/// Runs as root. Its arguments are the units to disable, `--`, and the packages.
 ///
-/// Every package asks `policy-rc.d` before it starts a service. One that forbids it is left alone; else ours stands in
-/// its place until the end.
+/// Every package asks `policy-rc.d` before it starts a service. If the present one does not forbid it, ours replaces it until the
+/// end.
 const SCRIPT: &str = r#"
 policy=/usr/sbin/policy-rc.d
 forbids() { [ -x "$policy" ] && { "$policy" postrider start >/dev/null 2>&1; [ $? -eq 101 ]; }; }
@@ -37,7 +37,7 @@ fi
 exit 0
 "#;
 
-/// Installs the packages, all at once: dpkg lets in only one at a time. The error says what apt-get printed.
+/// Installs the packages in one call, since dpkg holds a lock. The error has the output of apt-get.
 pub(crate) fn install(packages: &[Package]) -> Result<(), String> {
     if packages.is_empty() {
         return Ok(());
@@ -58,7 +58,7 @@ pub(crate) fn install(packages: &[Package]) -> Result<(), String> {
             return Err(format!("{by_hand}\napt-get is here, but needs root, and sudo is not here."));
         }
     };
-    println!("Missing and installed now with apt-get: {names}");
+    println!("Installing with apt-get: {names}");
     command.args(["-c", SCRIPT, "sh"]);
     command.args(packages.iter().flat_map(|package| package.units)).arg("--");
     let output = command

@@ -1,4 +1,4 @@
-//! S3-3.1: the core has next to no external dependencies.
+//! The core has next to no external dependencies.
 
 use crate::place::Place;
 use std::collections::BTreeSet;
@@ -9,11 +9,11 @@ const CRATES_MAX: usize = 12;
 
 pub(crate) fn check(place: &Place) -> Result<String, String> {
     let tree = place.cargo_output(&["tree", "-p", "postrider-core", "-e", "normal", "--prefix", "depth"])?;
-    judge(&tree)
+    check_tree(&tree)
 }
 
 /// `tree` has one crate a line, its depth in front: `1serde v1.0.229`.
-fn judge(tree: &str) -> Result<String, String> {
+fn check_tree(tree: &str) -> Result<String, String> {
     let mut direct = BTreeSet::new();
     let mut crates = BTreeSet::new();
     for line in tree.lines() {
@@ -62,20 +62,21 @@ mod tests {
 
     #[test]
     fn a_crate_that_is_reached_twice_counts_once() {
-        assert_eq!(judge(TREE), Ok("6 crates of at most 12".to_owned()));
+        assert_eq!(check_tree(TREE), Ok("6 crates of at most 12".to_owned()));
     }
 
     #[test]
     fn a_fourth_direct_dependency_and_a_missing_one_fail() {
-        let why = judge(&format!("{TREE}1tokio v1.54.0\n")).unwrap_err();
+        // S3-3.1
+        let why = check_tree(&format!("{TREE}1tokio v1.54.0\n")).unwrap_err();
         assert!(why.contains("it depends on getrandom, serde, serde_json, tokio"), "{why}");
-        assert!(judge(&TREE.replace("1serde v", "2serde v")).is_err());
-        assert!(judge("").is_err());
+        assert!(check_tree(&TREE.replace("1serde v", "2serde v")).is_err());
+        assert!(check_tree("").is_err());
     }
 
     #[test]
     fn a_tree_that_grew_past_the_limit_fails() {
         let grown: String = (0..7).map(|i| format!("2extra{i} v1.0.0\n")).collect();
-        assert!(judge(&format!("{TREE}{grown}")).unwrap_err().contains("it has 13"));
+        assert!(check_tree(&format!("{TREE}{grown}")).unwrap_err().contains("it has 13"));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use std::{env, fs, io::Read, thread};
 
 const ARGUMENTS: [&str; 5] = ["demo", "--events", "2000", "--exit", "--json"];
-/// A demo that takes longer hangs.
+/// A demo that takes longer is stuck.
 const TIME_MAX: Duration = Duration::from_secs(120);
 
 pub(crate) fn build(place: &Place) -> Result<String, String> {
@@ -15,10 +15,10 @@ pub(crate) fn build(place: &Place) -> Result<String, String> {
 }
 
 pub(crate) fn check(place: &Place) -> Result<String, String> {
-    // Run alone, this step must not judge an old build; run after the build, this takes no time.
+    // Run alone, this step must not check an old build. After the build step this takes no time.
     build(place)?;
     let program = place.target.join("release").join(format!("postrider{}", env::consts::EXE_SUFFIX));
-    // A folder of its own: whatever the demo leaves behind is not left in the checkout.
+    // The demo leaves files in its working folder, so it does not get the checkout.
     let folder = place.target.join("xtask-demo");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(|error| format!("Cannot make {}: {error}", folder.display()))?;
@@ -34,12 +34,12 @@ pub(crate) fn check(place: &Place) -> Result<String, String> {
         .map_err(|error| format!("The postrider command could not start: {error}"))?;
     let printed = output_within(child, TIME_MAX)?;
     print!("{printed}");
-    judge(&printed)
+    check_counts(&printed)
 }
 
-/// What the child printed, if it ended well and in time.
+/// The child's output, if it succeeded in time.
 fn output_within(mut child: Child, time_max: Duration) -> Result<String, String> {
-    let mut stdout = child.stdout.take().ok_or("The child's output was not kept.")?;
+    let mut stdout = child.stdout.take().ok_or("The child has no output.")?;
     let (send, receive) = mpsc::sync_channel(1);
     thread::spawn(move || {
         let mut printed = Vec::new();
@@ -52,12 +52,12 @@ fn output_within(mut child: Child, time_max: Duration) -> Result<String, String>
         return Err(format!("It did not end within {} s.", time_max.as_secs()));
     };
     let printed = printed.map_err(|error| format!("Its output could not be read: {error}"))?;
-    let status = child.wait().map_err(|error| format!("Its end could not be awaited: {error}"))?;
+    let status = child.wait().map_err(|error| format!("It cannot be waited for: {error}"))?;
     if status.success() { Ok(printed) } else { Err(format!("{printed}It ended with {status}.")) }
 }
 
 /// The last line is a JSON object with the counts of the run.
-fn judge(printed: &str) -> Result<String, String> {
+fn check_counts(printed: &str) -> Result<String, String> {
     let last = printed.trim_end().lines().next_back().unwrap_or_default().trim();
     if !(last.starts_with('{') && last.ends_with('}')) {
         return Err(format!("The last line is not a JSON object: {last:?}"));
@@ -71,7 +71,7 @@ fn judge(printed: &str) -> Result<String, String> {
     }
     let rolled_back = count("rolled_back")?;
     if rolled_back == 0 {
-        return Err(format!("Nothing was rolled back, so that no phantom could show: {last}"));
+        return Err(format!("Nothing was rolled back, so the run cannot show phantoms: {last}"));
     }
     Ok(format!("0 lost, 0 out of order, 0 phantom, {rolled_back} rolled back"))
 }
@@ -93,21 +93,23 @@ mod tests {
 
     #[test]
     fn only_the_last_line_counts_and_all_four_numbers_must_be_there() {
-        assert!(judge(&format!("starting\n{GOOD}\n")).is_ok());
-        assert!(judge(&format!("{GOOD}\nbye\n")).is_err());
-        assert!(judge("").is_err());
+        assert!(check_counts(&format!("starting\n{GOOD}\n")).is_ok());
+        assert!(check_counts(&format!("{GOOD}\nbye\n")).is_err());
+        assert!(check_counts("").is_err());
         for name in ["lost", "out_of_order", "phantom", "rolled_back"] {
-            let why = judge(&GOOD.replace(name, "other")).unwrap_err();
+            let why = check_counts(&GOOD.replace(name, "other")).unwrap_err();
             assert!(why.contains(name), "{why}");
         }
     }
 
     #[test]
     fn a_lost_reordered_or_invented_event_fails_and_so_does_a_run_without_rollbacks() {
-        assert!(judge(&GOOD.replace("\"lost\":0", "\"lost\":1")).unwrap_err().contains("lost must be 0"));
-        assert!(judge(&GOOD.replace("order\": 0", "order\": 3")).is_err());
-        assert!(judge(&GOOD.replace("phantom\":0", "phantom\":10")).is_err());
-        assert!(judge(&GOOD.replace(":12", ":0")).is_err());
+        assert!(
+            check_counts(&GOOD.replace("\"lost\":0", "\"lost\":1")).unwrap_err().contains("lost must be 0")
+        );
+        assert!(check_counts(&GOOD.replace("order\": 0", "order\": 3")).is_err());
+        assert!(check_counts(&GOOD.replace("phantom\":0", "phantom\":10")).is_err());
+        assert!(check_counts(&GOOD.replace(":12", ":0")).is_err());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The folders, and cargo called inside them.
 
+use crate::arguments::Arguments;
+use crate::report::Report;
 use crate::services::ForTests;
 use crate::source;
 use std::ffi::{OsStr, OsString};
@@ -8,32 +10,43 @@ use std::process::Command;
 use std::time::SystemTime;
 use std::{env, fs};
 
-/// Where the work is done.
+/// The folders and options of this run.
 pub(crate) struct Place {
     /// The checkout.
     pub(crate) root: PathBuf,
-    /// What outlives a checkout: tools, and by default the target folder.
+    /// The cache folder: tools, and by default the target folder. It outlives a checkout.
     pub(crate) cache: PathBuf,
     /// Where every inner cargo builds.
     pub(crate) target: PathBuf,
+    /// What was asked for.
+    pub(crate) arguments: Arguments,
+    /// What steps tell beside their note.
+    pub(crate) report: Report,
     /// Real servers for the tests of this run.
     pub(crate) services: ForTests,
 }
 
 impl Place {
-    /// Asks at run time and not `env!`: with a shared target folder, another checkout may have built this.
+    /// Reads the environment at run time: with a shared target folder, another checkout may have built this.
     pub(crate) fn find() -> Result<Self, String> {
         let manifest = env::var_os("CARGO_MANIFEST_DIR").ok_or("Run this as `cargo xtask …`.")?;
         let root = Path::new(&manifest).parent().ok_or("The folder of xtask has no parent.")?.to_owned();
         let cache = cache_folder(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"))
             .ok_or("Neither XDG_CACHE_HOME nor HOME is set: nowhere to keep builds and tools.")?;
         let target = target_folder(env::var_os("CARGO_TARGET_DIR"), &cache, &root);
-        Ok(Self { root, cache, target, services: ForTests::default() })
+        Ok(Self {
+            root,
+            cache,
+            target,
+            arguments: Arguments::default(),
+            report: Report::default(),
+            services: ForTests::default(),
+        })
     }
 
-    /// Cargo compares the times of files, and names what it builds of a workspace without the folder that
-    /// the workspace is in: in a shared target folder it takes the build of another checkout for ours if
-    /// that was made after our last edit. So when another checkout was here last, ours becomes new.
+    /// Touches all source files if another checkout built in this target folder last.
+    ///
+    /// Cargo compares times of files and does not tell checkouts apart: it would take a newer build of another checkout for ours.
     pub(crate) fn claim_target(&self) -> Result<(), String> {
         let claim = self.target.join("postrider-checkout");
         let ours = self.root.as_os_str().as_encoded_bytes();
@@ -62,7 +75,7 @@ impl Place {
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target);
-        // `cargo run` tells us about ourselves; build scripts below would take that for news and run again.
+        // `cargo run` sets these for xtask itself. Build scripts would see a change and run again.
         for (name, _) in env::vars_os() {
             let text = name.to_string_lossy();
             if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
@@ -72,12 +85,12 @@ impl Place {
         command
     }
 
-    /// Runs cargo, its output shown as it comes.
+    /// Runs cargo and shows its output.
     pub(crate) fn cargo(&self, arguments: &[&str]) -> Result<String, String> {
         self.run(self.command(self.cargo_program()).args(arguments))
     }
 
-    /// Runs a command, its output shown as it comes.
+    /// Runs a command and shows its output.
     pub(crate) fn run(&self, command: &mut Command) -> Result<String, String> {
         let line = line_of(command);
         println!("$ {line}");
@@ -88,7 +101,7 @@ impl Place {
         }
     }
 
-    /// Runs cargo and gives what it printed.
+    /// Runs cargo and returns its output.
     pub(crate) fn cargo_output(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = self.command(self.cargo_program());
         command.args(arguments).stderr(std::process::Stdio::inherit());
@@ -120,7 +133,7 @@ fn cache_folder(xdg_cache_home: Option<OsString>, home: Option<OsString>) -> Opt
     Some(caches.join("postrider"))
 }
 
-/// A relative folder is meant from where cargo was called, which is nearly always the checkout.
+/// A relative folder counts from the checkout.
 fn target_folder(cargo_target_dir: Option<OsString>, cache: &Path, root: &Path) -> PathBuf {
     set(cargo_target_dir).map_or_else(|| cache.join("target"), |folder| root.join(folder))
 }
@@ -154,6 +167,8 @@ mod tests {
             root: folder.join(name),
             cache: folder.clone(),
             target: folder.join("target"),
+            arguments: Arguments::default(),
+            report: Report::default(),
             services: ForTests::default(),
         };
         let (ours, other) = (checkout("ours"), checkout("other"));

@@ -1,15 +1,14 @@
-//! Rules about the source that no compiler and no linter knows.
+//! Rules for the source that neither the compiler nor clippy checks.
 
 use crate::place::Place;
-use crate::source::{around, code_only, line_number, rust_files, words};
+use crate::source::{around, code_only, line_number, name_of, rust_files, words};
 use std::fs;
-use std::path::Path;
 
-/// S3-14.2: every queue in the engine is bounded, so that overload shows as waiting and not as memory.
+/// S3-14.2: every queue in the engine is bounded, so that overload costs time and not memory.
 pub(crate) fn bounded_channels(place: &Place) -> Result<String, String> {
     let files = read(place, &["crates/postrider-engine/src"])?;
     let hits = files.iter().flat_map(|file| file.hits(&file.code, 0, unbounded));
-    verdict(files.len(), hits.collect(), "Give the channel a bound: a named limit with its unit.")
+    summary(files.len(), hits.collect(), "Give the channel a bound: a named limit with its unit.")
 }
 
 /// A test that is ignored proves nothing; a test that sleeps is slow on a fast machine and fails on a slow
@@ -26,7 +25,7 @@ pub(crate) fn honest_tests(place: &Place) -> Result<String, String> {
         hits.extend(file.hits(code, start, ignored));
         hits.extend(file.hits(code, start, sleeps));
     }
-    verdict(
+    summary(
         tests,
         hits,
         "Run the test or delete it; wait for a signal, advance paused time, or poll with a deadline.",
@@ -41,7 +40,7 @@ struct SourceFile {
 }
 
 impl SourceFile {
-    /// What `rule` finds in `code`, which begins at `start` of this file, as lines for people.
+    /// What `rule` finds in `code`, a part of this file from `start` on, as lines for people.
     fn hits(&self, code: &str, start: usize, rule: fn(&str) -> Vec<usize>) -> Vec<String> {
         rule(code)
             .into_iter()
@@ -64,25 +63,21 @@ fn read(place: &Place, folders: &[&str]) -> Result<Vec<SourceFile>, String> {
         .map(|path| {
             let text = fs::read_to_string(path)
                 .map_err(|error| format!("Cannot read {}: {error}", path.display()))?;
-            let name = name_of(path.strip_prefix(&place.root).unwrap_or(path));
+            let name = name_of(&place.root, path);
             Ok(SourceFile { name, code: code_only(&text), text })
         })
         .collect()
 }
 
-fn name_of(path: &Path) -> String {
-    path.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/")
-}
-
-fn verdict(files: usize, hits: Vec<String>, hint: &str) -> Result<String, String> {
+fn summary(files: usize, hits: Vec<String>, hint: &str) -> Result<String, String> {
     if hits.is_empty() {
         return Ok(format!("{files} files"));
     }
     Err(format!("{}\n{hint}", hits.join("\n")))
 }
 
-/// From where on a file is tests: all of it in a folder or file of tests and in the testkit, and what
-/// follows `#[cfg(test)] mod` elsewhere, which stands last by custom.
+/// The offset at which the tests of a file begin: 0 in folders and files of tests and in the testkit, elsewhere that of
+/// `#[cfg(test)] mod`, which stands last.
 fn tests_start(name: &str, code: &str) -> Option<usize> {
     if name.starts_with("crates/postrider-testkit/src/sim/")
         // A proxy that delays connections has to wait.
@@ -102,7 +97,7 @@ fn tests_start(name: &str, code: &str) -> Option<usize> {
         .find(|&offset| around(code, offset, marker).1.trim_start().starts_with("mod "))
 }
 
-/// Channels without a bound: those that say so, and std's, which is the one that takes no argument.
+/// Channels without a bound: those called unbounded, and std's, which takes no argument.
 fn unbounded(code: &str) -> Vec<usize> {
     let mut offsets = Vec::new();
     for word in ["unbounded_channel", "UnboundedSender", "UnboundedReceiver"] {
@@ -129,8 +124,7 @@ fn ignored(code: &str) -> Vec<usize> {
     words(code, "ignore").filter(is_attribute).collect()
 }
 
-/// `thread::sleep`, `time::sleep`, and the same brought in by `use` and called by its short name. A method
-/// (`clock.sleep(…)`) is somebody's own.
+/// `thread::sleep`, `time::sleep`, and the same imported and called by its short name. A method (`clock.sleep(…)`) is allowed.
 fn sleeps(code: &str) -> Vec<usize> {
     let mut offsets = Vec::new();
     for word in ["sleep", "sleep_until", "sleep_ms"] {

@@ -1,46 +1,61 @@
-//! One step after the other, with headlines, times and a summary.
+//! One step after the other, with headlines, times and the tables at the end.
 
 use crate::place::Place;
+use crate::report::{FAILED, NOT_RUN, PASSED, StepReport, seconds};
 use crate::steps::Step;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Runs the steps until one fails; the error is for people: what failed, and how to run just that.
+/// Runs the steps until one fails. The error is for people: what failed, and how to run just that.
 pub(crate) fn all(place: &Place, steps: &[&Step]) -> Result<(), String> {
-    let mut rows = Vec::new();
+    let mut reports = Vec::new();
     let mut failure = None;
     for (number, step) in (1..).zip(steps) {
         println!("\n=== {number}/{} {}: {}", steps.len(), step.name, step.what);
         let start = Instant::now();
         let result = (step.check)(place);
-        let time = seconds(start.elapsed());
+        let time = start.elapsed();
+        let report = |result, note| StepReport { name: step.name, result, time: Some(time), note };
         match result {
             Ok(note) => {
-                println!("--- {} passed in {time}{}", step.name, after_colon(&note));
-                rows.push([step.name.to_owned(), "passed".to_owned(), time, note]);
+                println!("--- {} passed in {}{}", step.name, seconds(time), after_colon(&note));
+                reports.push(report(PASSED, note));
             }
             Err(why) => {
-                println!("--- {} failed in {time}", step.name);
-                rows.push([step.name.to_owned(), "FAILED".to_owned(), time, String::new()]);
+                println!("--- {} failed in {}", step.name, seconds(time));
+                reports.push(report(FAILED, String::new()));
                 failure = Some((step, why));
                 break;
             }
         }
     }
-    for step in steps.iter().skip(rows.len()) {
-        rows.push([step.name.to_owned(), "not run".to_owned(), "-".to_owned(), String::new()]);
+    for step in steps.iter().skip(reports.len()) {
+        reports.push(StepReport { name: step.name, result: NOT_RUN, time: None, note: String::new() });
     }
-    println!("\n{}", table(&rows));
-
+    println!("\n{}", place.report.tables(&reports));
+    if failure.is_none() {
+        println!("{} steps passed, 0 failed", steps.len());
+    }
+    if place.arguments.json {
+        println!("{}", place.report.json(&reports));
+    }
     match failure {
-        None => {
-            println!("{} passed, 0 failed", steps.len());
-            Ok(())
-        }
+        None => Ok(()),
         Some((step, why)) => Err(format!(
-            "The step `{name}` failed ({what}).\n{why}\nTo run just that: cargo xtask test --only {name}",
+            "The step `{name}` failed ({what}).\n{why}\nTo run just that: {again}",
             name = step.name,
-            what = step.what
+            what = step.what,
+            again = again(place, step)
         )),
+    }
+}
+
+/// The command that runs a step alone.
+fn again(place: &Place, step: &Step) -> String {
+    let arguments = &place.arguments;
+    match arguments.command.as_str() {
+        "test" if !arguments.selection.is_all() => "the same command again".to_owned(),
+        "" => format!("cargo xtask test --only {}", step.name),
+        command => format!("cargo xtask {command} --only {}", step.name),
     }
 }
 
@@ -48,28 +63,16 @@ fn after_colon(note: &str) -> String {
     if note.is_empty() { String::new() } else { format!(": {note}") }
 }
 
-fn seconds(time: Duration) -> String {
-    format!("{:.1} s", time.as_secs_f64())
-}
-
-fn table(rows: &[[String; 4]]) -> String {
-    let width = |of: fn(&[String; 4]) -> &String| rows.iter().map(|row| of(row).len()).max().unwrap_or(0);
-    let (names, results, times) = (width(|row| &row[0]), width(|row| &row[1]), width(|row| &row[2]));
-    rows.iter()
-        .map(|[name, result, time, note]| {
-            let row = format!("{name:<names$}  {result:<results$}  {time:>times$}  {note}");
-            format!("{}\n", row.trim_end())
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arguments::Arguments;
+    use crate::report::Report;
 
     fn place() -> Place {
         let (root, cache, target) = ("root".into(), "cache".into(), "target".into());
-        Place { root, cache, target, services: Default::default() }
+        let (arguments, report) = (Arguments::default(), Report::default());
+        Place { root, cache, target, arguments, report, services: Default::default() }
     }
 
     const GOOD: Step = Step { name: "good", what: "passes", check: |_| Ok("all well".to_owned()) };
@@ -82,12 +85,5 @@ mod tests {
         assert!(why.contains("`bad`") && why.contains("It broke."), "{why}");
         assert!(why.ends_with("cargo xtask test --only bad"), "{why}");
         assert_eq!(all(&place(), &[&GOOD]), Ok(()));
-    }
-
-    #[test]
-    fn the_columns_of_the_summary_are_as_wide_as_what_is_in_them() {
-        let row = |texts: [&str; 4]| texts.map(str::to_owned);
-        let rows = [row(["a", "passed", "10.0 s", "9 crates"]), row(["longer", "FAILED", "1.0 s", ""])];
-        assert_eq!(table(&rows), "a       passed  10.0 s  9 crates\nlonger  FAILED   1.0 s\n");
     }
 }

@@ -6,7 +6,7 @@ use std::process::Stdio;
 /// The servers that the program talks to.
 const SERVERS: &[&str] = &["postgres", "redis"];
 
-/// What is said after `soak`. The program itself reads the values.
+/// The options of `soak`. The soak program reads their values.
 pub(crate) struct Arguments<'a>(&'a [&'a str]);
 
 impl<'a> Arguments<'a> {
@@ -22,7 +22,7 @@ impl<'a> Arguments<'a> {
         Some(Self(words))
     }
 
-    /// Runs it. What it prints is its own; what cargo says goes to standard error.
+    /// Runs it. Standard output is the program's; cargo writes to standard error.
     pub(crate) fn run(&self, place: &Place) -> Result<(), String> {
         place.claim_target()?;
         let variables = place.services.start_only(place, SERVERS)?;

@@ -1,18 +1,27 @@
-//! Rust files, and their text without comments and literals, so that a rule sees only what is run.
+//! Rust files, and their text without comments and literals, so that a rule sees only code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// All `.rs` files below these folders of `root`, in order.
 pub(crate) fn rust_files(root: &Path, folders: &[&str]) -> Vec<PathBuf> {
+    files(root, folders, &["rs"])
+}
+
+/// All files with one of these extensions below these folders of `root`, in order. Skips hidden folders and build output.
+pub(crate) fn files(root: &Path, folders: &[&str], extensions: &[&str]) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut open: Vec<PathBuf> = folders.iter().map(|folder| root.join(folder)).collect();
     while let Some(folder) = open.pop() {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();
+            let name = entry.file_name();
             if path.is_dir() {
-                open.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                if !name.as_encoded_bytes().starts_with(b".") && !BUILT.iter().any(|built| name == *built) {
+                    open.push(path);
+                }
+            } else if path.extension().is_some_and(|extension| extensions.iter().any(|one| extension == *one))
+            {
                 files.push(path);
             }
         }
@@ -21,7 +30,16 @@ pub(crate) fn rust_files(root: &Path, folders: &[&str]) -> Vec<PathBuf> {
     files
 }
 
-/// The text with comments gone and string and character literals emptied; lines keep their numbers.
+/// Folders that tools fill.
+const BUILT: [&str; 2] = ["target", "node_modules"];
+
+/// The path of a file from the root of the checkout, with `/`.
+pub(crate) fn name_of(root: &Path, path: &Path) -> String {
+    let path = path.strip_prefix(root).unwrap_or(path);
+    path.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/")
+}
+
+/// The text with comments, strings and character literals blanked. Every byte keeps its offset and every line its number.
 pub(crate) fn code_only(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;
@@ -43,15 +61,13 @@ pub(crate) fn code_only(text: &str) -> String {
             continue;
         };
         let (gone, left) = rest.split_at_checked(skipped).unwrap_or((rest, ""));
-        // Something must stay between what stood left and right of it.
-        code.push(' ');
-        code.extend(gone.chars().filter(|&letter| letter == '\n'));
+        code.extend(gone.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
         rest = left;
     }
     code
 }
 
-/// Where each line is that `find` gives a byte offset for.
+/// The number of the line that a byte offset is in.
 pub(crate) fn line_number(text: &str, offset: usize) -> usize {
     1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
 }
@@ -70,7 +86,7 @@ pub(crate) fn around<'a>(code: &'a str, offset: usize, word: &str) -> (&'a str, 
     (before, code.get(offset + word.len()..).unwrap_or_default())
 }
 
-fn is_word(letter: char) -> bool {
+pub(crate) fn is_word(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_'
 }
 
@@ -120,7 +136,7 @@ fn quoted(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// Tells `'a'` and `'\n'` from the lifetime `'a`.
+/// Whether this is `'a'` or `'\n'` and not the lifetime `'a`.
 fn is_character(text: &str) -> bool {
     let mut letters = text.chars().skip(1);
     match letters.next() {
@@ -154,6 +170,14 @@ mod tests {
         ] {
             assert_eq!(squeezed(text), code, "{text}");
         }
+    }
+
+    #[test]
+    fn offsets_stay_what_they_were() {
+        let text = "a \"é\" /* ö\n */ 'ü' b";
+        let code = code_only(text);
+        assert_eq!(code.len(), text.len());
+        assert_eq!(code.find('b'), text.find('b'));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What CI decides on, in order. A step says what it found in a few words, or why it failed.
 
 use crate::place::Place;
-use crate::{core_tree, demo, requirements, rules, tools};
+use crate::{api, core_tree, demo, requirements, rules, suite, tools, words};
 
 /// One thing that can pass or fail, and that can be run alone: `cargo xtask test --only <name>`.
 pub(crate) struct Step {
@@ -10,31 +10,65 @@ pub(crate) struct Step {
     pub(crate) check: fn(&Place) -> Result<String, String>,
 }
 
+const FORMAT: Step = Step { name: "format", what: "cargo fmt", check: format };
+const CLIPPY: Step = Step { name: "clippy", what: "cargo clippy, warnings denied", check: clippy };
+const DENY: Step = Step { name: "deny", what: "cargo deny: bans, licences, sources", check: deny };
+const CORE_DEPENDENCIES: Step =
+    Step { name: "core-dependencies", what: "the core depends on next to nothing", check: core_tree::check };
+const BOUNDED_CHANNELS: Step = Step {
+    name: "bounded-channels",
+    what: "no unbounded channel in the engine",
+    check: rules::bounded_channels,
+};
+const HONEST_TESTS: Step =
+    Step { name: "honest-tests", what: "no test is ignored, no test sleeps", check: rules::honest_tests };
+const WORDS: Step = Step { name: "words", what: "no retired word", check: words::check };
+const REQUIREMENTS: Step =
+    Step { name: "requirements", what: "every requirement is proved or open", check: requirements::check };
+const BUILD: Step = Step { name: "build", what: "all test binaries", check: suite::build };
+
 /// All steps; the first [`LINT_STEPS`] of them run no tests.
 pub(crate) const TEST: &[Step] = &[
-    Step { name: "format", what: "cargo fmt", check: format },
-    Step { name: "clippy", what: "cargo clippy, warnings denied", check: clippy },
-    Step { name: "deny", what: "cargo deny: bans, licences, sources", check: deny },
-    Step { name: "core-dependencies", what: "the core depends on next to nothing", check: core_tree::check },
-    Step {
-        name: "bounded-channels",
-        what: "no unbounded channel in the engine",
-        check: rules::bounded_channels,
-    },
-    Step { name: "honest-tests", what: "no test is ignored, no test sleeps", check: rules::honest_tests },
-    Step {
-        name: "requirements",
-        what: "every owned requirement is named by a test",
-        check: requirements::check,
-    },
+    FORMAT,
+    CLIPPY,
+    DENY,
+    CORE_DEPENDENCIES,
+    BOUNDED_CHANNELS,
+    HONEST_TESTS,
+    WORDS,
+    REQUIREMENTS,
+    Step { name: "api", what: "the public API is as docs/api has it", check: api::check },
+    BUILD,
     Step { name: "services", what: "real servers for the tests", check: services },
-    Step { name: "tests", what: "cargo test, doc tests included", check: tests },
+    Step { name: "tests", what: "unit tests and integration tests", check: tests },
+    Step { name: "doc-tests", what: "the examples in the documentation", check: suite::documentation },
     Step { name: "docs", what: "cargo doc, warnings denied", check: docs },
     Step { name: "release-build", what: "the postrider command, optimised", check: demo::build },
     Step { name: "demo", what: "postrider demo loses, reorders and invents nothing", check: demo::check },
 ];
 
-const LINT_STEPS: usize = 7;
+const LINT_STEPS: usize = 9;
+
+/// What a contributor runs before each commit. It starts no server.
+pub(crate) const QUICK: &[Step] = &[
+    FORMAT,
+    BOUNDED_CHANNELS,
+    HONEST_TESTS,
+    WORDS,
+    REQUIREMENTS,
+    CLIPPY,
+    CORE_DEPENDENCIES,
+    BUILD,
+    Step {
+        name: "tests",
+        what: "the tests that need no server, with 200 seeds of the simulator",
+        check: suite::quick,
+    },
+];
+
+/// What a selection of tests runs.
+pub(crate) const SELECTED: &[Step] =
+    &[BUILD, Step { name: "tests", what: "the tests that were selected", check: suite::selected }];
 
 /// The steps that run no tests.
 pub(crate) fn lint() -> &'static [Step] {
@@ -72,20 +106,7 @@ fn services(place: &Place) -> Result<String, String> {
 fn tests(place: &Place) -> Result<String, String> {
     tools::sqlite3()?;
     tools::languages()?;
-    let variables = place.services.start(place)?;
-    let mut cargo = place.command(place.cargo_program());
-    cargo.args(["test", "--workspace", "--all-features"]).envs(variables);
-    if std::env::var_os(TEST_THREADS).is_none() {
-        cargo.env(TEST_THREADS, test_threads().to_string());
-    }
-    place.run(&mut cargo)
-}
-
-const TEST_THREADS: &str = "RUST_TEST_THREADS";
-
-/// Most tests wait for a server or for time to pass, so four run at once for each core.
-fn test_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get) * 4
+    suite::all(place)
 }
 
 fn docs(place: &Place) -> Result<String, String> {
@@ -102,14 +123,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lint_ends_where_the_servers_for_tests_are_started() {
-        assert_eq!(TEST[LINT_STEPS].name, "services");
+    fn lint_ends_where_the_tests_are_built() {
+        assert_eq!(TEST[LINT_STEPS].name, BUILD.name);
         assert_eq!(lint().len(), LINT_STEPS);
     }
 
     #[test]
     fn a_step_can_be_named_without_doubt() {
-        let names: std::collections::BTreeSet<_> = TEST.iter().map(|step| step.name).collect();
-        assert_eq!(names.len(), TEST.len());
+        for steps in [TEST, QUICK, SELECTED] {
+            let names: std::collections::BTreeSet<_> = steps.iter().map(|step| step.name).collect();
+            assert_eq!(names.len(), steps.len());
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Programs that steps need: found, or installed once.
+//! Programs that steps need. They are found on PATH or installed once.
 
 use crate::apt::{self, Package};
 use crate::place::Place;
@@ -7,29 +7,44 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const CARGO_DENY_VERSION: &str = "^0.20";
+/// The one that reads the JSON of the Rust release that `api` names.
+const CARGO_PUBLIC_API_VERSION: &str = "=0.52.0";
 
 /// cargo-deny from PATH or from our own tools folder.
 pub(crate) fn cargo_deny(place: &Place) -> Result<PathBuf, String> {
-    let tools = place.cache.join("tools");
-    let ours = tools.join("bin").join(file_name("cargo-deny"));
-    if let Some(found) = on_path("cargo-deny").or_else(|| ours.is_file().then(|| ours.clone())) {
-        return Ok(found);
-    }
-    println!("cargo-deny is not here; it is installed now, which takes some minutes, once.");
-    place
-        .run(
-            place
-                .command(place.cargo_program())
-                .args(["install", "cargo-deny", "--locked", "--version", CARGO_DENY_VERSION])
-                .arg("--root")
-                .arg(&tools)
-                .arg("--target-dir")
-                .arg(place.cache.join("tools-target")),
-        )
-        .map(|_| ours)
+    on_path("cargo-deny").map_or_else(|| installed(place, "cargo-deny", CARGO_DENY_VERSION), Ok)
 }
 
-/// What the examples in other languages are built and run with.
+/// cargo-public-api from our own tools folder: another version prints another text.
+pub(crate) fn cargo_public_api(place: &Place) -> Result<PathBuf, String> {
+    installed(place, "cargo-public-api", CARGO_PUBLIC_API_VERSION)
+}
+
+/// A tool in our own folder, installed there if it is not yet.
+fn installed(place: &Place, name: &str, version: &str) -> Result<PathBuf, String> {
+    let tools = place.cache.join("tools");
+    let ours = tools.join("bin").join(file_name(name));
+    // Says which version it is, so that another one is installed when this changes.
+    let mark = tools.join(format!("{name}.version"));
+    let is_same = std::fs::read_to_string(&mark).map_or(!version.starts_with('='), |found| found == version);
+    if ours.is_file() && is_same {
+        return Ok(ours);
+    }
+    println!("{name} is missing; installing it takes some minutes, once.");
+    place.run(
+        place
+            .command(place.cargo_program())
+            .args(["install", name, "--locked", "--force", "--version", version])
+            .arg("--root")
+            .arg(&tools)
+            .arg("--target-dir")
+            .arg(place.cache.join("tools-target")),
+    )?;
+    std::fs::write(&mark, version).map_err(|error| format!("Cannot write {}: {error}", mark.display()))?;
+    Ok(ours)
+}
+
+/// The toolchains of the examples in other languages: program and Debian package.
 const LANGUAGES: [(&str, &str); 6] = [
     ("python3", "python3-pip"),
     ("javac", "default-jdk-headless"),
@@ -52,7 +67,7 @@ pub(crate) fn languages() -> Result<(), String> {
     }
 }
 
-/// The sqlite3 shell, which tests use to look at a database from outside.
+/// The sqlite3 shell, with which tests read a database from outside.
 pub(crate) fn sqlite3() -> Result<(), String> {
     if on_path("sqlite3").is_some() {
         return Ok(());
@@ -72,7 +87,7 @@ pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(&file_name)).find(|file| file.is_file())
 }
 
-/// A program from PATH, or from where Debian keeps servers, which is not on everybody's PATH.
+/// A program from PATH or from the folders where Debian keeps servers, which not every PATH has.
 pub(crate) fn server_program(program: &str) -> Option<PathBuf> {
     let elsewhere = ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(|folder| Path::new(folder).join(program));
     on_path(program).or_else(|| elsewhere.into_iter().find(|file| file.is_file()))

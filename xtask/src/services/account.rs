@@ -1,4 +1,4 @@
-//! Whom servers run as. Some refuse to run as root; when root is not the caller, all run as the caller.
+//! The accounts that servers run as. Some servers refuse to run as root; if the caller is not root, all run as the caller.
 
 use crate::tools::is_root;
 use std::process::Command;
@@ -10,7 +10,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// The account of that name, made when it is missing; none when the caller is not root.
+    /// The account of that name; creates it if it is missing. None if the caller is not root.
     pub(crate) fn of(name: &str) -> Result<Option<Self>, String> {
         if !is_root() {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Client programs of the servers, under the names that everybody knows them by, for tests that do what a person would type.
+//! Client programs of the servers under their usual names, for tests that type what a person would type.
 
 use super::home::{Home, make_folder};
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// The variable with the folder that they are in, to be put before PATH.
+/// The variable that names their folder. Tests put it before PATH.
 pub(crate) const VARIABLE: &str = "POSTRIDER_TEST_CLIENTS";
 
 /// A client program: its name, and the words that start it here.
@@ -15,13 +15,13 @@ pub(crate) struct Client {
     pub(crate) words: Vec<String>,
 }
 
-/// Makes them callable by their names.
+/// Writes a script for each client, so that it can be called by its name.
 pub(crate) fn write(home: &Home, clients: &[Client]) -> Result<(), String> {
     let folder = home.clients();
     make_folder(&folder, 0o755)?;
     clients.iter().try_for_each(|client| {
         let path = folder.join(client.name);
-        // Whole or not at all: a test may be starting it.
+        // Renamed when it is complete: a test may be starting it.
         let part = folder.join(format!("{}.part", client.name));
         fs::write(&part, client.script())
             .and_then(|()| fs::set_permissions(&part, Permissions::from_mode(0o755)))

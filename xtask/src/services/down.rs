@@ -1,4 +1,4 @@
-//! Ending servers: only processes that are on record as ours, whatever became of the `up` that started them.
+//! Ends servers. It touches only processes that are on record as ours, even if the `up` that started them was killed.
 
 use super::home::{Home, remove_folder};
 use super::state::{Entry, State};
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-/// Ends the servers that `which` picks and removes their data. Says what it ended.
+/// Ends the servers that the filter picks and removes their data. Returns their names.
 pub(crate) fn down(home: &Home, which: impl Fn(&Entry) -> bool) -> Result<Vec<String>, String> {
     let mut state = home.read_state()?;
     let kept: Vec<String> = state
@@ -36,7 +36,7 @@ pub(crate) fn down(home: &Home, which: impl Fn(&Entry) -> bool) -> Result<Vec<St
             }
         }
     });
-    // What could not be ended stays in the state, data and all, for the next try.
+    // A server that did not end stays in the state with its data, for the next try.
     if !failures.is_empty() {
         return Err(failures.join("\n"));
     }
@@ -53,7 +53,7 @@ pub(crate) fn down_one(home: &Home, name: &str) -> Result<(), String> {
     forget(home, &mut state, |other| other == name)
 }
 
-/// Removes the data of servers that have ended, and all that was kept about them.
+/// Removes the data and the records of servers that have ended.
 fn forget(home: &Home, state: &mut State, which: impl Fn(&str) -> bool) -> Result<(), String> {
     for name in state.servers.keys().filter(|name| which(name)) {
         remove_folder(&state.data.join(name))?;
@@ -78,12 +78,12 @@ fn server_of(record: &Path) -> String {
     record.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Ends the processes of a server, the server itself before its companions, which it needs. Whether any was alive.
+/// Ends the processes of a server: first the server, then the companions that it needs. Returns whether any was alive.
 pub(crate) fn stop(home: &Home, name: &str) -> Result<bool, String> {
     stop_by(home, name, find(name).map_or("TERM", |server| server.stop_signal()))
 }
 
-/// The same with a signal of the caller's.
+/// The same with another signal.
 pub(crate) fn stop_by(home: &Home, name: &str, signal: &str) -> Result<bool, String> {
     let mut records = records_of(home)?;
     records.retain(|record| server_of(record) == name);

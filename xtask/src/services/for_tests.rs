@@ -1,4 +1,4 @@
-//! Servers for a test run: started before it, ended after it, whatever happens to it.
+//! Servers for a test run: started before it and ended after it, even if it is killed.
 //!
 //! A second process, the watcher, holds the read end of a pipe. When the test run ends, also by Ctrl-C or SIGKILL, the pipe
 //! closes, and the watcher ends the servers that nobody keeps and no other test run uses.
@@ -14,17 +14,17 @@ use std::process::{Child, Command, Stdio};
 
 const WATCHING: &str = "watching";
 
-/// The servers that this run uses, from the first time that it asks for them.
+/// The servers of this run. None until a step asks for some.
 #[derive(Default)]
 pub(crate) struct ForTests(RefCell<Option<Child>>);
 
 impl ForTests {
-    /// Starts what does not run. Gives the variables for the tests.
+    /// Starts the servers that do not run. Returns the variables for the tests.
     pub(crate) fn start(&self, place: &Place) -> Result<Vec<(&'static str, String)>, String> {
         self.start_only(place, FOR_TESTS)
     }
 
-    /// Starts those of these servers that do not run.
+    /// Starts these servers, unless they run.
     pub(crate) fn start_only(
         &self,
         place: &Place,
@@ -40,7 +40,7 @@ impl ForTests {
         super::variables(&home)
     }
 
-    /// Waits until the watcher has done its work.
+    /// Waits until the watcher has ended the servers.
     pub(crate) fn end(&self) -> Result<(), String> {
         let Some(mut watcher) = self.0.borrow_mut().take() else { return Ok(()) };
         drop(watcher.stdin.take());
@@ -54,7 +54,7 @@ impl ForTests {
     }
 }
 
-/// This program once more, as the watcher; in a group of its own, so that Ctrl-C does not reach it.
+/// Starts this program again as the watcher. It has its own process group, so that Ctrl-C does not reach it.
 fn watch_us() -> Result<Child, String> {
     let cannot = |error: io::Error| format!("The watcher could not start: {error}");
     let mut watcher = Command::new(env::current_exe().map_err(cannot)?)
@@ -70,7 +70,7 @@ fn watch_us() -> Result<Child, String> {
     if line.trim() == WATCHING { Ok(watcher) } else { Err("The watcher ended at once.".to_owned()) }
 }
 
-/// What the watcher does.
+/// The watcher: waits for the end of the test run, then ends the servers.
 pub(crate) fn watch(home: &Home) -> Result<(), String> {
     let cannot = |error: io::Error| format!("The services cannot be watched: {error}");
     let ours = home.in_use()?;
@@ -81,7 +81,7 @@ pub(crate) fn watch(home: &Home) -> Result<(), String> {
     let _lock = home.lock()?;
     drop(ours);
     let everybodys = home.in_use()?;
-    // Another test run uses them: its watcher will end them.
+    // Another test run uses them; its watcher ends them.
     if everybodys.try_lock().is_err() {
         return Ok(());
     }

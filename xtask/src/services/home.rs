@@ -1,7 +1,7 @@
-//! Where services keep what they need, and the locks on it.
+//! The files of the services, and the locks on them.
 //!
-//! One place for all checkouts of a user: `services` in the cache folder has the state file, the locks, the logs and a
-//! record of each process. Data of servers lies below it too, unless the servers could not reach it there.
+//! All checkouts of a user share one folder: `services` in the cache folder has the state file, the locks, the logs and a
+//! record of each process. It also has the data of the servers, unless their accounts cannot reach it there.
 
 use super::state::State;
 use crate::place::Place;
@@ -11,12 +11,12 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A socket's path may have 107 bytes; the names of a server's folder and socket must fit behind this.
+/// A socket's path may have 107 bytes. This leaves room for the names of a server's folder and socket.
 const DATA_PATH_BYTES_MAX: usize = 64;
 
 pub(crate) struct Home {
     folder: PathBuf,
-    /// What pip and Maven installed; it outlives `down`.
+    /// Packages from pip and Maven. They outlive `down`.
     pub(crate) packages: PathBuf,
 }
 
@@ -25,14 +25,14 @@ impl Home {
         let folder = place.cache.join("services");
         let home = Self { packages: place.cache.join("packages"), folder };
         make_folder(&home.packages, 0o755)?;
-        // Passwords are inside.
+        // It holds passwords.
         make_folder(&home.folder, 0o700)?;
         make_folder(&home.processes(), 0o700)?;
         make_folder(&home.folder.join("log"), 0o700)?;
         Ok(home)
     }
 
-    /// Whoever changes something holds this; it ends with the process at the latest.
+    /// A process that changes something holds this lock; it ends with the process at the latest.
     pub(crate) fn lock(&self) -> Result<File, String> {
         let file = self.open_lock("lock")?;
         if file.try_lock().is_err() {
@@ -78,7 +78,7 @@ impl Home {
         }
     }
 
-    /// Written whole or not at all, so that a reader never sees a half.
+    /// Renamed when it is complete, so that a reader never sees half of it.
     pub(crate) fn write_state(&self, state: &State) -> Result<(), String> {
         let (path, part) = (self.folder.join("state"), self.folder.join("state.part"));
         write_private(&part, &state.text())?;
@@ -95,10 +95,10 @@ impl Home {
         }
     }
 
-    /// Chooses the folder for the data of all servers; whoever calls this makes it.
+    /// Chooses the folder for the data of all servers. The caller makes it.
     ///
-    /// Root's home folder is closed to the users that servers run as. `/var/tmp` is open to all and, unlike `/tmp`, never in
-    /// memory: what is measured with `fsync` must be true.
+    /// Root's home folder is closed to the accounts of the servers. `/var/tmp` is open to all and, unlike `/tmp`, never in
+    /// memory, where `fsync` would cost nothing.
     pub(crate) fn choose_data(&self) -> Result<PathBuf, String> {
         let below = self.folder.join("data");
         if !is_root() && below.as_os_str().len() <= DATA_PATH_BYTES_MAX {
@@ -117,7 +117,7 @@ pub(crate) fn make_folder(path: &Path, mode: u32) -> Result<(), String> {
         .map_err(|error| format!("Cannot make {}: {error}", path.display()))
 }
 
-/// Removes a folder with all that is in it; one that is not there is fine.
+/// Removes a folder and its contents, if it exists.
 pub(crate) fn remove_folder(path: &Path) -> Result<(), String> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -139,7 +139,7 @@ pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), String> {
     written.map_err(|error| format!("Cannot write {}: {error}", path.display()))
 }
 
-/// Random bytes as text that needs no quotes anywhere: in a shell, in a URL, in SQL.
+/// Random bytes as hexadecimal text, which needs no quotes in a shell, a URL or SQL.
 pub(crate) fn random_hex(bytes: usize) -> Result<String, String> {
     let mut random = vec![0; bytes];
     File::open("/dev/urandom")

@@ -14,7 +14,7 @@ use std::process::Command;
 const BROKER: Artefact = Artefact { group: "org.apache.kafka", name: "kafka_2.13", version: "4.1.2" };
 /// Its command line tools.
 const TOOLS: Artefact = Artefact { group: "org.apache.kafka", name: "kafka-tools", version: "4.1.2" };
-/// What Kafka logs through; without a binding it is silent.
+/// The binding that makes Kafka's logger silent.
 const LOG: Artefact = Artefact { group: "org.slf4j", name: "slf4j-simple", version: "1.7.36" };
 /// A cluster's id has 22 letters.
 const CLUSTER_ID_BYTES: usize = 11;
@@ -56,7 +56,7 @@ impl Server for Kafka {
         Ok(BROKER.version.to_owned())
     }
 
-    /// Asks which requests it knows, as every client does first.
+    /// Asks for the API versions, as every client does first.
     fn ready(&self, room: &Room<'_>) -> Result<(), String> {
         const API_VERSIONS: i16 = 18;
         let mut request = Vec::new();
@@ -74,7 +74,7 @@ impl Server for Kafka {
         if (number, error) == (1, 0) { Ok(()) } else { Err(format!("It answers with the error {error}.")) }
     }
 
-    /// The names that they have in Kafka's own distribution.
+    /// Their names in Kafka's own distribution.
     fn clients(&self, home: &Home) -> Result<Vec<Client>, String> {
         let libraries = TOOLS.install_with(&[LOG], &home.packages)?.join("*").display().to_string();
         let java = server_program("java").ok_or("java is not here.")?;

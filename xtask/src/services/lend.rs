@@ -1,18 +1,18 @@
-//! A server for one process alone, such as a test that restarts it. It has data, port and password of its own, and ends with
-//! whoever asked for it: as soon as nobody can write to the standard input of this command any more, however that came about.
+//! A server for one process alone, such as a test that restarts it. It has its own data, port and password. It ends with the
+//! process that asked for it: when the standard input of this command closes.
 //!
-//! The borrower writes lines, and reads a line `ready URL` at first and after each:
+//! The borrower reads a line `ready URL` first. It writes lines and reads `ready URL` after each:
 //!
-//! - `restart`: the server ends in order, and starts again
-//! - `crash`: it ends without any order, and starts again
-//! - `stop`: it ends in order; the answer is a line `stopped`
-//! - `start`: it starts again
+//! - `restart`: the server shuts down and starts again
+//! - `crash`: the server is killed and starts again
+//! - `stop`: the server shuts down; the answer is a line `stopped`
+//! - `start`: the server starts again
 
 use super::account::Account;
 use super::home::{Home, random_hex};
 use super::server::{Room, Server};
 use super::state::{Entry, State};
-use super::{down, ports, ready, up};
+use super::{LENDING, down, given, ports, ready, up};
 use crate::apt;
 use std::{
     fs,
@@ -20,10 +20,13 @@ use std::{
     process,
 };
 
-/// Stands between the kind of a server that is lent and the process that lends it.
+/// Separates the kind of a lent server from the id of the process that lends it.
 pub(crate) const MARK: char = '@';
 
 pub(crate) fn lend(home: &Home, kind: &str) -> Result<(), String> {
+    if given(LENDING.0).is_some_and(|value| value == LENDING.1) {
+        return Err(format!("No server is lent: {} is {}.", LENDING.0, LENDING.1));
+    }
     let server = up::wanted(super::ALL, &[kind], |_| None)?;
     let [server] = server.as_slice() else {
         return Err(format!("{kind} needs another server: it cannot be lent."));
@@ -31,7 +34,7 @@ pub(crate) fn lend(home: &Home, kind: &str) -> Result<(), String> {
     if !cfg!(target_os = "linux") {
         return Err(up::only_linux(&[*server]));
     }
-    // As a test run does: nobody who tidies up takes it for one that was left behind.
+    // As a test run does, so that a watcher does not end it.
     let in_use = home.in_use()?;
     in_use.lock_shared().map_err(|error| format!("The services cannot be locked: {error}"))?;
     let name = format!("{kind}{MARK}{}", process::id());
@@ -40,7 +43,7 @@ pub(crate) fn lend(home: &Home, kind: &str) -> Result<(), String> {
     served.and(leave(home, &name))
 }
 
-/// Puts it on the list, so that `down` finds it whatever happens.
+/// Enters it into the state before it starts, so that `down` always finds it.
 fn enter(home: &Home, server: &dyn Server, name: &str) -> Result<State, String> {
     let _lock = home.lock()?;
     let mut state = up::state(home)?;
@@ -59,7 +62,7 @@ fn serve(home: &Home, server: &dyn Server, name: &str, state: &State) -> Result<
     up::start(server, &room)?;
     println!("ready {}", server.url(entry));
     for line in io::stdin().lock().lines() {
-        let line = line.map_err(|error| format!("The borrower cannot be heard: {error}"))?;
+        let line = line.map_err(|error| format!("Cannot read from the borrower: {error}"))?;
         match line.as_str() {
             "restart" => _ = down::stop(home, name)?,
             "stop" => {
@@ -69,7 +72,7 @@ fn serve(home: &Home, server: &dyn Server, name: &str, state: &State) -> Result<
             }
             "start" => {}
             "crash" => _ = down::stop_by(home, name, server.crash_signal())?,
-            other => return Err(format!("A borrower does not say {other}.")),
+            other => return Err(format!("The borrower wrote an unknown word: {other}")),
         }
         server.launch(&room)?;
         ready::wait(server, &room)?;
@@ -78,7 +81,7 @@ fn serve(home: &Home, server: &dyn Server, name: &str, state: &State) -> Result<
     Ok(())
 }
 
-/// Ends it, and removes what there was of it.
+/// Ends it and removes its data and log.
 fn leave(home: &Home, name: &str) -> Result<(), String> {
     let _lock = home.lock()?;
     let _ = fs::remove_file(home.log(name));

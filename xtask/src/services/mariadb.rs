@@ -1,4 +1,4 @@
-//! MariaDB, Debian's own.
+//! MariaDB from Debian.
 
 use super::home::Home;
 use super::server::{Room, Server, USER};
@@ -64,7 +64,7 @@ impl Server for MariaDb {
         room.version(&daemon)
     }
 
-    /// With a query: `mariadb-admin ping` is also content with a server that lets nobody in.
+    /// Runs a query: `mariadb-admin ping` also succeeds when authentication fails.
     fn ready(&self, room: &Room<'_>) -> Result<(), String> {
         let port = format!("--port={}", room.entry.port);
         let arguments = [
@@ -96,7 +96,7 @@ fn tls(data: &Path) -> Vec<String> {
     there.map(|(option, file)| format!("--ssl-{option}={}", data.join(file).display())).collect()
 }
 
-/// A statement a line, as `--init-file` wants it.
+/// One statement a line, as `--init-file` requires.
 fn users(entry: &Entry) -> String {
     format!(
         "CREATE OR REPLACE USER '{USER}'@'127.0.0.1' IDENTIFIED BY '{}';\n\

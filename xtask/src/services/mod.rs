@@ -36,9 +36,10 @@ use crate::place::Place;
 pub(crate) use for_tests::ForTests;
 use home::Home;
 use server::Server;
+use std::collections::BTreeSet;
 use std::env;
 
-/// All servers; one that needs another stands behind it.
+/// All servers. A server stands after the one that it needs.
 const ALL: &[&dyn Server] = &[
     &postgres::Postgres18,
     &postgres::Postgres15,
@@ -56,14 +57,14 @@ const FOR_TESTS: &[&str] =
 
 /// One of the commands of `cargo xtask services`.
 pub(crate) enum Command<'a> {
-    /// Start all, or those of these names.
+    /// Start the servers of these names, or all.
     Up(&'a [&'a str]),
     Down,
     Status,
     Env,
-    /// A server of its own for whoever started this command; not for people.
+    /// A server for the process that started this command; not for people.
     Lend(&'a str),
-    /// What [`ForTests`] starts; not for people.
+    /// The process that [`ForTests`] starts; not for people.
     Watch,
 }
 
@@ -113,7 +114,20 @@ impl<'a> Command<'a> {
     }
 }
 
-/// What tests want to know of servers and their clients.
+/// The variable that forbids to lend servers, and its value: a run without servers sets it for its tests.
+pub(crate) const LENDING: (&str, &str) = ("POSTRIDER_TEST_SERVERS", "none");
+
+/// The variables that name servers to tests.
+pub(crate) fn variables_of_servers() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|server| server.variable())
+}
+
+/// The names of the servers that these variables stand for.
+pub(crate) fn servers_of(variables: &BTreeSet<&str>) -> Vec<&'static str> {
+    ALL.iter().filter(|server| variables.contains(server.variable())).map(|server| server.name()).collect()
+}
+
+/// The variables for tests: the URLs of servers and the folder of clients.
 fn variables(home: &Home) -> Result<Vec<(&'static str, String)>, String> {
     let state = home.read_state()?;
     let mut variables = report::variables(ALL, state.as_ref(), |name| is_alive(home, name), given);
@@ -131,7 +145,7 @@ fn print_status(home: &Home) -> Result<(), String> {
     Ok(())
 }
 
-/// The server of that name, also of one that was [lent](lend).
+/// The server of that name. The name may be that of a [lent](lend) one.
 fn find(name: &str) -> Option<&'static dyn Server> {
     let kind = name.split(lend::MARK).next();
     ALL.iter().copied().find(|server| Some(server.name()) == kind)
@@ -141,7 +155,7 @@ fn is_alive(home: &Home, name: &str) -> bool {
     process::alive(&home.processes().join(name)).is_some()
 }
 
-/// The URL that the caller's environment has for a variable. An empty one counts as none.
+/// The URL in the caller's environment. An empty one counts as none.
 fn given(variable: &str) -> Option<String> {
     env::var(variable).ok().filter(|url| !url.is_empty())
 }
@@ -165,6 +179,15 @@ mod tests {
             ALL.iter().flat_map(|server| [server.name(), server.variable()]).collect();
         assert_eq!(names.len(), 2 * ALL.len());
         assert!(FOR_TESTS.iter().all(|name| find(name).is_some()));
+    }
+
+    #[test]
+    fn no_variable_is_a_part_of_another_so_that_a_text_names_one_of_them_alone() {
+        for variable in variables_of_servers() {
+            let holding = variables_of_servers().filter(|other| other.contains(variable));
+            assert_eq!(holding.count(), 1, "{variable}");
+            assert_eq!(servers_of(&BTreeSet::from([variable])).len(), 1);
+        }
     }
 
     #[test]

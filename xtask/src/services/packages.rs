@@ -1,4 +1,4 @@
-//! Packages that are not Debian's: from PyPI and from Maven, kept in the cache folder.
+//! Packages from PyPI and Maven, kept in the cache folder.
 
 use super::home::{make_folder, remove_folder};
 use crate::apt::Package;
@@ -14,12 +14,12 @@ pub(crate) struct Wheel {
 }
 
 impl Wheel {
-    /// Where it is once it is installed.
+    /// Its path after the installation.
     pub(crate) fn folder(&self, packages: &Path) -> PathBuf {
         packages.join(format!("{}-{}", self.name, self.version))
     }
 
-    /// What its installation needs from Debian.
+    /// The Debian packages that its installation needs.
     pub(crate) fn missing(&self, packages: &Path) -> Vec<Package> {
         let pip_works = || {
             let version = Command::new("python3").args(["-m", "pip", "--version"]).output();
@@ -31,7 +31,7 @@ impl Wheel {
         vec![Package { name: "python3-pip", units: &[] }]
     }
 
-    /// Installs it when it is missing; its folder.
+    /// Installs it if it is missing. Returns its folder.
     pub(crate) fn install(&self, packages: &Path) -> Result<PathBuf, String> {
         let requirement = format!("{}=={}", self.name, self.version);
         let folder = self.folder(packages);
@@ -59,7 +59,7 @@ impl Artefact {
         packages.join(format!("{}-{}", self.name, self.version))
     }
 
-    /// What its installation needs from Debian.
+    /// The Debian packages that its installation needs.
     pub(crate) fn missing(&self, packages: &Path) -> Vec<Package> {
         if self.folder(packages).is_dir() || server_program("mvn").is_some() {
             return Vec::new();
@@ -67,7 +67,7 @@ impl Artefact {
         vec![Package { name: "maven", units: &[] }]
     }
 
-    /// Installs it with others and all that they depend on when it is missing; the folder with the libraries.
+    /// Installs it with others and their dependencies if it is missing. Returns the folder with the libraries.
     pub(crate) fn install_with(&self, others: &[Artefact], packages: &Path) -> Result<PathBuf, String> {
         let folder = self.folder(packages);
         once(&folder, |part| {
@@ -82,7 +82,7 @@ impl Artefact {
         Ok(folder.join("libraries"))
     }
 
-    /// A project that does nothing but depend on them.
+    /// A project that only depends on them.
     fn project(&self, others: &[Artefact]) -> String {
         let dependency = |Artefact { group, name, version }: &Artefact| {
             format!(
@@ -98,13 +98,13 @@ impl Artefact {
     }
 }
 
-/// Fills a folder that is there whole or not at all.
+/// Fills a folder and renames it when it is complete.
 fn once(folder: &Path, fill: impl FnOnce(&Path) -> Result<(), String>) -> Result<(), String> {
     if folder.is_dir() {
         return Ok(());
     }
     let part = folder.with_added_extension("part");
-    println!("Missing and installed now: {}", folder.file_name().unwrap_or_default().display());
+    println!("Installing {}", folder.file_name().unwrap_or_default().display());
     remove_folder(&part)?;
     make_folder(&part, 0o755)?;
     fill(&part)?;

@@ -31,9 +31,9 @@ impl Server for PgBouncer {
         Some("postgres")
     }
 
-    /// It takes passwords from clients and gives the same to the server, so both have one.
+    /// It passes the client's password on to the server, so both have the same.
     fn launch(&self, room: &Room<'_>) -> Result<String, String> {
-        let behind = behind(room)?;
+        let behind = upstream(room)?;
         let users = room.write("users", &format!("\"{USER}\" \"{}\"\n", behind.password))?;
         let configuration =
             room.write("pgbouncer.ini", &configuration(room.entry, behind, &users.display().to_string()))?;
@@ -44,9 +44,9 @@ impl Server for PgBouncer {
         room.version(&program)
     }
 
-    /// It is asked only when the server behind it serves: after a failed try it waits before it tries again.
+    /// Asks PgBouncer only when PostgreSQL serves: after a failed login it waits before it tries again.
     fn ready(&self, room: &Room<'_>) -> Result<(), String> {
-        postgres::answers(room, &Postgres18::programs(room, Postgres18.name()), behind(room)?)?;
+        postgres::answers(room, &Postgres18::programs(room, Postgres18.name()), upstream(room)?)?;
         postgres::answers(room, &Postgres18::programs(room, Postgres18.name()), room.entry)
     }
 
@@ -55,16 +55,16 @@ impl Server for PgBouncer {
     }
 }
 
-fn behind<'a>(room: &Room<'a>) -> Result<&'a Entry, String> {
+fn upstream<'a>(room: &Room<'a>) -> Result<&'a Entry, String> {
     let entry = room.state.servers.get(Postgres18.name());
     entry.ok_or_else(|| "PgBouncer has no PostgreSQL behind it.".to_owned())
 }
 
-fn configuration(entry: &Entry, behind: &Entry, users: &str) -> String {
-    // sqlx and others ask for `extra_float_digits` when they connect; PgBouncer refuses what it does not know.
+fn configuration(entry: &Entry, upstream: &Entry, users: &str) -> String {
+    // sqlx and others set `extra_float_digits` when they connect; PgBouncer refuses parameters that it does not know.
     format!(
         "[databases]\n\
-         * = host=127.0.0.1 port={behind}\n\
+         * = host=127.0.0.1 port={upstream}\n\
          [pgbouncer]\n\
          listen_addr = 127.0.0.1\n\
          listen_port = {port}\n\
@@ -76,7 +76,7 @@ fn configuration(entry: &Entry, behind: &Entry, users: &str) -> String {
          max_client_conn = 300\n\
          server_login_retry = 1\n\
          ignore_startup_parameters = extra_float_digits\n",
-        behind = behind.port,
+        upstream = upstream.port,
         port = entry.port,
     )
 }

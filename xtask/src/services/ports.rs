@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 
-/// As many free ports as are asked for. All are held until the last is chosen, so that no two are the same.
+/// So many free ports. It holds all of them until the last is chosen, so that no two are the same.
 pub(crate) fn free(count: usize) -> Result<Vec<u16>, String> {
     let choose = || {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -13,7 +13,7 @@ pub(crate) fn free(count: usize) -> Result<Vec<u16>, String> {
     Ok(held.into_iter().map(|(port, _)| port).collect())
 }
 
-/// Whether nobody listens on the port.
+/// Whether the port is free.
 pub(crate) fn is_free(port: u16) -> bool {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
 }

@@ -1,4 +1,4 @@
-//! PostgreSQL: the newest from PyPI, and Debian's own, the oldest that we promise.
+//! PostgreSQL: the newest release from PyPI, and the oldest supported one from Debian.
 
 use super::clients::Client;
 use super::home::Home;
@@ -18,10 +18,10 @@ const DEBIAN: &str = "/usr/lib/postgresql";
 const OLDEST: u32 = 15;
 /// The name of the wheel's copy in the server's folder.
 const COPY: &str = "program";
-/// It ends sessions; SIGTERM would wait for them.
+/// SIGINT ends sessions; SIGTERM would wait for them.
 const FAST_SHUTDOWN: &str = "INT";
-/// It ends all of its processes at once and leaves the rest to recovery. After a SIGKILL some would live on for a moment, and
-/// keep the next server from its data.
+/// SIGQUIT ends all of its processes at once and leaves the rest to recovery. After a SIGKILL some would live on for a moment
+/// and keep the next server from its data.
 const IMMEDIATE_SHUTDOWN: &str = "QUIT";
 
 /// PostgreSQL 18.
@@ -144,7 +144,7 @@ fn needed_debian_programs() -> Result<PathBuf, String> {
     })
 }
 
-/// Of several versions the oldest that we promise.
+/// The oldest installed version that is supported.
 fn debian_programs() -> Option<PathBuf> {
     let versions =
         fs::read_dir(DEBIAN).ok()?.filter_map(|folder| folder.ok()?.file_name().to_str()?.parse().ok());
@@ -181,7 +181,7 @@ fn launch(room: &Room<'_>, programs: &Path) -> Result<String, String> {
     room.version(&programs.join("postgres"))
 }
 
-/// Whether somebody who signs in by `entry` is served.
+/// Whether a client that signs in by `entry` is served.
 pub(crate) fn answers(room: &Room<'_>, programs: &Path, entry: &Entry) -> Result<(), String> {
     let port = entry.port.to_string();
     let arguments =
@@ -194,8 +194,8 @@ pub(crate) fn url(entry: &Entry) -> String {
     format!("postgres://{USER}:{}@127.0.0.1:{}/postgres", entry.password, entry.port)
 }
 
-/// Copies a folder; everybody may do with the copy what its owner may do, except to change it. (Not by `cp`, which would
-/// go on alone if we were killed.)
+/// Copies a folder. Everybody may read and execute the copy; only its owner may change it. Does not use `cp`, which would go on
+/// if this process were killed.
 fn copy_for_all(from: &Path, to: &Path) -> io::Result<()> {
     let open_up = |path: &Path, mode: u32| {
         let readable = mode & 0o500;

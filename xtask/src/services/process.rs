@@ -1,4 +1,4 @@
-//! Processes that outlive this one, and how they are known again: by id and start time, never by name.
+//! Processes that outlive this one. They are recognised by id and start time, never by name.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,18 +14,18 @@ const RECORD_TIME_MAX: Duration = Duration::from_secs(10);
 const STOP_TIME_MAX: Duration = Duration::from_secs(30);
 const KILL_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A shell that writes down its own line of `/proc` and then becomes the program. So a process is on record before it does
-/// anything, whatever happens to the one that started it.
+/// A shell that records its own line of `/proc` and then becomes the program. So a process is on record before it does
+/// anything, even if its parent dies.
 const RECORDED: &str = r#"read -r line </proc/$$/stat && printf '%s\n' "$line" && exec "$@" >&2"#;
 
-/// A command whose program is put on record by [`launch`]; arguments and environment are the caller's to add.
+/// A command whose program [`launch`] records. The caller adds arguments and environment.
 pub(crate) fn recorded(program: &Path) -> Command {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", RECORDED, "sh"]).arg(program);
     command
 }
 
-/// Starts a [`recorded`] command; what it prints goes to the log.
+/// Starts a [`recorded`] command. Its output goes to the log.
 pub(crate) fn launch(mut command: Command, record: &Path, log: &Path) -> Result<Child, String> {
     let cannot = |what: &Path, error| format!("Cannot write {}: {error}", what.display());
     let boot = fs::read_to_string(BOOT_ID).map_err(|error| format!("{BOOT_ID} cannot be read: {error}"))?;
@@ -50,7 +50,7 @@ pub(crate) fn launch(mut command: Command, record: &Path, log: &Path) -> Result<
     Ok(child)
 }
 
-/// Waits until a child ends, and kills it when it takes too long.
+/// Waits until a child ends, and kills it if it takes too long.
 pub(crate) fn wait(mut child: Child, time_max: Duration) -> Result<ExitStatus, String> {
     let start = Instant::now();
     loop {
@@ -74,12 +74,12 @@ pub(crate) fn alive(record: &Path) -> Option<u32> {
     (now.started == started && !now.ended).then_some(pid)
 }
 
-/// Ends the process on record, if it lives: first as it likes it, then by force. Removes the record.
+/// Ends the process on record, if it lives: first by its stop signal, then by SIGKILL. Removes the record.
 pub(crate) fn stop(record: &Path, signal: &str) -> Result<(), String> {
     if let Some(pid) = alive(record) {
         send(signal, &pid.to_string())?;
         within(STOP_TIME_MAX, || alive(record).is_none());
-        // It led a group; what it leaves behind (a script its program, a killed server its workers) belongs to nobody.
+        // It led a group. Members may outlive it: the program of a script, the workers of a killed server.
         if !group(pid).is_empty() {
             send("KILL", &format!("-{pid}"))?;
         }
@@ -91,7 +91,7 @@ pub(crate) fn stop(record: &Path, signal: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Looks until it is so, or until the time is up.
+/// Polls until the condition holds or the time is up.
 fn within(time_max: Duration, is_so: impl Fn() -> bool) -> bool {
     let start = Instant::now();
     while !is_so() {
@@ -113,7 +113,7 @@ fn group(leader: u32) -> Vec<u32> {
         .collect()
 }
 
-/// By the shell's own `kill`: the program of that name is not everywhere. What has ended in between is no error.
+/// Uses the shell's own `kill`, since not every system has the program. A process that has ended meanwhile is no error.
 fn send(signal: &str, to: &str) -> Result<(), String> {
     Command::new("/bin/sh")
         .args(["-c", r#"kill -s "$1" -- "$2" 2>/dev/null"#, "sh", signal, to])
@@ -122,7 +122,7 @@ fn send(signal: &str, to: &str) -> Result<(), String> {
         .map_err(|error| format!("SIG{signal} cannot be sent: {error}"))
 }
 
-/// Process id and start time, if the process was of this boot: both begin anew with the machine.
+/// Process id and start time, if the process was of this boot: both start over with the machine.
 fn on_record(record: &Path) -> Option<(u32, u64)> {
     let text = fs::read_to_string(record).ok()?;
     let (boot, line) = text.split_once('\n')?;
@@ -137,7 +137,7 @@ struct Stat {
     group: u32,
     /// In ticks since the machine started.
     started: u64,
-    /// A zombie: only its parent still has to look.
+    /// A zombie: its parent has not collected it yet.
     ended: bool,
 }
 
@@ -167,7 +167,7 @@ mod tests {
 
     fn waiting(folder: &Path) -> Child {
         let mut command = recorded(Path::new("/bin/sh"));
-        // It waits for a line from a pipe that nobody writes to.
+        // It waits for a line that never comes.
         command.args(["-c", "mkfifo pipe; read line <pipe"]).current_dir(folder);
         launch(command, &folder.join("record"), &folder.join("log")).unwrap()
     }

@@ -1,4 +1,4 @@
-//! RabbitMQ, Debian's own, with Erlang's port mapper as its companion.
+//! RabbitMQ from Debian, with Erlang's port mapper as its companion.
 
 use super::home::Home;
 use super::server::{Room, Server, USER};
@@ -38,7 +38,7 @@ impl Server for RabbitMq {
 
     fn launch(&self, room: &Room<'_>) -> Result<String, String> {
         let folder = room.folder();
-        // Erlang would start a port mapper that outlives everything; so it finds one that is on record.
+        // Erlang would start a port mapper that outlives the server, so this starts one that is on record.
         let mapper_port = room.entry.inner_port.to_string();
         let mut mapper = room.command(&server_program("epmd").ok_or("epmd is not here.")?);
         mapper.args(["-address", "127.0.0.1", "-port", &mapper_port]);
@@ -50,7 +50,7 @@ impl Server for RabbitMq {
         let plugins = room.write("enabled_plugins", "[].\n")?;
         let mut server = room.command(Path::new(SCRIPT));
         server
-            // With this the script becomes the server, and else stays in front of it; there is no input all the same.
+            // The script becomes the server instead of waiting for it. `-noinput` keeps the server from reading anyway.
             .env("RABBITMQ_ALLOW_INPUT", "true")
             .env(
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
@@ -72,7 +72,7 @@ impl Server for RabbitMq {
         version().ok_or_else(|| "RabbitMQ's folder names no version.".to_owned())
     }
 
-    /// Signs in as AMQP 0-9-1 has it: the server greets, we give name and password, it names its limits.
+    /// Signs in by AMQP 0-9-1: the server sends `start`, the client name and password, the server its limits.
     fn ready(&self, room: &Room<'_>) -> Result<(), String> {
         let mut wire = Wire::connect(room.entry.port)?;
         wire.send(b"AMQP\x00\x00\x09\x01")?;
@@ -97,7 +97,7 @@ fn configuration(entry: &Entry) -> String {
     )
 }
 
-/// From the name of the folder that it is in: to ask it would take seconds.
+/// Read from the name of its folder: asking the program would take seconds.
 fn version() -> Option<String> {
     fs::read_dir("/usr/lib/rabbitmq/lib")
         .ok()?
@@ -116,7 +116,9 @@ const FRAME_END: u8 = 0xCE;
 
 /// Reads a frame on channel 0 that must hold this method.
 fn expect_method(wire: &mut Wire, expected: [u8; 4]) -> Result<(), String> {
-    let [kind, 0, 0, a, b, c, d] = wire.receive()? else { return Err("It speaks of a channel.".to_owned()) };
+    let [kind, 0, 0, a, b, c, d] = wire.receive()? else {
+        return Err("It answers on a channel other than 0.".to_owned());
+    };
     let method: [u8; 4] = wire.receive()?;
     // The rest of the frame and its end.
     wire.skip((u32::from_be_bytes([a, b, c, d]) + 1).saturating_sub(4))?;

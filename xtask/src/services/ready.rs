@@ -14,7 +14,7 @@ const LOG_LINES: usize = 20;
 /// Waits until a client of the server is served, its process has ended, or the time is up.
 pub(crate) fn wait(server: &dyn Server, room: &Room<'_>) -> Result<(), String> {
     wait_for(|| {
-        // Before the question: an answer may come from somebody else once ours has ended.
+        // Checked first: once ours has ended, another process may answer on its port.
         if !room.is_alive() {
             return Answer::Never("Its process has ended.".to_owned());
         }

@@ -1,4 +1,4 @@
-//! Redis, Debian's own. It keeps nothing on disk.
+//! Redis from Debian. It keeps nothing on disk.
 
 use super::home::Home;
 use super::server::{Room, Server};

@@ -1,4 +1,4 @@
-//! What is there: a table for people, and variables for programs.
+//! The state of the servers: a table for people, and variables for programs.
 
 use super::server::Server;
 use super::state::State;
@@ -31,7 +31,7 @@ pub(crate) fn table(
     text
 }
 
-/// The variables of those that run, and of those that somebody gave.
+/// The variables of servers that run, and of those that the caller set.
 pub(crate) fn variables(
     all: &[&'static dyn Server],
     state: Option<&State>,

@@ -1,4 +1,4 @@
-//! What a server must say of itself, and the room that it is given.
+//! The trait of a server, and the room that each one gets.
 
 use super::account::Account;
 use super::clients::Client;
@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-/// The name that clients sign in with, everywhere.
+/// The user name of all clients.
 pub(crate) const USER: &str = "postrider";
 
 const PREPARE_TIME_MAX: Duration = Duration::from_secs(120);
 
-/// A kind of server. All it does is done in a [`Room`].
+/// A kind of server. It works in a [`Room`].
 pub(crate) trait Server: Sync {
     fn name(&self) -> &'static str;
 
@@ -33,17 +33,17 @@ pub(crate) trait Server: Sync {
     /// Debian packages that are missing.
     fn missing(&self, home: &Home) -> Vec<Package>;
 
-    /// Whom it runs as when the caller is root, if it does not run as root.
+    /// Its account when the caller is root, if it does not run as root.
     fn account(&self) -> Option<&'static str> {
         None
     }
 
-    /// What makes it end soon and in order.
+    /// The signal that shuts it down soon.
     fn stop_signal(&self) -> &'static str {
         "TERM"
     }
 
-    /// What ends it as a crash does: it has no time to put anything in order.
+    /// The signal that ends it as a crash does.
     fn crash_signal(&self) -> &'static str {
         "KILL"
     }
@@ -53,22 +53,22 @@ pub(crate) trait Server: Sync {
         Ok(())
     }
 
-    /// Launches it, with whatever data its folder has. Gives its version.
+    /// Launches it with the data in its folder. Returns its version.
     fn launch(&self, room: &Room<'_>) -> Result<String, String>;
 
-    /// Whether a client is served right now; asked again and again.
+    /// Whether it serves a client now. Called until it does.
     fn ready(&self, room: &Room<'_>) -> Result<(), String>;
 
-    /// Programs that people speak to it with, installed when they are missing.
+    /// Its client programs; installs them if they are missing.
     fn clients(&self, _home: &Home) -> Result<Vec<Client>, String> {
         Ok(Vec::new())
     }
 
-    /// For the user of tests, who may do everything.
+    /// The URL for a user who may do everything.
     fn url(&self, entry: &Entry) -> String;
 }
 
-/// What one server is given.
+/// The environment of one server.
 pub(crate) struct Room<'a> {
     pub(crate) name: &'a str,
     pub(crate) home: &'a Home,
@@ -102,14 +102,14 @@ impl Room<'_> {
         self.make_folder("")
     }
 
-    /// A folder inside, that belongs to whom the server runs as.
+    /// A folder inside that belongs to the server's account.
     pub(crate) fn make_folder(&self, name: &str) -> Result<(), String> {
         let folder = self.folder().join(name);
         make_folder(&folder, 0o700)?;
         self.give(&folder)
     }
 
-    /// A file inside that only the server can read; its path.
+    /// Writes a file that only the server can read. Returns its path.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf, String> {
         let path = self.folder().join(name);
         write_private(&path, text)?;
@@ -123,8 +123,8 @@ impl Room<'_> {
             .map_err(|error| format!("Cannot give {} away: {error}", path.display()))
     }
 
-    /// A program of the server: on record, in its folder, as its account, and with
-    /// nothing of the caller's environment, which may hold settings for other servers.
+    /// A program of the server: on record, in its folder, under its account, and without the caller's environment, which may hold
+    /// settings for other servers.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = process::recorded(program);
         self.clean(&mut command);
@@ -145,8 +145,8 @@ impl Room<'_> {
             .env("LC_ALL", "C.UTF-8");
     }
 
-    /// Runs a program that prepares something, to its end. Its record is not the server's: who finds it alive after a crash
-    /// must not take it for the server.
+    /// Runs a program that prepares something, to its end. It has a record of its own: after a crash of this process it must not be
+    /// mistaken for the server.
     pub(crate) fn prepare(&self, command: Command) -> Result<(), String> {
         let what = format!("{command:?}");
         let status = process::wait(self.launch_companion("prepare", command)?, PREPARE_TIME_MAX)
@@ -164,7 +164,7 @@ impl Room<'_> {
         process::launch(command, &self.home.processes().join(format!("{}.{what}", self.name)), &self.log())
     }
 
-    /// A client's command, run as the caller to its end; what it printed.
+    /// Runs a client's command as the caller. Returns its output.
     pub(crate) fn ask(
         &self,
         client: &Path,
@@ -182,7 +182,7 @@ impl Room<'_> {
         Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
     }
 
-    /// The version that a program says it has.
+    /// The version that a program prints.
     pub(crate) fn version(&self, program: &Path) -> Result<String, String> {
         let printed = self.ask(program, &["--version"], &[])?;
         version_in(&printed).ok_or_else(|| format!("{} names no version: {printed}", program.display()))

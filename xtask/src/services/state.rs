@@ -1,9 +1,9 @@
-//! The state file: what was chosen for each server when it was first started.
+//! The state file: ports and passwords, chosen when a server is first started.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// What `down` and a second `up` must know. A server is in it before anything of it is started.
+/// What `down` and a second `up` must know. A server is entered before it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     /// The folder with the data of all servers; `down` removes it.
@@ -14,12 +14,12 @@ pub(crate) struct State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) port: u16,
-    /// For what only the server's own processes connect to: Kafka's controller, Erlang's port mapper.
+    /// For connections between the server's own processes: Kafka's controller, Erlang's port mapper.
     pub(crate) inner_port: u16,
     pub(crate) password: String,
-    /// Known once it ran.
+    /// Known after the first start.
     pub(crate) version: Option<String>,
-    /// Somebody said `up`: a test run that ends leaves it alone.
+    /// Started by `up`: a test run that ends does not end it.
     pub(crate) kept: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Starting servers: all at once, and only those that do not run.
+//! Starts servers, all at the same time, unless they run.
 
 use super::account::Account;
 use super::home::{Home, make_folder, random_hex};
@@ -14,7 +14,7 @@ use std::time::Instant;
 
 pub(crate) const PASSWORD_BYTES: usize = 16;
 
-/// Those of `all` that `names` asks for (none means all) and nobody gave a URL for, with what they need, in order.
+/// The servers of these names (none means all) that have no URL yet, and the servers that they need, in order.
 pub(crate) fn wanted(
     all: &[&'static dyn Server],
     names: &[&str],
@@ -36,7 +36,7 @@ pub(crate) fn wanted(
     Ok(all.iter().copied().filter(|server| is_wanted(*server)).collect())
 }
 
-/// Starts what does not run and waits for all of them. `kept` ones outlive the test runs that use them.
+/// Starts the servers that do not run and waits for all of them. `kept` ones outlive test runs.
 pub(crate) fn up(home: &Home, servers: &[&'static dyn Server], kept: bool) -> Result<(), String> {
     if servers.is_empty() {
         return Ok(());
@@ -46,7 +46,7 @@ pub(crate) fn up(home: &Home, servers: &[&'static dyn Server], kept: bool) -> Re
     }
     let mut state = state(home)?;
     choose(home, &mut state, servers, kept)?;
-    // Before anything is started: whatever happens from here on, `down` knows.
+    // Before anything is started, so that `down` always knows.
     begin(home, &state)?;
 
     let ended = servers.iter().filter(|server| !is_alive(home, server.name()));
@@ -89,7 +89,7 @@ pub(crate) fn up(home: &Home, servers: &[&'static dyn Server], kept: bool) -> Re
     servers.iter().try_for_each(|server| clients::write(home, &server.clients(home)?))
 }
 
-/// What there is, or the beginning of it.
+/// The state, or a new one.
 pub(crate) fn state(home: &Home) -> Result<State, String> {
     match home.read_state()? {
         Some(state) => Ok(state),
@@ -97,7 +97,7 @@ pub(crate) fn state(home: &Home) -> Result<State, String> {
     }
 }
 
-/// Writes down what is about to be started, and makes the place for it.
+/// Records what is about to be started, and makes its folder.
 pub(crate) fn begin(home: &Home, state: &State) -> Result<(), String> {
     home.write_state(state)?;
     make_folder(&state.data, 0o711)?;
@@ -110,14 +110,14 @@ pub(crate) fn only_linux(servers: &[&'static dyn Server]) -> String {
     format!("Servers are started on Linux only; elsewhere set {} to servers of yours.", variables.join(", "))
 }
 
-/// Gives each server ports and a password. One that died keeps them, so that its URL stays true, if nobody took its port.
+/// Chooses ports and a password for each server. A server that died keeps them, so that its URL stays valid, if its port is free.
 fn choose(home: &Home, state: &mut State, servers: &[&'static dyn Server], kept: bool) -> Result<(), String> {
     let mut new_ports = ports::free(2 * servers.len())?.into_iter();
     let mut next_port = || new_ports.next().ok_or("There are too few ports.");
     for server in servers {
         let name = server.name();
         if !is_alive(home, name) {
-            // Its companions may have outlived it.
+            // Its companions may still run.
             down::stop(home, name)?;
         }
         if let Some(entry) = state.servers.get_mut(name) {
@@ -125,14 +125,14 @@ fn choose(home: &Home, state: &mut State, servers: &[&'static dyn Server], kept:
             let ports_are_free = ports::is_free(entry.port) && ports::is_free(entry.inner_port);
             if !is_alive(home, name) && !ports_are_free {
                 (entry.port, entry.inner_port) = (next_port()?, next_port()?);
-                // What stands in front of it looks for it at the old port.
+                // A server in front of it would connect to the old port.
                 for dependent in ALL.iter().filter(|server| server.needs() == Some(name)) {
                     down::stop(home, dependent.name())?;
                 }
             }
             continue;
         }
-        // What stands in front of another server passes the password on to it.
+        // PgBouncer passes the password on to PostgreSQL.
         let behind = server.needs().and_then(|needed| state.servers.get(needed));
         let password =
             behind.map_or_else(|| random_hex(PASSWORD_BYTES), |entry| Ok(entry.password.clone()))?;
@@ -142,7 +142,7 @@ fn choose(home: &Home, state: &mut State, servers: &[&'static dyn Server], kept:
     Ok(())
 }
 
-/// Its version, if it was started now.
+/// Returns its version if it was started now.
 pub(crate) fn start(server: &dyn Server, room: &Room<'_>) -> Result<Option<String>, String> {
     let begun = Instant::now();
     let run = || {
