@@ -6,8 +6,8 @@
 //! delivered in between. But no more than ten die in a row either way.
 
 use crate::{
-    broken::{self, Variant},
-    culprits::Culprits,
+    faulty_keys::FaultyKeys,
+    mutations::{self, Mutation},
 };
 
 /// Ten distinct keys rejected without a delivery in between pull the brake.
@@ -36,7 +36,7 @@ pub(crate) struct Brake {
     in_a_row: Vec<u64>,
     /// Keys that used up their attempts since then.
     exhausted: Vec<u64>,
-    culprits: Culprits,
+    faulty_keys: FaultyKeys,
     /// Another process pulled it before this one began, and nothing was delivered since.
     inherited: bool,
     /// An operator has released it: what is rejected dies.
@@ -46,10 +46,10 @@ pub(crate) struct Brake {
 impl Brake {
     /// An event of this key was rejected.
     pub(crate) fn rejected(&mut self, key: u64) -> AfterRejection {
-        if self.released || broken::is(Variant::RejectionsUnbraked) {
+        if self.released || mutations::active(Mutation::RejectionsUnbraked) {
             return AfterRejection::Die;
         }
-        if self.culprits.failed(key) {
+        if self.faulty_keys.failed(key) {
             note(&mut self.rejected, key, REJECTED_KEYS);
         }
         note(&mut self.in_a_row, key, REJECTED_KEYS);
@@ -64,7 +64,7 @@ impl Brake {
 
     /// An event of this key has used up its attempts. Returns whether the brake holds.
     pub(crate) fn exhausted(&mut self, key: u64) -> bool {
-        if self.released || broken::is(Variant::ExhaustionUnbraked) {
+        if self.released || mutations::active(Mutation::ExhaustionUnbraked) {
             return false;
         }
         note(&mut self.exhausted, key, EXHAUSTED_KEYS);
@@ -83,7 +83,7 @@ impl Brake {
 
     /// An event of this key was delivered.
     pub(crate) fn delivered(&mut self, key: u64) {
-        self.culprits.delivered(key);
+        self.faulty_keys.delivered(key);
         self.let_go();
     }
 

@@ -20,7 +20,7 @@ const ROUND: u32 = 8;
 const HEALTHY_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum BreakerState {
     Closed,
     Open {
         until: Instant,
@@ -34,28 +34,28 @@ enum State {
 /// Open for 200 ms at first, then longer with each round of probes, up to half a minute.
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    state: State,
+    state: BreakerState,
     /// How often in a row the receiver said that it is down.
     refusals: u32,
 }
 
 impl Breaker {
     pub(crate) const fn new() -> Self {
-        Self { state: State::Closed, refusals: 0 }
+        Self { state: BreakerState::Closed, refusals: 0 }
     }
 
     /// Whether an event may be sent now.
     pub(crate) fn lets_through(&self, now: Instant) -> bool {
         match self.state {
-            State::Closed => true,
-            State::Open { until } | State::Probing { until } => now >= until,
+            BreakerState::Closed => true,
+            BreakerState::Open { until } | BreakerState::Probing { until } => now >= until,
         }
     }
 
     /// When it will let a probe through, if it does not now.
     pub(crate) fn opens_at(&self, now: Instant) -> Option<Instant> {
         match self.state {
-            State::Open { until } if until > now => Some(until),
+            BreakerState::Open { until } if until > now => Some(until),
             _ => None,
         }
     }
@@ -63,27 +63,27 @@ impl Breaker {
     /// When another probe may go beside one of which nobody has heard.
     pub(crate) fn next_probe_at(&self, now: Instant) -> Option<Instant> {
         match self.state {
-            State::Probing { until } if until > now => Some(until),
+            BreakerState::Probing { until } if until > now => Some(until),
             _ => None,
         }
     }
 
     /// Whether events may go in batches; a probe goes alone.
     pub(crate) fn is_closed(&self) -> bool {
-        self.state == State::Closed
+        self.state == BreakerState::Closed
     }
 
     /// An event is being sent.
     pub(crate) fn sending(&mut self, now: Instant) {
-        if self.state != State::Closed {
-            self.state = State::Probing { until: now + PROBE_MAX };
+        if self.state != BreakerState::Closed {
+            self.state = BreakerState::Probing { until: now + PROBE_MAX };
         }
     }
 
     /// What was taken to be sent never was: a probe is still to be made.
     pub(crate) fn not_sent(&mut self, now: Instant) {
-        if matches!(self.state, State::Probing { .. }) {
-            self.state = State::Open { until: now };
+        if matches!(self.state, BreakerState::Probing { .. }) {
+            self.state = BreakerState::Open { until: now };
         }
     }
 
@@ -102,7 +102,7 @@ impl Breaker {
         let longest = if healthy { HEALTHY_MAX } else { LONGEST };
         let round = self.refusals.div_ceil(ROUND);
         let pause = Backoff::default().delay(round, "", rng).min(longest);
-        self.state = State::Open { until: now + pause };
+        self.state = BreakerState::Open { until: now + pause };
         pause
     }
 }

@@ -11,7 +11,7 @@ use tracing::warn;
 use crate::{
     DeadHeads, Engine, KeyOrder, Outbox, Routes, Settings, Writer,
     engine::{Parts, missing_store},
-    said::Said,
+    explicit_settings::ExplicitSettings,
 };
 
 /// Puts an [`Outbox`] together. A store and, unless it only writes, a route are needed; all else has a default.
@@ -24,7 +24,7 @@ pub struct OutboxBuilder {
     retry: Option<Arc<dyn RetryPolicy>>,
     metrics: Arc<dyn Metrics>,
     settings: Settings,
-    said: Said,
+    explicit: ExplicitSettings,
     known_types: Option<Vec<String>>,
     payload_max: Option<usize>,
     migrate: bool,
@@ -40,7 +40,7 @@ impl OutboxBuilder {
             retry: None,
             metrics: Arc::new(NoMetrics),
             settings: Settings::default(),
-            said: Said::default(),
+            explicit: ExplicitSettings::default(),
             known_types: None,
             payload_max: None,
             migrate: true,
@@ -199,7 +199,7 @@ impl OutboxBuilder {
     /// All numbers at once. Nothing of them is left to the defaults of a store.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
-        self.said = Said::ALL;
+        self.explicit = ExplicitSettings::ALL;
         self
     }
 
@@ -224,7 +224,7 @@ impl OutboxBuilder {
     /// Most events that one claim reads. Default 200.
     pub fn claim_batch(mut self, events: usize) -> Self {
         self.settings.claim_batch = events;
-        self.said.claim_batch = true;
+        self.explicit.claim_batch = true;
         self
     }
 
@@ -250,7 +250,7 @@ impl OutboxBuilder {
     /// Shortest and longest pause between polls. Default 20 ms and 5 s.
     pub fn poll(mut self, min: Duration, max: Duration) -> Self {
         (self.settings.poll_min, self.settings.poll_max) = (min, max);
-        self.said.poll = true;
+        self.explicit.poll = true;
         self
     }
 
@@ -282,7 +282,7 @@ impl OutboxBuilder {
     /// Attempts before an event is dead. Default 10.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.settings.max_attempts = attempts;
-        self.said.max_attempts = true;
+        self.explicit.max_attempts = true;
         self
     }
 
@@ -308,7 +308,7 @@ impl OutboxBuilder {
     /// designed. There block is refused.
     pub fn dead_heads(mut self, policy: DeadHeads) -> Self {
         self.settings.dead_heads = policy;
-        self.said.dead_heads = true;
+        self.explicit.dead_heads = true;
         self
     }
 
@@ -340,7 +340,7 @@ impl OutboxBuilder {
     pub async fn start(mut self) -> Result<Outbox> {
         let writer = self.writer()?;
         let defaults = writer.store.defaults();
-        self.said.fill(&mut self.settings, &writer.store.features(), defaults.as_ref());
+        self.explicit.fill(&mut self.settings, &writer.store.features(), defaults.as_ref());
         let usual = || defaults.map_or_else(Backoff::default, |defaults| defaults.retry);
         let retry = self.retry.unwrap_or_else(|| Arc::new(usual()));
         // What is wrong with the parts is told before the database is touched.

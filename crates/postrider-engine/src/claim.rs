@@ -15,13 +15,13 @@ use tokio::{sync::Notify, time::Instant};
 use tracing::{debug, error};
 
 use crate::{
-    broken::{self, Variant},
-    buffer::{Buffer, Plan},
+    buffer::{Buffer, ClaimPlan},
     engine::Shared,
-    gather::{GATHER, Gather},
     lock,
-    peek::Watch,
-    time_limit::answer,
+    mutations::{self, Mutation},
+    peek::PeekSchedule,
+    store_timeout::bounded,
+    wakeup_backoff::{GATHER, WakeupBackoff},
 };
 
 /// While something was passed over, looks from the very bottom are so many times rarer.
@@ -37,19 +37,19 @@ const PEEKING_FACTOR: u32 = 10;
 const LOCKED_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// How claims follow one another.
-pub(crate) struct Pace {
+pub(crate) struct ClaimPace {
     pause: Duration,
     last_full_look: Instant,
 }
 
-impl Pace {
+impl ClaimPace {
     pub(crate) fn new(now: Instant) -> Self {
         Self { pause: Duration::ZERO, last_full_look: now }
     }
 }
 
 /// What one claim brought.
-pub(crate) struct Brought {
+pub(crate) struct ClaimReport {
     pub(crate) taken: usize,
     /// Whether more is due than it brought, or could not be looked at for want of room.
     pub(crate) more: bool,
@@ -63,7 +63,7 @@ pub(crate) struct Brought {
 
 /// What ended a rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Woken {
+enum WakeReason {
     /// The pause is over, or a waiting event is due.
     Timer,
     /// Something of this process has changed: room, a lane, a key, a pause.
@@ -76,20 +76,20 @@ enum Woken {
 
 pub(crate) async fn run(shared: Arc<Shared>) {
     let now = Instant::now();
-    let (mut watch, mut gather, mut woken) =
-        (Watch::new(&shared.settings, now), Gather::new(now), Woken::Timer);
+    let (mut peeks, mut backoff, mut woken) =
+        (PeekSchedule::new(&shared.settings, now), WakeupBackoff::new(now), WakeReason::Timer);
     while !shared.stop_claiming.is_cancelled() {
         let mut pace = shared.claim_turn.lock().await;
-        if woken == Woken::Peek && !gather.is_in_vain() {
+        if woken == WakeReason::Peek && !backoff.is_in_vain() {
             pace.pause = Duration::ZERO;
         }
         let began = Instant::now();
         // This claim answers every commit that was told of before it.
-        let told = take(&shared.committed) || matches!(woken, Woken::Committed | Woken::Peek);
+        let told = take(&shared.committed) || matches!(woken, WakeReason::Committed | WakeReason::Peek);
         let (pause, not_before) = match once(&shared, &mut pace).await {
             Ok(brought) => {
-                shared.vitals.claimed();
-                gather.claimed(began, told, brought.taken);
+                shared.health_tracker.claimed();
+                backoff.claimed(began, told, brought.taken);
                 if told && brought.backlog {
                     // It read a backlog, and not what is new.
                     shared.committed.notify_one();
@@ -98,29 +98,29 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             }
             Err(error) => {
                 error!(error = error_chain(&error), "claim failed: will try again");
-                shared.vitals.claim_failed(&error);
+                shared.health_tracker.claim_failed(&error);
                 pace.pause = (pace.pause * 2).max(shared.settings.poll_min * 5).min(shared.settings.poll_max);
                 (pace.pause, None)
             }
         };
         drop(pace);
         // A timer has a tick of a millisecond: where there is more, nobody waits for it.
-        woken = Woken::Timer;
+        woken = WakeReason::Timer;
         if !pause.is_zero() {
-            match rest(&shared, &mut watch, Instant::now() + pause).await {
+            match rest(&shared, &mut peeks, Instant::now() + pause).await {
                 ControlFlow::Continue(by) => woken = by,
                 ControlFlow::Break(()) => return,
             }
         }
         let until = match woken {
-            Woken::Committed | Woken::Peek => Some(gather.not_before()).max(not_before),
-            Woken::Timer | Woken::Change => not_before,
+            WakeReason::Committed | WakeReason::Peek => Some(backoff.not_before()).max(not_before),
+            WakeReason::Timer | WakeReason::Change => not_before,
         };
         if let Some(then) = until.filter(|then| *then > Instant::now()) {
             tokio::select! {
                 biased;
                 () = shared.stop_claiming.cancelled() => return,
-                () = shared.wake.notified(), if not_before.is_none() => woken = Woken::Change,
+                () = shared.wake.notified(), if not_before.is_none() => woken = WakeReason::Change,
                 () = tokio::time::sleep_until(then) => {}
             }
         }
@@ -134,8 +134,12 @@ fn take(notify: &Notify) -> bool {
 }
 
 /// Rests until a wake-up, the end of the pause, or the moment that a waiting event is due. Peeks meanwhile.
-async fn rest(shared: &Arc<Shared>, watch: &mut Watch, pause_ends: Instant) -> ControlFlow<(), Woken> {
-    watch.begin(Instant::now());
+async fn rest(
+    shared: &Arc<Shared>,
+    peeks: &mut PeekSchedule,
+    pause_ends: Instant,
+) -> ControlFlow<(), WakeReason> {
+    peeks.begin(Instant::now());
     loop {
         let (due_at, may_claim) = {
             let buffer = lock(&shared.buffer);
@@ -146,13 +150,13 @@ async fn rest(shared: &Arc<Shared>, watch: &mut Watch, pause_ends: Instant) -> C
         tokio::select! {
             biased;
             () = shared.stop_claiming.cancelled() => return ControlFlow::Break(()),
-            () = shared.wake.notified() => return ControlFlow::Continue(Woken::Change),
-            () = shared.committed.notified() => return ControlFlow::Continue(Woken::Committed),
+            () = shared.wake.notified() => return ControlFlow::Continue(WakeReason::Change),
+            () = shared.committed.notified() => return ControlFlow::Continue(WakeReason::Committed),
             () = shared.due.notified() => {}
-            () = tokio::time::sleep_until(ends) => return ControlFlow::Continue(Woken::Timer),
-            news = watch.peek(shared), if may_claim && watch.is_on() => {
-                if news && !broken::is(Variant::PeeksIgnored) {
-                    return ControlFlow::Continue(Woken::Peek);
+            () = tokio::time::sleep_until(ends) => return ControlFlow::Continue(WakeReason::Timer),
+            news = peeks.peek(shared), if may_claim && peeks.is_on() => {
+                if news && !mutations::active(Mutation::PeeksIgnored) {
+                    return ControlFlow::Continue(WakeReason::Peek);
                 }
             }
         }
@@ -160,18 +164,18 @@ async fn rest(shared: &Arc<Shared>, watch: &mut Watch, pause_ends: Instant) -> C
 }
 
 /// One claim, if there is a lane to claim from and room to claim into.
-pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
+pub(crate) async fn once(shared: &Shared, pace: &mut ClaimPace) -> Result<ClaimReport> {
     let started = Instant::now();
     let (plan, from_bottom, ahead) = {
         let mut buffer = lock(&shared.buffer);
         // What was passed over is a long way to walk again.
-        let seldom = if buffer.has_passed_over() { FULL_LOOK_SELDOM } else { 1 };
+        let seldom = if buffer.has_backlog() { FULL_LOOK_SELDOM } else { 1 };
         let from_bottom = started - pace.last_full_look >= shared.settings.full_look_every * seldom;
         let plan = buffer.begin_claim(&shared.settings, &shared.routes, started, from_bottom);
         let Some(plan) = plan else {
             // Whoever takes a lane or makes room wakes the poller.
             let pause = shared.settings.poll_max;
-            return Ok(Brought {
+            return Ok(ClaimReport {
                 taken: 0,
                 more: !buffer.is_empty() && !buffer.is_full_of_unavailable(started),
                 backlog: false,
@@ -185,10 +189,10 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     if from_bottom {
         pace.last_full_look = started;
     }
-    let mut underway = Underway { shared, plan, brought: Vec::new(), ended: false };
+    let mut underway = ClaimGuard { shared, plan, brought: Vec::new(), ended: false };
     let plan = &underway.plan;
     let claim = &plan.claim;
-    let (claimed, lost) = tokio::join!(answer(shared, shared.store.claim(claim)), mark_ahead(shared, ahead));
+    let (claimed, lost) = tokio::join!(bounded(shared, shared.store.claim(claim)), mark_ahead(shared, ahead));
     let mut claimed = claimed?;
     underway.brought = claimed.events.iter().map(|event| (event.lane, event.seq)).collect();
     claimed.lost.extend(lost);
@@ -207,10 +211,10 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
     lock(&shared.buffer).acquit(&claimed);
     let mut items =
         plan.items(std::mem::take(&mut claimed.events), &shared.routes, shared.settings.key_order);
-    let failing = lock(&shared.failing);
+    let failing = lock(&shared.failing_events);
     if !failing.is_empty() {
         for item in &mut items {
-            (item.failed, item.only_waited) = failing.has(item.id());
+            (item.failed, item.only_deferred) = failing.has(item.id());
         }
     }
     drop(failing);
@@ -220,7 +224,7 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
         if let Some(at) = next_due.and_then(|due| Instant::now().checked_add(due)) {
             buffer.due(at);
         }
-        (taken, buffer.has_again(), buffer.depths())
+        (taken, buffer.has_recheck(), buffer.depths())
     };
     underway.ended = true;
     if lost {
@@ -242,14 +246,14 @@ pub(crate) async fn once(shared: &Shared, pace: &mut Pace) -> Result<Brought> {
         false => (pace.pause * 2).clamp(least, settings.poll_max),
     };
     // Between two looks at backlogs the lanes' own positions have their turn, and the other way round.
-    let more_elsewhere = taken > 0 && shared.settings.poller && lock(&shared.buffer).is_behind();
+    let more_elsewhere = taken > 0 && shared.settings.poller && lock(&shared.buffer).has_unpaused_backlog();
     // What was let go is for the lanes' own claims to bring, which may have had to wait for this one.
     let backlog = underway.plan.is_backlog();
     let at_once = (more && (taken > 0 || got_on)) || more_elsewhere || (backlog && again);
     let pause = if at_once { Duration::ZERO } else { pace.pause };
     let gathers = taken > 0 && !more && !again && !pause.is_zero();
     let not_before = gathers.then(|| started + GATHER);
-    Ok(Brought { taken, more: more || again || taken > 0, backlog, pause, not_before })
+    Ok(ClaimReport { taken, more: more || again || taken > 0, backlog, pause, not_before })
 }
 
 /// The shortest pause from now on. Where peeks tell of what comes next, a poll soon after a claim would find nothing. Where one told of something
@@ -272,7 +276,7 @@ async fn mark_sent(shared: &Shared, claimed: &mut Claimed) -> Result<()> {
     if marks.is_empty() {
         return Ok(());
     }
-    let Marked { lost, locked } = answer(shared, shared.store.mark_sent(&marks)).await?;
+    let Marked { lost, locked } = bounded(shared, shared.store.mark_sent(&marks)).await?;
     claimed.lost.extend(lost);
     let mut buffer = lock(&shared.buffer);
     buffer.marked(marks.iter().filter(|(lease, _)| !locked.contains(&lease.lane)));
@@ -287,7 +291,7 @@ async fn mark_ahead(shared: &Shared, marks: Vec<(Lease, Seq)>) -> Vec<Lane> {
     if marks.is_empty() {
         return Vec::new();
     }
-    match answer(shared, shared.store.mark_sent(&marks)).await {
+    match bounded(shared, shared.store.mark_sent(&marks)).await {
         Ok(Marked { lost, locked }) => {
             lock(&shared.buffer).marked(marks.iter().filter(|(lease, _)| !locked.contains(&lease.lane)));
             lost
@@ -301,15 +305,15 @@ async fn mark_ahead(shared: &Shared, marks: Vec<(Lease, Seq)>) -> Vec<Lane> {
 }
 
 /// A claim under way. If it fails, or its future is dropped, what it was to look at again is not forgotten.
-struct Underway<'a> {
+struct ClaimGuard<'a> {
     shared: &'a Shared,
-    plan: Plan,
+    plan: ClaimPlan,
     /// What the store has given, and may not give again by itself.
     brought: Vec<(Lane, Seq)>,
     ended: bool,
 }
 
-impl Drop for Underway<'_> {
+impl Drop for ClaimGuard<'_> {
     fn drop(&mut self) {
         if !self.ended {
             lock(&self.shared.buffer).claim_failed(&self.plan, &self.brought);

@@ -13,14 +13,14 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::{
-    broken::{self, Variant},
-    buffer::{Item, Next},
+    assignment::{ActiveAssignment, SendPermit},
+    buffer::{Item, NextWork},
     catch::catch,
-    complaints::batch_failed,
     engine::Shared,
-    hand::{InHand, Permit},
-    judge::judge,
+    failure_warnings::batch_failed,
     lock,
+    mutations::{self, Mutation},
+    outcome_policy::conclude,
     routes::ReceiverId,
     send::{SendOne, send, send_one},
     sleep_until, suspect, trace,
@@ -34,35 +34,39 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             let mut buffer = lock(&shared.buffer);
             let now = Instant::now();
             if std::mem::take(&mut watched) {
-                buffer.watch_ended();
+                buffer.wait_ended();
             }
             let next = buffer.next(now);
-            if buffer.take_put_off() {
+            if buffer.take_deferred() {
                 shared.outcomes.notify_one();
             }
             // A single wake-up may stand for several events: pass it on before getting busy.
             // Where something waits for a moment to come, another worker has to wait for that.
             match next {
-                Next::Wait(until) => {
+                NextWork::Wait(until) => {
                     watched = until.is_some();
-                    buffer.watch_begins(until);
+                    buffer.wait_begins(until);
                 }
-                Next::Send(_) | Next::Suspect(_) if buffer.has_work(now) || buffer.is_unwatched(now) => {
+                NextWork::Send(_) | NextWork::Suspect(_)
+                    if buffer.has_work(now) || buffer.needs_waiter(now) =>
+                {
                     shared.work.notify_one();
                 }
-                Next::Send(_) | Next::Suspect(_) => {}
+                NextWork::Send(_) | NextWork::Suspect(_) => {}
             }
             next
         };
         match next {
-            Next::Send(hand) => {
+            NextWork::Send(assignment) => {
                 // Whoever a task wakes may have to wait for its thread, and a handler that never waits would not let it go.
-                if deliver(InHand::new(&shared, hand)).await {
+                if deliver(ActiveAssignment::new(&shared, assignment)).await {
                     tokio::task::yield_now().await;
                 }
             }
-            Next::Suspect(hand) => suspect::deliver(InHand::new(&shared, hand)).await,
-            Next::Wait(until) => {
+            NextWork::Suspect(assignment) => {
+                suspect::deliver(ActiveAssignment::new(&shared, assignment)).await
+            }
+            NextWork::Wait(until) => {
                 tokio::select! {
                     biased;
                     () = shared.work.notified() => {}
@@ -74,7 +78,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 /// How one delivery ended.
-pub(crate) enum End {
+pub(crate) enum DeliveryEnd {
     Outcome(Outcome),
     /// An interceptor failed the attempt; the receiver was not asked.
     Intercepted(Outcome),
@@ -85,34 +89,34 @@ pub(crate) enum End {
 }
 
 /// Sends what is in the hand. Says whether it is time to settle.
-pub(crate) async fn deliver(mut hand: InHand<'_>) -> bool {
-    let shared = hand.shared;
-    let batching = hand.receiver().filter(|id| shared.routes.traits(*id).batch_max > 1);
+pub(crate) async fn deliver(mut assignment: ActiveAssignment<'_>) -> bool {
+    let shared = assignment.shared;
+    let batching = assignment.receiver().filter(|id| shared.routes.traits(*id).batch_max > 1);
     match batching {
-        Some(receiver) => deliver_batch(&mut hand, receiver).await,
-        None => deliver_each(&mut hand).await,
+        Some(receiver) => deliver_batch(&mut assignment, receiver).await,
+        None => deliver_each(&mut assignment).await,
     }
-    hand.end()
+    assignment.end()
 }
 
 /// One after the other, for as long as each ends at once. What would have to wait for the first that does not goes to other workers.
-async fn deliver_each(hand: &mut InHand<'_>) {
-    let (shared, receiver) = (hand.shared, hand.receiver());
-    while let Some(item) = hand.next() {
+async fn deliver_each(assignment: &mut ActiveAssignment<'_>) {
+    let (shared, receiver) = (assignment.shared, assignment.receiver());
+    while let Some(item) = assignment.next() {
         let end = {
-            let mut sending = deliver_one(shared, receiver, &item, hand.permit());
+            let mut sending = deliver_one(shared, receiver, &item, assignment.permit());
             match poll_once(&mut sending).await {
                 Poll::Ready(end) => end,
                 Poll::Pending => {
-                    hand.give_way();
+                    assignment.give_way();
                     in_time(handler_timeout(shared, receiver, &item), sending).await
                 }
             }
         };
         match end {
-            End::Outcome(Outcome::Delivered) => hand.delivered(item),
-            End::NotSent => hand.take_back(vec![item]),
-            end => judge(hand, item, end).await,
+            DeliveryEnd::Outcome(Outcome::Delivered) => assignment.delivered(item),
+            DeliveryEnd::NotSent => assignment.take_back(vec![item]),
+            end => conclude(assignment, item, end).await,
         }
     }
 }
@@ -122,15 +126,15 @@ fn handler_timeout(shared: &Shared, receiver: Option<ReceiverId>, item: &Item) -
     receiver.filter(|id| shared.routes.traits(*id).in_process)?;
     let of_route = shared.routes.settings(item.route()).and_then(|route| route.handler_timeout);
     let limit = of_route.unwrap_or(shared.settings.handler_timeout);
-    Some(limit).filter(|limit| !limit.is_zero() && !broken::is(Variant::NoHandlerTimeout))
+    Some(limit).filter(|limit| !limit.is_zero() && !mutations::active(Mutation::NoHandlerTimeout))
 }
 
 /// Waits for the end of a delivery. A handler that takes longer is given up, and nobody knows what it has done.
-async fn in_time(limit: Option<Duration>, sending: Sending<'_>) -> End {
+async fn in_time(limit: Option<Duration>, sending: DeliveryFuture<'_>) -> DeliveryEnd {
     let Some(limit) = limit else { return sending.await };
     match Box::pin(tokio::time::timeout(limit, sending)).await {
         Ok(end) => end,
-        Err(_) => End::Outcome(Outcome::unknown(format!("the handler did not end within {limit:?}"))),
+        Err(_) => DeliveryEnd::Outcome(Outcome::unknown(format!("the handler did not end within {limit:?}"))),
     }
 }
 
@@ -149,18 +153,18 @@ fn delivery_of(event: &Event, item: &Item) -> Delivery {
 
 /// One event on its way. What most events do not need is boxed: a future is as large as all that it could become, and is moved about; and
 /// each `async` around another is polled through.
-enum Sending<'a> {
+enum DeliveryFuture<'a> {
     /// Nothing stands between the event and its receiver.
     Plainly(SendOne<'a>),
-    Otherwise(BoxFuture<'a, End>),
+    Otherwise(BoxFuture<'a, DeliveryEnd>),
 }
 
-impl Future for Sending<'_> {
-    type Output = End;
+impl Future for DeliveryFuture<'_> {
+    type Output = DeliveryEnd;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<End> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<DeliveryEnd> {
         match &mut *self {
-            Self::Plainly(sending) => Pin::new(sending).poll(context).map(End::Outcome),
+            Self::Plainly(sending) => Pin::new(sending).poll(context).map(DeliveryEnd::Outcome),
             Self::Otherwise(sending) => sending.as_mut().poll(context),
         }
     }
@@ -170,10 +174,10 @@ fn deliver_one<'a>(
     shared: &'a Shared,
     receiver: Option<ReceiverId>,
     item: &Item,
-    permit: Permit,
-) -> Sending<'a> {
-    let Ok(event) = &item.cargo else {
-        return Sending::Otherwise(Box::pin(std::future::ready(End::Undecodable)));
+    permit: SendPermit,
+) -> DeliveryFuture<'a> {
+    let Ok(event) = &item.content else {
+        return DeliveryFuture::Otherwise(Box::pin(std::future::ready(DeliveryEnd::Undecodable)));
     };
     let (delivery, context) = (delivery_of(event, item), event.trace_context());
     if shared.interceptors.is_empty()
@@ -182,9 +186,9 @@ fn deliver_one<'a>(
         && let Some(sink) = shared.routes.sink(receiver)
         && shared.routes.traits(receiver).send_timeout.is_none()
     {
-        return Sending::Plainly(SendOne::new(sink, delivery));
+        return DeliveryFuture::Plainly(SendOne::new(sink, delivery));
     }
-    Sending::Otherwise(match context {
+    DeliveryFuture::Otherwise(match context {
         Some(context) => Box::pin(trace::scope(context, intercepted(shared, receiver, delivery, permit))),
         None => Box::pin(intercepted(shared, receiver, delivery, permit)),
     })
@@ -194,46 +198,46 @@ async fn intercepted(
     shared: &Shared,
     receiver: Option<ReceiverId>,
     delivery: Delivery,
-    permit: Permit,
-) -> End {
+    permit: SendPermit,
+) -> DeliveryEnd {
     if let Err((passed, outcome)) = before(shared, &delivery).await {
         after(shared, &delivery, &outcome, passed).await;
-        return End::Intercepted(outcome);
+        return DeliveryEnd::Intercepted(outcome);
     }
     // Interceptors take their time.
     if !permit.holds(shared) {
         after(shared, &delivery, &Outcome::deferred(Duration::ZERO), shared.interceptors.len()).await;
-        return End::NotSent;
+        return DeliveryEnd::NotSent;
     }
     let end = ask(shared, receiver, delivery.clone()).await;
     let passed = shared.interceptors.len();
     match &end {
-        End::Outcome(outcome) => after(shared, &delivery, outcome, passed).await,
+        DeliveryEnd::Outcome(outcome) => after(shared, &delivery, outcome, passed).await,
         _ => after(shared, &delivery, &Outcome::rejected(unroutable(&delivery)), passed).await,
     }
     end
 }
 
-async fn ask(shared: &Shared, receiver: Option<ReceiverId>, delivery: Delivery) -> End {
+async fn ask(shared: &Shared, receiver: Option<ReceiverId>, delivery: Delivery) -> DeliveryEnd {
     let Some((receiver, sink)) = receiver.and_then(|id| Some((id, shared.routes.sink(id)?))) else {
-        return End::Unroutable;
+        return DeliveryEnd::Unroutable;
     };
-    End::Outcome(send_one(sink, shared.routes.traits(receiver).send_timeout, delivery).await)
+    DeliveryEnd::Outcome(send_one(sink, shared.routes.traits(receiver).send_timeout, delivery).await)
 }
 
 /// A batch for a sink. Interceptors run for each event; those that one of them fails are left out.
-async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
-    let shared = hand.shared;
+async fn deliver_batch(assignment: &mut ActiveAssignment<'_>, receiver: ReceiverId) {
+    let shared = assignment.shared;
     let Some(sink) = shared.routes.sink(receiver) else { return };
-    let mut batch = Vec::with_capacity(hand.len());
-    let mut sent: Vec<Item> = Vec::with_capacity(hand.len());
+    let mut batch = Vec::with_capacity(assignment.len());
+    let mut sent: Vec<Item> = Vec::with_capacity(assignment.len());
     let mut ended = Vec::new();
-    let mut order = Order::default();
-    while let Some(item) = hand.next() {
+    let mut order = KeyOrderInBatch::default();
+    while let Some(item) = assignment.next() {
         let Some(item) = order.keeps(item) else { continue };
-        let Ok(event) = &item.cargo else {
+        let Ok(event) = &item.content else {
             order.stops(&item);
-            ended.push((item, End::Undecodable));
+            ended.push((item, DeliveryEnd::Undecodable));
             continue;
         };
         let delivery = delivery_of(event, &item);
@@ -245,21 +249,21 @@ async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
             Err((passed, outcome)) => {
                 after(shared, &delivery, &outcome, passed).await;
                 order.stops(&item);
-                ended.push((item, End::Intercepted(outcome)));
+                ended.push((item, DeliveryEnd::Intercepted(outcome)));
             }
         }
     }
     // Interceptors take their time.
-    if !hand.permit().holds(shared) {
+    if !assignment.permit().holds(shared) {
         for delivery in std::mem::take(&mut batch) {
             after(shared, &delivery, &Outcome::deferred(Duration::ZERO), shared.interceptors.len()).await;
         }
-        hand.take_back(std::mem::take(&mut sent));
+        assignment.take_back(std::mem::take(&mut sent));
     }
-    hand.put_back_rest();
-    hand.leave_behind(order.behind);
+    assignment.put_back_rest();
+    assignment.requeue_followers(order.untried);
     for (item, end) in ended {
-        judge(hand, item, end).await;
+        conclude(assignment, item, end).await;
     }
     if batch.is_empty() {
         return;
@@ -270,38 +274,38 @@ async fn deliver_batch(hand: &mut InHand<'_>, receiver: ReceiverId) {
         outcomes if was_nothing_sent(&outcomes) => {
             vec![Outcome::unavailable("nothing was sent"); outcomes.len()]
         }
-        outcomes if failed_as_a_whole(&outcomes) && !broken::is(Variant::BatchFailsEach) => {
+        outcomes if failed_as_a_whole(&outcomes) && !mutations::active(Mutation::BatchFailsEach) => {
             outcomes.into_iter().map(as_a_whole).collect()
         }
         outcomes => outcomes,
     };
     let mut outcomes = outcomes.into_iter();
-    let (mut failed, mut apart) = (Vec::new(), Vec::new());
-    let mut order = Order::default();
+    let (mut failed, mut isolation) = (Vec::new(), Vec::new());
+    let mut order = KeyOrderInBatch::default();
     for (item, delivery) in sent.into_iter().zip(&batch) {
         let outcome = outcomes.next().unwrap_or_else(|| missing(batch.len()));
         after(shared, delivery, &outcome, shared.interceptors.len()).await;
         if outcome == Outcome::Delivered {
-            hand.delivered(item);
+            assignment.delivered(item);
         } else if let Some(item) = order.keeps(item) {
             order.stops(&item);
             match outcome {
-                outcome @ Outcome::BatchFailed { .. } if batch.len() > 1 && !hand.counted => {
-                    batch_failed(hand, &item, &outcome);
-                    apart.push(item);
+                outcome @ Outcome::BatchFailed { .. } if batch.len() > 1 && !assignment.counted => {
+                    batch_failed(assignment, &item, &outcome);
+                    isolation.push(item);
                 }
                 outcome => failed.push((item, outcome)),
             }
         }
     }
-    hand.leave_behind(order.behind);
-    if !apart.is_empty() {
+    assignment.requeue_followers(order.untried);
+    if !isolation.is_empty() {
         debug!(events = batch.len(), "a batch failed as a whole: its events are sent apart");
-        hand.part(apart);
+        assignment.part(isolation);
     }
     // What was delivered beside them says whether the receiver was there for the others.
     for (item, outcome) in failed {
-        judge(hand, item, End::Outcome(outcome)).await;
+        conclude(assignment, item, DeliveryEnd::Outcome(outcome)).await;
     }
 }
 
@@ -334,21 +338,24 @@ fn as_a_whole(outcome: Outcome) -> Outcome {
 
 /// Keeps the order of keys within a batch: once an event of a key has failed, those behind it have not been tried.
 #[derive(Default)]
-struct Order {
+struct KeyOrderInBatch {
     /// Keys that an event of has failed, by their numbers.
     stopped: Vec<u64>,
-    behind: Vec<Item>,
+    untried: Vec<Item>,
 }
 
-impl Order {
+impl KeyOrderInBatch {
     fn stops(&mut self, item: &Item) {
         self.stopped.push(item.key_number);
     }
 
     /// The event, unless it stands behind one that has failed.
     fn keeps(&mut self, item: Item) -> Option<Item> {
-        if item.along && self.stopped.contains(&item.key_number) && !broken::is(Variant::BehindFails) {
-            self.behind.push(item);
+        if item.batched_with_head
+            && self.stopped.contains(&item.key_number)
+            && !mutations::active(Mutation::BehindFails)
+        {
+            self.untried.push(item);
             return None;
         }
         Some(item)

@@ -11,12 +11,12 @@ use tokio::time::Instant;
 use crate::{
     brake::{AfterRejection, Brake},
     breaker::Breaker,
-    broken::{self, Variant},
-    culprits::Culprits,
+    delivery_history::{DeliveryHistory, SOON},
+    faulty_keys::FaultyKeys,
     hash::{self, QuickState},
-    health::Checks,
+    health_checks::HealthChecks,
+    mutations::{self, Mutation},
     throttle::Throttle,
-    witnesses::{SOON, Witnesses},
 };
 
 /// So many keys in a row that failed, with nothing delivered in between, are an outage.
@@ -43,17 +43,17 @@ const TURN: Duration = Duration::from_millis(2);
 const TURNS_MAX: Duration = Duration::from_secs(600);
 
 /// The name of a destination, as a number.
-pub(crate) type Name = NonZeroU64;
+pub(crate) type DestinationId = NonZeroU64;
 
 /// The number of a name.
-pub(crate) fn name(text: &str) -> Name {
+pub(crate) fn destination_id(text: &str) -> DestinationId {
     NonZeroU64::MIN | hash::of_key(text)
 }
 
 /// Whether something may go to a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Gate {
-    Open,
+pub(crate) enum Readiness {
+    Ready,
     /// One event, alone, to see whether it is back.
     Probe,
     /// It waits for so long, and elsewhere.
@@ -64,7 +64,7 @@ pub(crate) enum Gate {
 pub(crate) struct Destination {
     pub(crate) breaker: Breaker,
     pub(crate) throttle: Throttle,
-    checks: Checks,
+    health_checks: HealthChecks,
     /// Since when it is down, and whether others than the probes wait for it.
     down_since: Option<Instant>,
     others_wait: bool,
@@ -78,8 +78,8 @@ pub(crate) struct Destination {
     /// Keys that failed since something was delivered, and how often.
     failing: Vec<u64>,
     failures: u32,
-    culprits: Culprits,
-    witnesses: Witnesses,
+    faulty_keys: FaultyKeys,
+    history: DeliveryHistory,
     brake: Brake,
     used_at: Option<Instant>,
 }
@@ -89,7 +89,7 @@ impl Destination {
         Self {
             breaker: Breaker::new(),
             throttle: Throttle::new(),
-            checks: Checks::default(),
+            health_checks: HealthChecks::default(),
             down_since: None,
             others_wait: false,
             turns_until: None,
@@ -98,8 +98,8 @@ impl Destination {
             others_at: 0,
             failing: Vec::new(),
             failures: 0,
-            culprits: Culprits::default(),
-            witnesses: Witnesses::default(),
+            faulty_keys: FaultyKeys::default(),
+            history: DeliveryHistory::default(),
             brake: Brake::default(),
             used_at: None,
         }
@@ -126,13 +126,13 @@ impl Destination {
 
     /// An event of this key that was sent at this moment was delivered, as the so-manieth of its receiver.
     pub(crate) fn delivered(&mut self, key: u64, count: u64, sent_at: Instant) {
-        self.witnesses.delivered(key, sent_at);
+        self.history.delivered(key, sent_at);
         if key != self.last_key {
             (self.others_at, self.last_key) = (self.last_at, key);
         }
         self.last_at = count;
         self.brake.delivered(key);
-        self.culprits.delivered(key);
+        self.faulty_keys.delivered(key);
         self.answered();
     }
 
@@ -152,28 +152,28 @@ impl Destination {
     /// Whether an event of another key was delivered since.
     pub(crate) fn is_alive_for(&self, key: u64, since: u64) -> bool {
         let last_of_others = if key == self.last_key { self.others_at } else { self.last_at };
-        last_of_others > since || broken::is(Variant::OutageCounts)
+        last_of_others > since || mutations::active(Mutation::OutageCounts)
     }
 
     /// Whether it worked for others when an event of this key was sent, as far as is known. What has failed soon was sent a moment ago.
     pub(crate) fn worked_for_others(&self, key: u64, sent_at: Instant, now: Instant) -> bool {
-        now.saturating_duration_since(sent_at) < SOON || self.witnesses.worked_for_others(key, sent_at)
+        now.saturating_duration_since(sent_at) < SOON || self.history.worked_for_others(key, sent_at)
     }
 
     /// Whether other keys than this one have failed since something was delivered, and nobody knows that it is their own fault.
     pub(crate) fn fails_for_others(&self, key: u64) -> bool {
-        self.culprits.accusing_beside(key) > 0
+        self.faulty_keys.accusing_beside(key) > 0
     }
 
     /// An event of this key has failed, and others were delivered since it was sent.
     pub(crate) fn failed_beside_others(&mut self, key: u64) {
-        self.culprits.failed(key);
+        self.faulty_keys.failed(key);
     }
 
     /// An event of this key has failed, and nobody knows whose fault it is. Says how many did in a row, and whether that is an outage.
     pub(crate) fn failed(&mut self, key: u64) -> (u32, bool) {
         self.failures = self.failures.saturating_add(1);
-        if self.culprits.failed(key) && !self.failing.contains(&key) {
+        if self.faulty_keys.failed(key) && !self.failing.contains(&key) {
             self.failing.push(key);
         }
         (self.failures, self.failing.len() >= FAILING_KEYS)
@@ -181,18 +181,18 @@ impl Destination {
 
     /// Whether so many other keys failed since something was delivered that it is an outage.
     pub(crate) fn is_out_for_others(&self, key: u64) -> bool {
-        self.culprits.accusing_beside(key) >= FAILING_KEYS
+        self.faulty_keys.accusing_beside(key) >= FAILING_KEYS
     }
 
     /// It was unavailable for an event of this key. Says whether that is the event's own fault, as far as anybody knows.
     pub(crate) fn refused(&mut self, key: u64) -> bool {
-        self.culprits.failed(key);
+        self.faulty_keys.failed(key);
         self.is_culprit(key)
     }
 
     /// Whether events of this key are known to fail while others are delivered.
     pub(crate) fn is_culprit(&self, key: u64) -> bool {
-        self.culprits.knows(key)
+        self.faulty_keys.knows(key)
     }
 
     /// It has rejected an event of this key. Returns what becomes of the event.
@@ -210,7 +210,7 @@ impl Destination {
     }
 
     /// Whether what it rejects is to die, as an operator says.
-    fn let_reject(&mut self, may: bool) {
+    fn allow_rejections(&mut self, may: bool) {
         if may && self.brake.holds() {
             self.breaker.answered();
         }
@@ -239,15 +239,15 @@ impl Destination {
     }
 
     /// Whether something may go there now. What has to wait is told for how long; `spread` parts those that wait together.
-    fn gate(&mut self, spread: u64, now: Instant) -> Gate {
+    fn gate(&mut self, spread: u64, now: Instant) -> Readiness {
         if !self.breaker.lets_through(now) {
             self.others_wait = true;
-            return Gate::Wait(self.turn(spread, now));
+            return Readiness::Wait(self.turn(spread, now));
         }
         if self.throttle.opens_at(now).is_some() {
-            return Gate::Wait(self.throttle.next_turn(1, spread, now));
+            return Readiness::Wait(self.throttle.next_turn(1, spread, now));
         }
-        if self.breaker.is_closed() { Gate::Open } else { Gate::Probe }
+        if self.breaker.is_closed() { Readiness::Ready } else { Readiness::Probe }
     }
 
     /// How long something waits that comes again one after the other with others.
@@ -270,9 +270,9 @@ fn spread_out(wait: Duration, spread: u64) -> Duration {
 pub(crate) struct Destinations {
     /// The only one of a receiver that names none, and what the others share that do not fit.
     only: Destination,
-    named: HashMap<Name, Destination, QuickState>,
+    named: HashMap<DestinationId, Destination, QuickState>,
     /// The pace of those that share one and have asked for time.
-    paced: HashMap<Name, Throttle, QuickState>,
+    paced: HashMap<DestinationId, Throttle, QuickState>,
     /// Another process has told operators that the receiver rejects everything, and nothing was delivered since.
     inherits: bool,
     /// Whether something was known against one of them when that was last looked at.
@@ -299,10 +299,10 @@ impl Destinations {
     }
 
     /// The health checks of one; those of one that is not known by its name are its own affair.
-    pub(crate) fn checks(&self, name: Option<Name>) -> Checks {
+    pub(crate) fn health_checks(&self, name: Option<DestinationId>) -> HealthChecks {
         match name {
-            Some(name) => self.named.get(&name).map(|known| known.checks.clone()).unwrap_or_default(),
-            None => self.only.checks.clone(),
+            Some(name) => self.named.get(&name).map(|known| known.health_checks.clone()).unwrap_or_default(),
+            None => self.only.health_checks.clone(),
         }
     }
 
@@ -314,12 +314,12 @@ impl Destinations {
         &mut self.only
     }
 
-    pub(crate) fn of(&self, name: Option<Name>) -> &Destination {
+    pub(crate) fn of(&self, name: Option<DestinationId>) -> &Destination {
         name.and_then(|name| self.named.get(&name)).unwrap_or(&self.only)
     }
 
     /// The destination with this name, which becomes known by it.
-    pub(crate) fn of_mut(&mut self, name: Option<Name>, now: Instant) -> &mut Destination {
+    pub(crate) fn of_mut(&mut self, name: Option<DestinationId>, now: Instant) -> &mut Destination {
         let Some(name) = name else {
             self.only.used_at = Some(now);
             return &mut self.only;
@@ -346,17 +346,17 @@ impl Destinations {
     }
 
     /// Whether it is one of those that share, because there are too many to tell apart.
-    pub(crate) fn is_shared(&self, name: Option<Name>) -> bool {
+    pub(crate) fn is_shared(&self, name: Option<DestinationId>) -> bool {
         name.is_some_and(|name| !self.named.contains_key(&name))
     }
 
     /// The pace of a destination.
-    pub(crate) fn throttle(&self, name: Option<Name>) -> &Throttle {
+    pub(crate) fn throttle(&self, name: Option<DestinationId>) -> &Throttle {
         let own = name.filter(|_| self.is_shared(name)).and_then(|name| self.paced.get(&name));
         own.unwrap_or_else(|| &self.of(name).throttle)
     }
 
-    pub(crate) fn throttle_mut(&mut self, name: Option<Name>, now: Instant) -> &mut Throttle {
+    pub(crate) fn throttle_mut(&mut self, name: Option<DestinationId>, now: Instant) -> &mut Throttle {
         match name.filter(|known| self.is_shared(name) && self.paced.contains_key(known)) {
             Some(name) => self.paced.entry(name).or_insert_with(Throttle::new),
             None => &mut self.of_mut(name, now).throttle,
@@ -364,7 +364,11 @@ impl Destinations {
     }
 
     /// The same for one that asks for time. None if it shares what is known with others, and too many of those have asked before.
-    pub(crate) fn throttle_of_its_own(&mut self, name: Option<Name>, now: Instant) -> Option<&mut Throttle> {
+    pub(crate) fn throttle_of_its_own(
+        &mut self,
+        name: Option<DestinationId>,
+        now: Instant,
+    ) -> Option<&mut Throttle> {
         self.note_trouble();
         if let Some(name) = name.filter(|_| self.is_shared(name)) {
             if self.paced.len() >= PACED_MAX && !self.paced.contains_key(&name) {
@@ -394,10 +398,10 @@ impl Destinations {
     }
 
     /// Whether something may go there now.
-    pub(crate) fn gate(&mut self, name: Option<Name>, spread: u64, now: Instant) -> Gate {
+    pub(crate) fn gate(&mut self, name: Option<DestinationId>, spread: u64, now: Instant) -> Readiness {
         match self.of_mut(name, now).gate(spread, now) {
-            Gate::Open if self.throttle(name).opens_at(now).is_some() => {
-                Gate::Wait(self.throttle_mut(name, now).next_turn(1, spread, now))
+            Readiness::Ready if self.throttle(name).opens_at(now).is_some() => {
+                Readiness::Wait(self.throttle_mut(name, now).next_turn(1, spread, now))
             }
             gate => gate,
         }
@@ -442,10 +446,10 @@ impl Destinations {
         std::iter::once(&mut self.only).chain(self.named.values_mut())
     }
 
-    pub(crate) fn let_reject(&mut self, may: bool) {
+    pub(crate) fn allow_rejections(&mut self, may: bool) {
         self.inherits &= !may;
-        self.only.let_reject(may);
-        self.named.values_mut().for_each(|known| known.let_reject(may));
+        self.only.allow_rejections(may);
+        self.named.values_mut().for_each(|known| known.allow_rejections(may));
     }
 
     pub(crate) fn rejects_everything(&self) -> bool {

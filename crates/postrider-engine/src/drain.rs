@@ -119,14 +119,15 @@ impl Engine {
     fn hindered(&self, since: Instant) -> Option<Drained> {
         let now = Instant::now();
         let buffer = lock(&self.shared.buffer);
-        let fails = self.shared.vitals.settle_failing_since().is_some_and(|failing| failing <= since);
-        let writes_none = self.shared.vitals.wrote_at() <= since && buffer.sending() == 0;
-        if writes_none && (fails || buffer.is_all_aside(now)) {
-            let (locked, refused) = buffer.aside_counts();
+        let fails = self.shared.health_tracker.settle_failing_since().is_some_and(|failing| failing <= since);
+        let writes_none = self.shared.health_tracker.wrote_at() <= since && buffer.sending() == 0;
+        if writes_none && (fails || buffer.has_only_postponed(now)) {
+            let (locked, refused) = buffer.postponed_counts();
             return Some(Drained::AllButUnsettled { locked, refused, failing: buffer.unwritten() });
         }
         let is_idle = buffer.is_empty() || buffer.is_unavailable(now);
-        let locked = self.shared.vitals.locked_lanes().filter(|locked| is_idle && locked.since <= since)?;
+        let locked =
+            self.shared.health_tracker.locked_lanes().filter(|locked| is_idle && locked.since <= since)?;
         Some(Drained::AllButLockedLanes { locked: locked.lanes, owned: buffer.lanes_owned() })
     }
 

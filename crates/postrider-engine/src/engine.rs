@@ -22,23 +22,21 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info, warn};
 
 use crate::{
-    DeadHeads, Settings, Unsettled, announce,
-    buffer::{Bound, Buffer, HandOver},
+    DeadHeads, Settings, Unsettled,
+    breaker_metrics::BreakerMetrics,
+    buffer::{Buffer, HandOver, HotTarget},
     catch::catch,
-    claim,
-    complaints::Complaints,
-    deliver,
-    failing::Failing,
+    claim, commit_listener, deliver,
+    engine_health::{EngineHealth, HealthTracker},
+    failing_events::FailingEvents,
+    failure_warnings::FailureWarnings,
+    guarded_metrics::GuardedMetrics,
     lease::{self, without},
-    lock, orphans,
-    outage::Outages,
-    pauses, purge, recover,
-    rejecting::Brakes,
+    lock, orphans, pauses, purge, recover,
+    rejection_notices::ReleasedBrakes,
     routes::{RouteTable, Routes},
     settle,
-    shield::Shielded,
-    time_limit::farewell,
-    vitals::{EngineHealth, Vitals},
+    store_timeout::bounded_farewell,
 };
 
 /// How long a task rests after a panic, so that one that always panics does not spin.
@@ -72,7 +70,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<dyn Metrics>,
     pub(crate) settings: Settings,
     pub(crate) buffer: std::sync::Mutex<Buffer>,
-    pub(crate) outages: Outages,
+    pub(crate) breaker_metrics: BreakerMetrics,
     pub(crate) rng: std::sync::Mutex<Rng>,
     /// Something lined up to be sent.
     pub(crate) work: Notify,
@@ -89,7 +87,7 @@ pub(crate) struct Shared {
     /// Something was settled: a drain may have come to its end.
     pub(crate) progress: Notify,
     /// One claim at a time.
-    pub(crate) claim_turn: tokio::sync::Mutex<claim::Pace>,
+    pub(crate) claim_turn: tokio::sync::Mutex<claim::ClaimPace>,
     /// One look at what is paused at a time, and how often something was.
     pub(crate) pause_turn: tokio::sync::Mutex<()>,
     pub(crate) pauses_begun: Arc<AtomicU64>,
@@ -98,13 +96,13 @@ pub(crate) struct Shared {
     /// The lanes that writers of this process put events without a key into.
     pub(crate) hints: LaneHints,
     /// When its verbs last succeeded.
-    pub(crate) vitals: Vitals,
+    pub(crate) health_tracker: HealthTracker,
     /// Attempts that were counted beforehand and are under way, and what takes them back.
     pub(crate) counted: std::sync::Mutex<BTreeMap<Seq, (Lease, Settlement)>>,
     /// Events that fail without anybody knowing why.
-    pub(crate) failing: std::sync::Mutex<Failing>,
-    pub(crate) complaints: std::sync::Mutex<Complaints>,
-    pub(crate) brakes: std::sync::Mutex<Brakes>,
+    pub(crate) failing_events: std::sync::Mutex<FailingEvents>,
+    pub(crate) failure_warnings: std::sync::Mutex<FailureWarnings>,
+    pub(crate) brakes: std::sync::Mutex<ReleasedBrakes>,
     /// How many instances were alive when that was last asked, this one included.
     pub(crate) members: AtomicUsize,
     pub(crate) stop_claiming: CancellationToken,
@@ -153,12 +151,12 @@ impl Engine {
             pause_turn: tokio::sync::Mutex::default(),
             pauses_begun: buffer.pauses_begun(),
             buffer: std::sync::Mutex::new(buffer),
-            outages: Outages::new(routes.receivers()),
+            breaker_metrics: BreakerMetrics::new(routes.receivers()),
             store: parts.store,
             routes,
             interceptors: parts.interceptors,
             retry: parts.retry,
-            metrics: Arc::new(Shielded::new(parts.metrics)),
+            metrics: Arc::new(GuardedMetrics::new(parts.metrics)),
             settings: parts.settings,
             rng: std::sync::Mutex::new(rng),
             work: Notify::new(),
@@ -168,13 +166,13 @@ impl Engine {
             lanes: Notify::new(),
             due: Notify::new(),
             progress: Notify::new(),
-            claim_turn: tokio::sync::Mutex::new(claim::Pace::new(Instant::now())),
+            claim_turn: tokio::sync::Mutex::new(claim::ClaimPace::new(Instant::now())),
             hot_drops: std::sync::Mutex::new(None),
             hints: LaneHints::default(),
-            vitals: Vitals::new(),
+            health_tracker: HealthTracker::new(),
             counted: std::sync::Mutex::default(),
-            failing: std::sync::Mutex::default(),
-            complaints: std::sync::Mutex::default(),
+            failing_events: std::sync::Mutex::default(),
+            failure_warnings: std::sync::Mutex::default(),
             brakes: std::sync::Mutex::default(),
             members: AtomicUsize::new(1),
             stop_claiming: CancellationToken::new(),
@@ -186,7 +184,7 @@ impl Engine {
             ),
             read => _ = read?,
         }
-        let mut keeper = lease::Keeper::new(shared.clone(), lease_rng);
+        let mut keeper = lease::LeaseKeeper::new(shared.clone(), lease_rng);
         // The first round is waited for, so that an outbox which has its lanes can deliver the moment it exists.
         let pause = keeper.round().await;
         let stop = CancellationToken::new();
@@ -223,7 +221,8 @@ impl Engine {
                 .others
                 .spawn(until(stop.clone(), watched(shared.clone(), "claim", claim::run)).in_current_span());
             tasks.others.spawn(
-                until(stop.clone(), watched(shared.clone(), "announce", announce::run)).in_current_span(),
+                until(stop.clone(), watched(shared.clone(), "announce", commit_listener::run))
+                    .in_current_span(),
             );
         }
         info!(instance = %shared.settings.instance, lanes = lock(&shared.buffer).lanes_owned(), "engine started");
@@ -250,7 +249,7 @@ impl Engine {
             let buffer = lock(&self.shared.buffer);
             (buffer.outcomes_since(), buffer.unsettled(), buffer.stopped_types())
         };
-        self.shared.vitals.health(self.shared.settings.lease, waiting, &refused, &stopped)
+        self.shared.health_tracker.health(self.shared.settings.lease, waiting, &refused, &stopped)
     }
 
     /// Outcomes that the database refuses to write, in whatever form: a trigger or a constraint stands in the way. They are tried again once
@@ -273,8 +272,8 @@ impl Engine {
         let mut reservation = Reservation { engine: self.clone(), seqs: Vec::new(), dropped: 0, wake: false };
         let now = Instant::now();
         let by_id: BTreeMap<&EventId, &Event> = events.iter().map(|event| (event.id(), event)).collect();
-        let bound = |event: &Event| Bound::of(event, &self.shared.routes);
-        let wanted: Vec<(&Placed, &Event, Bound)> = placed
+        let bound = |event: &Event| HotTarget::of(event, &self.shared.routes);
+        let wanted: Vec<(&Placed, &Event, HotTarget)> = placed
             .iter()
             .filter_map(|place| by_id.get(&place.id).map(|event| (place, *event, bound(event))))
             .collect();
@@ -339,7 +338,7 @@ impl Engine {
         }
         let deadline = Instant::now() + shared.settings.drain_timeout;
         // From now on the others have a larger share, and take what is free.
-        if let Err(error) = farewell(shared.store.leave(&shared.settings.instance)).await {
+        if let Err(error) = bounded_farewell(shared.store.leave(&shared.settings.instance)).await {
             debug!(
                 error = error_chain(&error),
                 "could not say that this instance is gone: it will be noticed"
@@ -420,7 +419,7 @@ impl Engine {
         if lanes.is_empty() {
             return 0;
         }
-        match farewell(self.shared.store.release(&lanes)).await {
+        match bounded_farewell(self.shared.store.release(&lanes)).await {
             Ok(locked) => {
                 if !locked.is_empty() {
                     warn!(
@@ -459,7 +458,7 @@ impl Engine {
         for (lease, back) in counted.into_values() {
             let (leases, settlements) = ([lease], [back]);
             let settling = self.shared.store.settle(&leases, &settlements, self.shared.settings.retention);
-            if let Err(error) = farewell(settling).await {
+            if let Err(error) = bounded_farewell(settling).await {
                 return warn!(error = error_chain(&error), "an attempt that did not end stays counted");
             }
         }
@@ -537,7 +536,7 @@ async fn watched<F: Future<Output = ()>>(
     while let Err(panic) = catch(pin!(run(shared.clone()))).await {
         error!(%panic, task = name, "a task of the engine panicked: what was in memory is left to be claimed again");
         lock(&shared.buffer).reset();
-        shared.outages.tell_all(&shared);
+        shared.breaker_metrics.report_all(&shared);
         tokio::time::sleep(AFTER_PANIC).await;
     }
 }

@@ -21,7 +21,7 @@ use postrider_core::{
 use tokio::time::Instant;
 use tracing::{debug, error, warn};
 
-use crate::{catch::catch, engine::Shared, lock, time_limit::answer};
+use crate::{catch::catch, engine::Shared, lock, store_timeout::bounded};
 
 /// Longest wait before what failed, was locked, or ran out elsewhere is tried for again.
 const RETRY_MAX: Duration = Duration::from_secs(1);
@@ -29,25 +29,25 @@ const RETRY_MAX: Duration = Duration::from_secs(1);
 /// How often it is told that lanes are locked.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
-pub(crate) struct Keeper {
+pub(crate) struct LeaseKeeper {
     shared: Arc<Shared>,
     rng: Rng,
     told_of_locks: Option<Instant>,
 }
 
 /// What asking for lanes came to.
-struct Balanced {
+struct LaneBalance {
     /// When the next lane of somebody else's could be had.
     next_expiry: Option<Duration>,
     /// Lanes could be had, and are locked.
     locked: bool,
 }
 
-impl Balanced {
+impl LaneBalance {
     const CONTENT: Self = Self { next_expiry: None, locked: false };
 }
 
-impl Keeper {
+impl LeaseKeeper {
     pub(crate) fn new(shared: Arc<Shared>, rng: Rng) -> Self {
         Self { shared, rng, told_of_locks: None }
     }
@@ -104,7 +104,7 @@ impl Keeper {
         // As long as the next renewal may take that meets a lock, with the pause before it.
         let (deadline, margin) = (self.deadline(), self.shared.settings.lease / 4);
         let renewing = self.shared.store.renew(&leases, self.shared.settings.lease);
-        match answer(&self.shared, renewing).await {
+        match bounded(&self.shared, renewing).await {
             Ok(renewed) => {
                 let now = Instant::now();
                 let mut buffer = lock(&self.shared.buffer);
@@ -140,8 +140,8 @@ impl Keeper {
                     self.shared.wake.notify_one();
                 }
                 match renewed.held.is_empty() {
-                    false => self.shared.vitals.renewed(),
-                    true if locked > 0 => self.shared.vitals.locked_out(locked),
+                    false => self.shared.health_tracker.renewed(),
+                    true if locked > 0 => self.shared.health_tracker.locked_out(locked),
                     // All of them are others' now: what it can have is seen when it asks for lanes.
                     true => {}
                 }
@@ -149,7 +149,7 @@ impl Keeper {
             }
             Err(error) => {
                 warn!(error = error_chain(&error), "lease renewal failed: will try again");
-                self.shared.vitals.renewal_failed(&error);
+                self.shared.health_tracker.renewal_failed(&error);
                 None
             }
         }
@@ -165,16 +165,16 @@ impl Keeper {
     }
 
     /// Takes lanes up to a fair share and gives up what is over it. None if the database did not answer.
-    async fn balance(&mut self) -> Option<Balanced> {
+    async fn balance(&mut self) -> Option<LaneBalance> {
         let Shared { store, settings, .. } = &*self.shared;
         if self.shared.stop_claiming.is_cancelled() {
-            return Some(Balanced::CONTENT);
+            return Some(LaneBalance::CONTENT);
         }
-        let members = match answer(&self.shared, store.join(&settings.instance, settings.lease)).await {
+        let members = match bounded(&self.shared, store.join(&settings.instance, settings.lease)).await {
             Ok(members) => members.max(1) as usize,
             Err(error) => {
                 warn!(error = error_chain(&error), "membership heartbeat failed: will try again");
-                self.shared.vitals.renewal_failed(&error);
+                self.shared.health_tracker.renewal_failed(&error);
                 return None;
             }
         };
@@ -184,8 +184,8 @@ impl Keeper {
         self.give_back_drained().await;
         let owned = lock(&self.shared.buffer).lanes_owned();
         if owned >= share {
-            self.shared.vitals.lanes_locked(0);
-            return Some(Balanced::CONTENT);
+            self.shared.health_tracker.lanes_locked(0);
+            return Some(LaneBalance::CONTENT);
         }
         self.take(share - owned).await
     }
@@ -196,10 +196,10 @@ impl Keeper {
         if old.is_empty() {
             return;
         }
-        match answer(&self.shared, self.shared.store.release(&old)).await {
+        match bounded(&self.shared, self.shared.store.release(&old)).await {
             Ok(locked) => {
                 let given_up = without(old, &locked);
-                lock(&self.shared.buffer).gave_up(&given_up);
+                lock(&self.shared.buffer).forget_old_leases(&given_up);
             }
             Err(error) => warn!(error = error_chain(&error), "cannot give up old leases: will try again"),
         }
@@ -211,7 +211,7 @@ impl Keeper {
         if drained.is_empty() {
             return;
         }
-        match answer(&self.shared, self.shared.store.release(&drained)).await {
+        match bounded(&self.shared, self.shared.store.release(&drained)).await {
             Ok(locked) => {
                 let given_back = without(drained, &locked);
                 debug!(lanes = given_back.len(), locked = locked.len(), "lanes given back to be shared");
@@ -222,7 +222,7 @@ impl Keeper {
         }
     }
 
-    async fn take(&mut self, most: usize) -> Option<Balanced> {
+    async fn take(&mut self, most: usize) -> Option<LaneBalance> {
         let deadline = self.deadline();
         let request = LeaseRequest {
             owner: self.shared.settings.instance.clone(),
@@ -230,7 +230,7 @@ impl Keeper {
             nonces: self.rng.fork(),
             most,
         };
-        match answer(&self.shared, self.shared.store.lease(&request)).await {
+        match bounded(&self.shared, self.shared.store.lease(&request)).await {
             Ok(leased) => {
                 if !leased.taken.is_empty() {
                     debug!(lanes = leased.taken.len(), "lanes taken");
@@ -242,20 +242,20 @@ impl Keeper {
                 if leased.locked > 0 {
                     self.tell_of_locks(leased.locked, "lanes cannot be taken");
                 }
-                self.shared.vitals.lanes_locked(leased.locked);
+                self.shared.health_tracker.lanes_locked(leased.locked);
                 let owns_none = lock(&self.shared.buffer).lanes_owned() == 0;
                 match (leased.taken.is_empty(), owns_none) {
-                    (true, true) if leased.locked > 0 => self.shared.vitals.locked_out(leased.locked),
+                    (true, true) if leased.locked > 0 => self.shared.health_tracker.locked_out(leased.locked),
                     // One that stands by has nothing to renew.
-                    (false, _) | (true, true) => self.shared.vitals.renewed(),
+                    (false, _) | (true, true) => self.shared.health_tracker.renewed(),
                     (true, false) => {}
                 }
-                Some(Balanced { next_expiry: leased.next_expiry, locked: leased.locked > 0 })
+                Some(LaneBalance { next_expiry: leased.next_expiry, locked: leased.locked > 0 })
             }
             Err(error) => {
                 warn!(error = error_chain(&error), "lanes could not be asked for: will try again");
                 if lock(&self.shared.buffer).lanes_owned() == 0 {
-                    self.shared.vitals.renewal_failed(&error);
+                    self.shared.health_tracker.renewal_failed(&error);
                 }
                 None
             }

@@ -13,55 +13,60 @@
 //! from one that is down, `outage` tells the metrics, `pauses` are what an operator has told to wait, `purge` ends the retention of what was delivered, `orphans` lets keys go on whose head was deleted, `drain` waits until all is, `vitals` tell how the engine is, `went_back` forgets the future that a database has lost. [`Outbox`] is all of it in one piece;
 //! [`Engine`] and [`Writer`] are its halves for those who wire by hand. [`memory`] is a store without a database.
 
-mod announce;
+mod assignment;
 mod brake;
 mod breaker;
-#[doc(hidden)]
-pub mod broken;
+mod breaker_metrics;
 mod buffer;
 mod builder;
 mod catch;
 mod claim;
-mod complaints;
-mod culprits;
+mod commit_listener;
+mod concurrency_shares;
 mod deliver;
+mod delivery_history;
 mod destination;
 mod drain;
 mod engine;
-mod failing;
-mod gather;
-mod hand;
+mod engine_health;
+mod explicit_settings;
+mod failing_events;
+mod failure_warnings;
+mod fair_queue;
+mod faulty_keys;
+mod guarded_metrics;
 mod hash;
-mod health;
-mod judge;
+mod health_checks;
 mod lease;
-mod lineup;
 pub mod memory;
+#[doc(hidden)]
+pub mod mutations;
 mod orphans;
-mod outage;
 mod outbox;
+mod outcome_policy;
 mod pauses;
 mod peek;
 mod purge;
 mod receiver;
 mod recover;
-mod rejecting;
+mod rejection_notices;
+mod rewind;
 pub mod routes;
-mod said;
 mod send;
 mod settings;
 mod settle;
-mod share;
-mod shield;
+mod store_timeout;
 mod suspect;
 mod throttle;
-mod time_limit;
 pub mod trace;
 pub mod tx;
-mod vitals;
-mod went_back;
-mod witnesses;
+mod wakeup_backoff;
 pub mod write;
+
+/// The names by which [`memory`] still knows the mutations.
+mod broken {
+    pub(crate) use crate::mutations::{Mutation as Variant, active as is};
+}
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -69,11 +74,11 @@ pub use buffer::Unsettled;
 pub use builder::OutboxBuilder;
 pub use drain::Drained;
 pub use engine::{Engine, Parts, ShutdownReport};
+pub use engine_health::EngineHealth;
 pub use outbox::Outbox;
 pub use routes::{Route, RouteSettings, Routes};
 pub use settings::{DeadHeads, KeyOrder, Settings};
 pub use tx::Tx;
-pub use vitals::EngineHealth;
 pub use write::{Receipt, Receipts, Writer};
 
 /// How often a mutex is tried for before the thread goes to sleep, and how long it waits in between: some ten microseconds together.

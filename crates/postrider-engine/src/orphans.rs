@@ -12,7 +12,7 @@ use postrider_core::{
 };
 use tracing::warn;
 
-use crate::{engine::Shared, lock, time_limit::answer};
+use crate::{engine::Shared, lock, store_timeout::bounded};
 
 /// How often to search.
 const EVERY: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ pub(crate) async fn free_all(shared: &Shared) -> Result<bool> {
 }
 
 async fn search(shared: &Shared, after: Option<&HeldKey>) -> Result<Orphans> {
-    let found = answer(shared, shared.store.free_orphans(after, KEYS_MAX)).await?;
+    let found = bounded(shared, shared.store.free_orphans(after, KEYS_MAX)).await?;
     for HeldKey { lane, key } in found.freed.iter().take(NAMED_MAX) {
         let key = key.as_str();
         warn!(key, lane, "the event that this key waited for was deleted: the key goes on without it");

@@ -10,7 +10,7 @@ use postrider_core::{Error, Result, sink::error_chain};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::{engine::Shared, lock, rejecting, time_limit::answer};
+use crate::{engine::Shared, lock, rejection_notices, store_timeout::bounded};
 
 /// How often an engine looks at what is paused.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -22,11 +22,11 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     if !shared.store.features().keeps.pauses {
         return;
     }
-    let mut failures = Failures::default();
+    let mut failures = ReadFailures::default();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         match look(&shared).await {
-            Ok(()) => failures = Failures::default(),
+            Ok(()) => failures = ReadFailures::default(),
             Err(error) => failures.add(&shared, &error),
         }
     }
@@ -34,20 +34,20 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// Looks in a row that have failed.
 #[derive(Default)]
-struct Failures {
+struct ReadFailures {
     since: Option<Instant>,
-    told_at: Option<Instant>,
+    warned_at: Option<Instant>,
 }
 
-impl Failures {
+impl ReadFailures {
     fn add(&mut self, shared: &Shared, error: &Error) {
         let now = Instant::now();
         let since = *self.since.get_or_insert(now);
         if now - since >= shared.settings.lease {
             lock(&shared.buffer).wait_for_pauses();
         }
-        if self.told_at.is_none_or(|told| now - told >= TELL_EVERY) {
-            self.told_at = Some(now);
+        if self.warned_at.is_none_or(|told| now - told >= TELL_EVERY) {
+            self.warned_at = Some(now);
             let limit = shared.settings.lease;
             warn!(
                 error = error_chain(error),
@@ -74,9 +74,9 @@ pub(crate) async fn read(shared: &Shared) -> Result<bool> {
         return Ok(false);
     }
     let _turn = shared.pause_turn.lock().await;
-    let pauses = answer(shared, shared.store.pauses()).await?;
+    let pauses = bounded(shared, shared.store.pauses()).await?;
     let changes = lock(&shared.buffer).set_pauses(&pauses, &shared.routes);
-    rejecting::look(shared, &pauses).await;
+    rejection_notices::look(shared, &pauses).await;
     let Some(changes) = changes else { return Ok(false) };
     changes.began.iter().for_each(|subject| info!(%subject, "paused"));
     changes.ended.iter().for_each(|subject| info!(%subject, "resumed"));

@@ -16,7 +16,7 @@ use postrider_core::{
 use tokio::time::{Instant, error::Elapsed, timeout};
 use tracing::debug;
 
-use crate::{Settings, buffer::Peeked, engine::Shared, lock};
+use crate::{Settings, buffer::PeekResult, engine::Shared, lock};
 
 /// While numbers are drawn, and for so long after the last one, peeks are as frequent as is allowed. Then they are rarer by this
 /// factor: an idle outbox shall take next to nothing, and the first event after a silence can wait some milliseconds longer.
@@ -36,7 +36,7 @@ const CANNOT_FOR: Duration = Duration::from_secs(60);
 type Answer = Result<Result<Option<Peek>>, Elapsed>;
 
 /// When to peek, and the peek under way.
-pub(crate) struct Watch {
+pub(crate) struct PeekSchedule {
     /// As it was set; zero for never.
     setting: Duration,
     /// As it is worth on this store.
@@ -49,7 +49,7 @@ pub(crate) struct Watch {
     under_way: Option<BoxFuture<'static, Answer>>,
 }
 
-impl Watch {
+impl PeekSchedule {
     pub(crate) fn new(settings: &Settings, now: Instant) -> Self {
         let setting = settings.peek;
         Self { setting, every: setting, waits: false, next: now, moved_at: now, under_way: None }
@@ -85,7 +85,7 @@ impl Watch {
     fn ask(&self, shared: &Arc<Shared>) -> BoxFuture<'static, Answer> {
         let shared = Arc::clone(shared);
         let every = self.pause(Instant::now());
-        let known = lock(&shared.buffer).last_drawn();
+        let known = lock(&shared.buffer).last_known_seq();
         Box::pin(async move {
             let store = &shared.store;
             match known {
@@ -104,14 +104,14 @@ impl Watch {
             Ok(Ok(Some(peek))) => {
                 (self.every, self.waits) = (self.setting.max(peek.every), peek.waited);
                 let peeked = lock(&shared.buffer).peeked(peek.last);
-                if peeked != Peeked::Still {
+                if peeked != PeekResult::Still {
                     self.moved_at = now;
                 }
                 self.next = if peek.waited { now } else { now + self.pause(now) };
-                return peeked == Peeked::News;
+                return peeked == PeekResult::News;
             }
             Ok(Ok(None)) => {
-                lock(&shared.buffer).cannot_peek();
+                lock(&shared.buffer).peek_failed();
                 self.next = now + CANNOT_FOR;
             }
             Ok(Err(error)) => self.failed(shared, now, &error),
@@ -122,7 +122,7 @@ impl Watch {
 
     fn failed(&mut self, shared: &Shared, now: Instant, error: &dyn std::fmt::Display) {
         debug!(%error, "cannot peek: polling goes on");
-        lock(&shared.buffer).cannot_peek();
+        lock(&shared.buffer).peek_failed();
         self.waits = false;
         self.next = now + shared.settings.poll_max;
     }

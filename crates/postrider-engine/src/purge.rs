@@ -5,7 +5,7 @@ use std::sync::Arc;
 use postrider_core::sink::error_chain;
 use tracing::warn;
 
-use crate::{engine::Shared, lock, time_limit::purged};
+use crate::{engine::Shared, lock, store_timeout::bounded_purge};
 
 /// Batches grow to this many times the configured size while they come back full; no further, because business writers
 /// wait for each of them.
@@ -28,7 +28,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 async fn round(shared: &Shared) {
     let mut batch = shared.settings.purge_batch;
     loop {
-        match purged(shared.store.purge(shared.settings.retention, batch)).await {
+        match bounded_purge(shared.store.purge(shared.settings.retention, batch)).await {
             Ok(rows) => {
                 shared.metrics.purged(rows);
                 if rows < batch as u64 {

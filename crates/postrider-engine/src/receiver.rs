@@ -13,11 +13,11 @@ use tokio::time::Instant;
 use crate::{
     brake::{AfterRejection, Brake},
     breaker::Breaker,
-    broken::{self, Variant},
-    destination::{Destinations, Gate, Name},
-    health::Checks,
-    share::{Room, Shares},
-    throttle::Refused,
+    concurrency_shares::{ConcurrencyShares, SendRoom},
+    destination::{DestinationId, Destinations, Readiness},
+    health_checks::HealthChecks,
+    mutations::{self, Mutation},
+    throttle::ThrottledRequest,
 };
 
 /// After an outage it takes so many sends in a row until all that is allowed goes at once again.
@@ -37,30 +37,30 @@ const WHOLE_REMEMBERED: u32 = 1000;
 
 /// What an outcome means for the event that it was said of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ruling {
+pub(crate) enum Assessment {
     /// It stands as it was said.
-    Stands,
+    AsReported,
     /// A failed attempt, and it counts.
     Counts,
     /// A failed attempt that may have been the receiver's fault: it does not count. So many in a row were.
     Excused(u32),
     /// Its destination is down for so long at least, and others of the receiver are not; whether that is news.
-    PutOff { pause: Duration, news: bool },
+    DestinationDown { pause: Duration, newly: bool },
     /// The receiver is down for so long at least; whether that is news.
-    Down { pause: Duration, news: bool },
+    ReceiverDown { pause: Duration, newly: bool },
 }
 
 /// What is to be done about a receiver that rejects everything, or no longer does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rejections {
-    Tell,
-    End,
+pub(crate) enum RejectionNotice {
+    Raise,
+    Clear,
 }
 
 /// One attempt, as its receiver has to know it to rule on its outcome.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attempt {
-    pub(crate) destination: Option<Name>,
+    pub(crate) destination: Option<DestinationId>,
     pub(crate) key: u64,
     /// How many events the receiver had delivered when it began.
     pub(crate) since: u64,
@@ -74,8 +74,8 @@ pub(crate) struct Attempt {
 }
 
 /// A destination among others, as the brake of their receiver counts it.
-fn number_of(destination: Option<Name>) -> u64 {
-    destination.map_or(0, Name::get)
+fn number_of(destination: Option<DestinationId>) -> u64 {
+    destination.map_or(0, DestinationId::get)
 }
 
 pub(crate) struct Receiver {
@@ -85,7 +85,7 @@ pub(crate) struct Receiver {
     in_process: bool,
     /// Whether a send goes to one destination, and what each has under way then.
     one_destination: bool,
-    shares: Shares,
+    shares: ConcurrencyShares,
     /// Whether each event of a batch has an outcome of its own.
     independent: bool,
     /// Most events in one batch.
@@ -106,7 +106,7 @@ pub(crate) struct Receiver {
     /// Counts destinations that reject or exhaust what they are sent: each of them may have a single key.
     brake: Brake,
     /// Whether operators were told by this instance that it rejects everything.
-    told_rejecting: bool,
+    notice_raised: bool,
     /// Whether what operators had been told before this instance began was taken over.
     has_inherited: bool,
     /// Whether what was sent last was a suspect.
@@ -124,7 +124,7 @@ impl Receiver {
             breaker: Breaker::new(),
             destinations: Destinations::new(),
             in_process: traits.in_process,
-            shares: Shares::default(),
+            shares: ConcurrencyShares::default(),
             independent: traits.order == BatchOrder::Independent,
             one_destination: !traits.in_process && (traits.one_destination || traits.batch_max <= 1),
             batch_max: traits.batch_max.max(1),
@@ -139,7 +139,7 @@ impl Receiver {
             spacing: traits.spacing,
             not_before: None,
             brake: Brake::default(),
-            told_rejecting: false,
+            notice_raised: false,
             has_inherited: false,
             failed_busy: 0,
             suspect_went_last: false,
@@ -217,17 +217,17 @@ impl Receiver {
     }
 
     /// The most events that its destination takes in one batch, for now. A batch for several destinations has the limits of each of them.
-    pub(crate) fn at_once(&self, destination: Option<Name>) -> usize {
+    pub(crate) fn events_at_once(&self, destination: Option<DestinationId>) -> usize {
         if self.one_destination || self.destinations.is_one() {
-            self.destinations.throttle(destination).at_once()
+            self.destinations.throttle(destination).events_at_once()
         } else {
             usize::MAX
         }
     }
 
     /// With how many others of its kind the next event of a key goes to a destination, itself among them. None for those that go with any.
-    pub(crate) fn together(&self, destination: Option<Name>, key: u64) -> Option<usize> {
-        self.destinations.throttle(destination).together(key)
+    pub(crate) fn batch_limit(&self, destination: Option<DestinationId>, key: u64) -> Option<usize> {
+        self.destinations.throttle(destination).batch_limit(key)
     }
 
     /// Whether each event has to be asked about, because something is known against one of the destinations.
@@ -240,24 +240,26 @@ impl Receiver {
     /// What is in the same batch to a destination in `along` goes with the others.
     pub(crate) fn gate(
         &mut self,
-        destination: Option<Name>,
-        along: &mut Vec<Option<Name>>,
+        destination: Option<DestinationId>,
+        batch_destinations: &mut Vec<Option<DestinationId>>,
         spread: u64,
         now: Instant,
-    ) -> Gate {
-        if along.contains(&destination) && !self.destinations.throttle(destination).counts_events() {
-            return Gate::Open;
+    ) -> Readiness {
+        if batch_destinations.contains(&destination)
+            && !self.destinations.throttle(destination).counts_events()
+        {
+            return Readiness::Ready;
         }
         let gate = self.destinations.gate(destination, spread, now);
-        if gate == Gate::Open {
+        if gate == Readiness::Ready {
             self.destinations.throttle_mut(destination, now).sending(1, now);
-            along.push(destination);
+            batch_destinations.push(destination);
         }
         gate
     }
 
     /// Whether one of its destinations takes nothing now, because it is down or has asked for time.
-    pub(crate) fn is_shut(&self, destination: Option<Name>, now: Instant) -> bool {
+    pub(crate) fn is_shut(&self, destination: Option<DestinationId>, now: Instant) -> bool {
         let known = self.destinations.of(destination);
         let shut = !known.breaker.lets_through(now) || known.throttle.opens_at(now).is_some();
         shut && self.is_up() && !self.destinations.is_one()
@@ -284,28 +286,28 @@ impl Receiver {
     /// The engine has so many `workers` for it, if it sets no limit itself.
     pub(crate) fn room(
         &mut self,
-        destination: Option<Name>,
+        destination: Option<DestinationId>,
         workers: usize,
         spread: u64,
         now: Instant,
-    ) -> Room {
-        if !self.one_destination || broken::is(Variant::HangingDestinationTakesAll) {
-            return Room::Yes;
+    ) -> SendRoom {
+        if !self.one_destination || mutations::active(Mutation::HangingDestinationTakesAll) {
+            return SendRoom::Yes;
         }
         let most = self.concurrent.unwrap_or(workers);
         if self.destinations.is_one() && destination.is_none() {
-            return Room::Yes;
+            return SendRoom::Yes;
         }
         self.shares.room(destination, (self.busy, most), spread, now)
     }
 
     /// The same where nobody else wants room.
-    pub(crate) fn has_room_alone(&self, destination: Option<Name>, workers: usize) -> bool {
+    pub(crate) fn has_room_alone(&self, destination: Option<DestinationId>, workers: usize) -> bool {
         self.shares.has_room_alone(destination, self.busy, self.concurrent.unwrap_or(workers))
     }
 
     /// Something is being sent to this destination, or to several. Gives the moment to name when its outcome is ruled on.
-    pub(crate) fn sending(&mut self, destination: Option<Name>, now: Instant) -> u64 {
+    pub(crate) fn sending(&mut self, destination: Option<DestinationId>, now: Instant) -> u64 {
         self.busy += 1;
         // Where a send goes to several destinations, when it began is known all the same: one that hangs leaves room for others.
         if !self.in_process {
@@ -317,12 +319,12 @@ impl Receiver {
     }
 
     /// One event is sent to a destination that is down, to see whether it is back.
-    pub(crate) fn probing(&mut self, destination: Option<Name>, now: Instant) {
+    pub(crate) fn probing(&mut self, destination: Option<DestinationId>, now: Instant) {
         self.destinations.of_mut(destination, now).breaker.sending(now);
     }
 
     /// What was to be sent to this destination has ended, one way or another.
-    pub(crate) fn ended(&mut self, destination: Option<Name>) {
+    pub(crate) fn ended(&mut self, destination: Option<DestinationId>) {
         self.busy = self.busy.saturating_sub(1);
         if !self.in_process {
             self.shares.ended(destination);
@@ -330,14 +332,14 @@ impl Receiver {
     }
 
     /// What was sent to this destination at that moment was answered, or given up.
-    pub(crate) fn was_sent(&mut self, destination: Option<Name>, began: Instant, now: Instant) {
+    pub(crate) fn was_sent(&mut self, destination: Option<DestinationId>, began: Instant, now: Instant) {
         if !self.in_process {
             self.shares.sent(destination, began, now);
         }
     }
 
     /// A probe that nobody has ruled on by the end of its send was never sent.
-    pub(crate) fn end_probe(&mut self, probe: bool, probed: Option<Option<Name>>, now: Instant) {
+    pub(crate) fn end_probe(&mut self, probe: bool, probed: Option<Option<DestinationId>>, now: Instant) {
         if probe {
             self.breaker.not_sent(now);
         }
@@ -363,19 +365,19 @@ impl Receiver {
     /// Forgets everything but what it is.
     pub(crate) fn reset(&mut self) {
         (self.breaker, self.busy, self.failed_busy, self.not_before) = (Breaker::new(), 0, 0, None);
-        (self.destinations, self.shares) = (Destinations::new(), Shares::default());
+        (self.destinations, self.shares) = (Destinations::new(), ConcurrencyShares::default());
     }
 
     /// Events that were sent at this moment were delivered, each with its key, to these destinations.
     pub(crate) fn note_delivered(
         &mut self,
-        events: impl Iterator<Item = (Option<Name>, u64)>,
+        events: impl Iterator<Item = (Option<DestinationId>, u64)>,
         sent_at: Instant,
         now: Instant,
     ) {
         let before = self.delivered;
         // A batch is one request to each destination, unless that counts events.
-        let mut counted: Vec<Option<Name>> = Vec::new();
+        let mut counted: Vec<Option<DestinationId>> = Vec::new();
         for (name, key) in events {
             self.delivered += 1;
             if self.in_process {
@@ -384,10 +386,10 @@ impl Receiver {
             }
             self.destinations.of_mut(name, now).delivered(key, self.delivered, sent_at);
             let throttle = self.destinations.throttle_mut(name, now);
-            let again = throttle.delivered(key);
+            let was_refused = throttle.delivered(key);
             if throttle.counts_events() || !counted.contains(&name) {
                 counted.push(name);
-                throttle.taken(sent_at, again, now);
+                throttle.taken(sent_at, was_refused, now);
             }
             self.brake.delivered(number_of(name));
             if self.one_destination {
@@ -408,18 +410,23 @@ impl Receiver {
     }
 
     /// The health checks of a destination.
-    pub(crate) fn checks(&self, destination: Option<Name>) -> Checks {
-        self.destinations.checks(destination)
+    pub(crate) fn health_checks(&self, destination: Option<DestinationId>) -> HealthChecks {
+        self.destinations.health_checks(destination)
     }
 
     /// How many events it had taken when this destination took its last one, and whether that is out for other keys than this one.
-    pub(crate) fn seen_at(&self, destination: Option<Name>, key: u64) -> (u64, bool) {
+    pub(crate) fn seen_at(&self, destination: Option<DestinationId>, key: u64) -> (u64, bool) {
         let known = self.destinations.of(destination);
         (known.last_at(), known.is_out_for_others(key))
     }
 
     /// An event of this key has used up its attempts. Says whether it may die: not if all do.
-    pub(crate) fn lets_die(&mut self, destination: Option<Name>, key: u64, now: Instant) -> bool {
+    pub(crate) fn allows_death(
+        &mut self,
+        destination: Option<DestinationId>,
+        key: u64,
+        now: Instant,
+    ) -> bool {
         if self.in_process {
             return true;
         }
@@ -429,7 +436,7 @@ impl Receiver {
     }
 
     /// It works, whatever it says of the event.
-    fn answered(&mut self, destination: Option<Name>, now: Instant) {
+    fn answered(&mut self, destination: Option<DestinationId>, now: Instant) {
         self.destinations.of_mut(destination, now).answered();
         self.breaker.answered();
     }
@@ -463,30 +470,38 @@ impl Receiver {
 
     /// Rules on a failure where others were delivered since the event was sent. It is about the event if its destination worked for others when it was
     /// sent, and works for them still: an outage may have ended meanwhile, or begun.
-    fn rule_beside_others(&mut self, attempt: &Attempt, now: Instant) -> Ruling {
+    fn rule_beside_others(&mut self, attempt: &Attempt, now: Instant) -> Assessment {
         let Attempt { destination, key, sent_at, healthy, .. } = *attempt;
         let known = self.destinations.of_mut(destination, now);
         let works = !known.fails_for_others(key) && (known.worked_for_others(key, sent_at, now) || healthy);
         known.failed_beside_others(key);
-        if works || broken::is(Variant::OutageCounts) { Ruling::Counts } else { Ruling::Excused(1) }
+        if works || mutations::active(Mutation::OutageCounts) {
+            Assessment::Counts
+        } else {
+            Assessment::Excused(1)
+        }
     }
 
     /// Rules on an outcome that is not `Delivered`.
-    pub(crate) fn rule(
+    pub(crate) fn assess(
         &mut self,
         outcome: &Outcome,
         attempt: &Attempt,
         now: Instant,
         rng: &mut Rng,
-    ) -> Ruling {
+    ) -> Assessment {
         let Attempt { destination, key, healthy, .. } = *attempt;
         let alive = self.is_alive_for(attempt);
         match outcome {
             // Others get through: nobody knows why this one does not, and it costs nothing but time.
-            Outcome::Unavailable { .. } | Outcome::Later { .. } if alive => Ruling::Excused(1),
+            Outcome::Unavailable { .. } | Outcome::Later { .. } if alive => Assessment::Excused(1),
             Outcome::Unavailable { .. } => {
                 let by_itself = self.destinations.of_mut(destination, now).refused(key);
-                if by_itself && !self.in_process { Ruling::Excused(1) } else { self.down(attempt, now, rng) }
+                if by_itself && !self.in_process {
+                    Assessment::Excused(1)
+                } else {
+                    self.down(attempt, now, rng)
+                }
             }
             Outcome::Retry { .. } | Outcome::Unknown { .. } if self.in_process => {
                 // A probe that nobody answered is no sign of life.
@@ -494,19 +509,19 @@ impl Receiver {
                     return self.down(attempt, now, rng);
                 }
                 self.answered(destination, now);
-                Ruling::Counts
+                Assessment::Counts
             }
             // The receiver works, and asks for time for this event only.
             Outcome::Later { .. } if self.in_process || healthy => {
                 self.answered(destination, now);
-                Ruling::Excused(1)
+                Assessment::Excused(1)
             }
             Outcome::Retry { .. } | Outcome::Unknown { .. } if alive => self.rule_beside_others(attempt, now),
             Outcome::Retry { .. } | Outcome::Unknown { .. }
-                if healthy && !broken::is(Variant::HealthCheckIgnored) =>
+                if healthy && !mutations::active(Mutation::HealthCheckIgnored) =>
             {
                 self.answered(destination, now);
-                Ruling::Counts
+                Assessment::Counts
             }
             Outcome::Retry { .. } | Outcome::Unknown { .. } | Outcome::Later { .. } => {
                 let known = self.destinations.of_mut(destination, now);
@@ -515,7 +530,7 @@ impl Receiver {
                 if outage || (!closed || !self.is_up()) && !self.is_culprit(attempt) {
                     return self.down(attempt, now, rng);
                 }
-                Ruling::Excused(in_a_row)
+                Assessment::Excused(in_a_row)
             }
             Outcome::Rejected { .. } if !self.in_process => {
                 let there = self.destinations.of_mut(destination, now).rejected(key);
@@ -533,16 +548,22 @@ impl Receiver {
                     return self.down(&attempt, now, rng);
                 }
                 self.answered(destination, now);
-                if there.max(anywhere) == AfterRejection::Wait { Ruling::Excused(1) } else { Ruling::Stands }
+                if there.max(anywhere) == AfterRejection::Wait {
+                    Assessment::Excused(1)
+                } else {
+                    Assessment::AsReported
+                }
             }
             // What is put off for no time was not sent, because of what stands before it: nobody has answered.
             Outcome::Deferred { after } if after.is_zero() && !self.in_process => {
                 if !self.is_up() {
                     self.breaker.refused(false, now, rng);
                 }
-                Ruling::Stands
+                Assessment::AsReported
             }
-            Outcome::Deferred { after } if !self.in_process && !broken::is(Variant::TooFastIgnored) => {
+            Outcome::Deferred { after }
+                if !self.in_process && !mutations::active(Mutation::TooFastIgnored) =>
+            {
                 if self.destinations.is_shared(destination) {
                     // It says nothing of those that it shares with.
                     self.breaker.answered();
@@ -550,52 +571,55 @@ impl Receiver {
                     self.answered(destination, now);
                 }
                 let Some(throttle) = self.destinations.throttle_of_its_own(destination, now) else {
-                    return Ruling::Stands;
+                    return Assessment::AsReported;
                 };
                 // Where one event can fail the others, a batch may be several requests.
                 if attempt.others_delivered && self.independent {
                     throttle.count_events();
                 }
                 let Attempt { key, sent_at, events, .. } = *attempt;
-                let alone = throttle.too_fast(Refused { key, sent_at, events, after: *after }, now);
-                if alone { Ruling::Excused(1) } else { Ruling::Stands }
+                let alone = throttle.too_fast(ThrottledRequest { key, sent_at, events, after: *after }, now);
+                if alone { Assessment::Excused(1) } else { Assessment::AsReported }
             }
             _ => {
                 self.answered(destination, now);
-                Ruling::Stands
+                Assessment::AsReported
             }
         }
     }
 
     /// The destination is down, and the receiver with it unless others of it are not.
-    fn down(&mut self, attempt: &Attempt, now: Instant, rng: &mut Rng) -> Ruling {
+    fn down(&mut self, attempt: &Attempt, now: Instant, rng: &mut Rng) -> Assessment {
         if !self.is_up() {
-            return Ruling::Down { pause: self.breaker.refused(attempt.healthy, now, rng), news: false };
+            return Assessment::ReceiverDown {
+                pause: self.breaker.refused(attempt.healthy, now, rng),
+                newly: false,
+            };
         }
         let known = self.destinations.of_mut(attempt.destination, now);
-        let news = known.breaker.is_closed();
+        let newly = known.breaker.is_closed();
         let pause = known.down(attempt.healthy, now, rng);
-        if !self.destinations.are_all_down(now) && !broken::is(Variant::OneDestinationIsAll) {
+        if !self.destinations.are_all_down(now) && !mutations::active(Mutation::OneDestinationIsAll) {
             self.destinations.note_trouble();
-            return Ruling::PutOff { pause, news };
+            return Assessment::DestinationDown { pause, newly };
         }
         self.down_as_a_whole(attempt.healthy, now, rng)
     }
 
     /// The receiver is down with all its destinations.
-    fn down_as_a_whole(&mut self, healthy: bool, now: Instant, rng: &mut Rng) -> Ruling {
-        let news = self.is_up();
-        if news {
+    fn down_as_a_whole(&mut self, healthy: bool, now: Instant, rng: &mut Rng) -> Assessment {
+        let newly = self.is_up();
+        if newly {
             self.destinations.cover();
-            self.ramp = Some(0).filter(|_| !self.in_process && !broken::is(Variant::NoRamp));
+            self.ramp = Some(0).filter(|_| !self.in_process && !mutations::active(Mutation::NoRamp));
         }
-        Ruling::Down { pause: self.breaker.refused(healthy, now, rng), news }
+        Assessment::ReceiverDown { pause: self.breaker.refused(healthy, now, rng), newly }
     }
 
     /// Whether what it rejects is to die, as an operator says.
-    pub(crate) fn let_reject(&mut self, may: bool) {
+    pub(crate) fn allow_rejections(&mut self, may: bool) {
         let was_braked = self.rejects_everything();
-        self.destinations.let_reject(may);
+        self.destinations.allow_rejections(may);
         self.brake.release(may);
         if may && was_braked {
             self.breaker.answered();
@@ -610,8 +634,8 @@ impl Receiver {
     }
 
     /// Operators were told that it rejects everything.
-    pub(crate) fn told_rejecting(&mut self) {
-        self.told_rejecting = true;
+    pub(crate) fn notice_raised(&mut self) {
+        self.notice_raised = true;
     }
 
     /// What to tell operators, after a look at whether they are told already, and for how long.
@@ -619,19 +643,19 @@ impl Receiver {
     /// What they were told before this instance began is taken over: the first failure at a destination pulls its brake, and the first delivery
     /// ends the notice. One that
     /// another instance has written is its own affair, unless it is old: whoever still rejects everything tells it again.
-    pub(crate) fn look_at_rejections(&mut self, listed: Option<Duration>) -> Option<Rejections> {
+    pub(crate) fn update_rejection_notice(&mut self, listed: Option<Duration>) -> Option<RejectionNotice> {
         let first = !std::mem::replace(&mut self.has_inherited, true);
-        let Some(lasts) = listed else { return self.rejects_everything().then_some(Rejections::Tell) };
+        let Some(lasts) = listed else { return self.rejects_everything().then_some(RejectionNotice::Raise) };
         if first && !self.in_process {
             self.destinations.inherit();
-            self.told_rejecting = true;
+            self.notice_raised = true;
         }
         if self.rejects_everything() || self.destinations.inherits() {
             return None;
         }
         let delivers = self.delivered > std::mem::replace(&mut self.delivered_at_look, self.delivered);
         let is_old = lasts >= NOTICE_MAX && delivers;
-        (std::mem::take(&mut self.told_rejecting) || is_old).then_some(Rejections::End)
+        (std::mem::take(&mut self.notice_raised) || is_old).then_some(RejectionNotice::Clear)
     }
 
     /// A send with an event that failed before has begun.
@@ -656,13 +680,22 @@ impl Receiver {
     }
 
     /// How long an event waits for the pace of its destination.
-    pub(crate) fn next_turn(&mut self, destination: Option<Name>, spread: u64, now: Instant) -> Duration {
+    pub(crate) fn next_turn(
+        &mut self,
+        destination: Option<DestinationId>,
+        spread: u64,
+        now: Instant,
+    ) -> Duration {
         let per_request = self.batch_max;
         self.destinations.throttle_mut(destination, now).next_turn(per_request, spread, now)
     }
 
     /// Whether what goes to this destination waits for its pace: until when, and how many more may do so in memory.
-    pub(crate) fn paced_until(&self, destination: Option<Name>, now: Instant) -> Option<(Instant, usize)> {
+    pub(crate) fn paced_until(
+        &self,
+        destination: Option<DestinationId>,
+        now: Instant,
+    ) -> Option<(Instant, usize)> {
         let known = Some(self.destinations.of(destination)).filter(|_| !self.destinations.is_one())?;
         let throttle = self.destinations.throttle(destination);
         let opens = throttle.opens_at(now).filter(|_| known.breaker.is_closed())?;

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use postrider_core::{sink::error_chain, store::Recovery};
 use tracing::warn;
 
-use crate::{engine::Shared, lock, time_limit::answer};
+use crate::{engine::Shared, lock, store_timeout::bounded};
 
 /// How long to wait for a lane.
 const LANE_WAIT: Duration = Duration::from_secs(1);
@@ -27,7 +27,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 /// Recovers until nothing is left.
 async fn round(shared: &Shared, after: Duration) {
     loop {
-        match answer(shared, shared.store.recover(after)).await {
+        match bounded(shared, shared.store.recover(after)).await {
             Ok(0) => return,
             Ok(events) => {
                 shared.metrics.recovered(events);

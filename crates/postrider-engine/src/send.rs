@@ -11,8 +11,8 @@ use std::{
 use postrider_core::{BoxFuture, Delivery, Outcome, Sink};
 
 use crate::{
-    broken::{self, Variant},
     catch::{catch, message},
+    mutations::{self, Mutation},
 };
 
 /// Sends one event.
@@ -82,7 +82,7 @@ pub(crate) async fn send(
 }
 
 async fn limited<F: Future>(timeout: Option<Duration>, sending: F) -> Result<F::Output, Duration> {
-    match timeout.filter(|_| !broken::is(Variant::SendsWithoutDeadline)) {
+    match timeout.filter(|_| !mutations::active(Mutation::SendsWithoutDeadline)) {
         None => Ok(sending.await),
         // A timer takes much room, and handlers have none: boxed, it is not moved about with every event.
         Some(limit) => Box::pin(tokio::time::timeout(limit, sending)).await.map_err(|_| limit),

@@ -18,11 +18,12 @@ use tokio::time::Instant;
 use tracing::{error, warn};
 
 use crate::{
-    broken::{self, Variant},
-    buffer::{PutAside, Verdict, Verdicts, Why},
+    buffer::{PendingSettlement, PendingSettlements, PostponeReason, Postponement},
     engine::Shared,
-    lock, sleep_until,
-    time_limit::answer,
+    lock,
+    mutations::{self, Mutation},
+    sleep_until,
+    store_timeout::bounded,
 };
 
 /// Longest pause before a failed settle is repeated.
@@ -43,12 +44,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let due = lock(&shared.buffer).settle_at(&shared.settings, now);
         match due {
             Some(due) if due <= now => {
-                let (verdicts, dropped) =
+                let (settlements, dropped) =
                     lock(&shared.buffer).take_outcomes(shared.settings.settle_batch, now);
                 count_fenced(&shared, dropped);
-                shared.vitals.settling();
-                let room = settle(&shared, verdicts).await;
-                shared.vitals.settled();
+                shared.health_tracker.settling();
+                let room = settle(&shared, settlements).await;
+                shared.health_tracker.settled();
                 lock(&shared.buffer).end_settle(room);
                 shared.progress.notify_waiters();
             }
@@ -64,11 +65,11 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 /// Settles these, and gives back the room that they had.
-async fn settle(shared: &Shared, verdicts: Verdicts) -> Verdicts {
+async fn settle(shared: &Shared, settlements: PendingSettlements) -> PendingSettlements {
     let (mut pause, mut refused_in_a_row) = (shared.settings.poll_min, 0);
-    let mut room = Verdicts::default();
+    let mut room = PendingSettlements::default();
     // The next batch is the last of them.
-    let mut batches = vec![verdicts];
+    let mut batches = vec![settlements];
     while let Some(mut batch) = batches.pop() {
         let alone = batch.len() == 1;
         match write(shared, &mut batch).await {
@@ -89,7 +90,7 @@ async fn settle(shared: &Shared, verdicts: Verdicts) -> Verdicts {
                     Ok(false) => batches.push(still_held(shared, batch)),
                     Err(error) if is_refused(&error) => {
                         refused_in_a_row += 1;
-                        batch.drain().for_each(|verdict| refuse(shared, verdict, &error));
+                        batch.drain().for_each(|outcome| refuse(shared, outcome, &error));
                     }
                     Err(error) => {
                         rest(shared, &mut pause, &error, 1).await;
@@ -113,28 +114,28 @@ async fn settle(shared: &Shared, verdicts: Verdicts) -> Verdicts {
 }
 
 /// Those whose lanes are still held; the others are dropped.
-fn still_held(shared: &Shared, verdicts: Verdicts) -> Verdicts {
-    let (held, dropped) = lock(&shared.buffer).still_held(verdicts);
+fn still_held(shared: &Shared, settlements: PendingSettlements) -> PendingSettlements {
+    let (held, dropped) = lock(&shared.buffer).still_held(settlements);
     count_fenced(shared, dropped);
     held
 }
 
 async fn rest(shared: &Shared, pause: &mut Duration, error: &Error, events: usize) {
-    shared.vitals.settle_failed(error);
+    shared.health_tracker.settle_failed(error);
     error!(error = error_chain(error), events, "settle failed: will be repeated");
     tokio::time::sleep(*pause).await;
     *pause = (*pause * 2).min(RETRY_MAX);
 }
 
 /// Writes a batch, but for what is locked. False if lanes of it are lost, and nothing was written.
-async fn write(shared: &Shared, batch: &mut Verdicts) -> Result<bool, Error> {
+async fn write(shared: &Shared, batch: &mut PendingSettlements) -> Result<bool, Error> {
     if batch.is_empty() {
         return Ok(true);
     }
     let (leases, settlements) = (batch.distinct_leases(), batch.settlements());
     let started = Instant::now();
     let settling = shared.store.settle(&leases, settlements, shared.settings.retention);
-    let settled = answer(shared, settling).await?;
+    let settled = bounded(shared, settling).await?;
     if !settled.lost.is_empty() {
         warn!(lanes = ?settled.lost, "fenced: another instance took the lane, its events will be delivered there");
         let mut buffer = lock(&shared.buffer);
@@ -144,16 +145,16 @@ async fn write(shared: &Shared, batch: &mut Verdicts) -> Result<bool, Error> {
         shared.lanes.notify_one();
         return Ok(false);
     }
-    if !settled.locked.is_empty() && broken::is(Variant::LockedRowBlocks) {
+    if !settled.locked.is_empty() && mutations::active(Mutation::LockedRowBlocks) {
         tokio::time::sleep(RETRY_MAX).await;
         return Ok(false);
     }
-    for verdict in batch.take_out(&settled.locked) {
-        put_aside_locked(shared, verdict);
+    for outcome in batch.take_out(&settled.locked) {
+        put_aside_locked(shared, outcome);
     }
     let (count, took) = (batch.len() as u64, started.elapsed());
     if count > 0 {
-        shared.vitals.wrote();
+        shared.health_tracker.wrote();
     }
     commit(shared, batch);
     shared.metrics.settled(count, took);
@@ -161,7 +162,11 @@ async fn write(shared: &Shared, batch: &mut Verdicts) -> Result<bool, Error> {
 }
 
 /// Writes an outcome that was refused, with less and less of its error text. What it was is set back if even that is refused.
-async fn write_plainly(shared: &Shared, batch: &mut Verdicts, mut refused: Error) -> Result<bool, Error> {
+async fn write_plainly(
+    shared: &Shared,
+    batch: &mut PendingSettlements,
+    mut refused: Error,
+) -> Result<bool, Error> {
     let Some(original) = batch.first_change().cloned() else { return Ok(true) };
     while let Some(plainer) = batch.first_change().and_then(plainer) {
         batch.set_first_change(plainer);
@@ -203,48 +208,48 @@ fn plainer_text(text: &str) -> Option<String> {
 pub(crate) fn is_refused(error: &Error) -> bool {
     let refused = |kind| matches!(kind, StoreErrorKind::Other | StoreErrorKind::Denied);
     matches!(error, Error::Store(error) if refused(error.kind()))
-        && !broken::is(Variant::RefusedSettleRepeatedWhole)
+        && !mutations::active(Mutation::RefusedSettleRepeatedWhole)
 }
 
-fn put_aside_locked(shared: &Shared, verdict: Verdict) {
-    let event_id = verdict.settlement.event_id.clone();
-    let event_type = type_of(&verdict);
-    let put_aside = lock(&shared.buffer).put_aside(verdict, Why::Locked, "", Instant::now());
+fn put_aside_locked(shared: &Shared, outcome: PendingSettlement) {
+    let event_id = outcome.settlement.event_id.clone();
+    let event_type = type_of(&outcome);
+    let postpone = lock(&shared.buffer).postpone(outcome, PostponeReason::Locked, "", Instant::now());
     // Those that had to wait until it is settled need not any more.
     shared.work.notify_one();
-    tell_of_stop(shared, put_aside, &event_type);
-    if put_aside.is_new {
+    tell_of_stop(shared, postpone, &event_type);
+    if postpone.is_new {
         warn!(%event_id, "the row of an event is locked by somebody else: what became of it is written when the lock is gone");
     }
 }
 
 /// The outcome is refused in whatever form: it stays where everybody can see it.
-fn refuse(shared: &Shared, verdict: Verdict, error: &Error) {
+fn refuse(shared: &Shared, outcome: PendingSettlement, error: &Error) {
     let error = error_chain(error);
-    let (event_id, key) = (verdict.settlement.event_id.clone(), verdict.settlement.key.clone());
-    let event_type = type_of(&verdict);
-    let (put_aside, count) = {
+    let (event_id, key) = (outcome.settlement.event_id.clone(), outcome.settlement.key.clone());
+    let event_type = type_of(&outcome);
+    let (postpone, count) = {
         let mut buffer = lock(&shared.buffer);
-        let put_aside = buffer.put_aside(verdict, Why::Refused, &error, Instant::now());
-        (put_aside, buffer.unsettled_count())
+        let postpone = buffer.postpone(outcome, PostponeReason::Refused, &error, Instant::now());
+        (postpone, buffer.unsettled_count())
     };
     shared.work.notify_one();
     shared.metrics.unsettled(count as u64);
-    tell_of_stop(shared, put_aside, &event_type);
-    if put_aside.is_new && count <= TOLD_MAX {
+    tell_of_stop(shared, postpone, &event_type);
+    if postpone.is_new && count <= TOLD_MAX {
         let key = key.as_deref().unwrap_or_default();
         error!(%event_id, event_type, key, error,
             "the database refuses to write what became of an event: it is tried again, and its key waits");
     }
 }
 
-fn type_of(verdict: &Verdict) -> String {
-    verdict.event.as_ref().map(|event| event.event_type().to_owned()).unwrap_or_default()
+fn type_of(outcome: &PendingSettlement) -> String {
+    outcome.event.as_ref().map(|event| event.event_type().to_owned()).unwrap_or_default()
 }
 
 /// So many outcomes of a route cannot be written that nothing more of it is sent. The next claim skips what was in memory.
-fn tell_of_stop(shared: &Shared, put_aside: PutAside, event_type: &str) {
-    if put_aside.stops_route {
+fn tell_of_stop(shared: &Shared, postpone: Postponement, event_type: &str) {
+    if postpone.stops_route {
         error!(
             event_type,
             "too many outcomes of a route cannot be written: its events are no longer sent until most of them are"
@@ -255,14 +260,14 @@ fn tell_of_stop(shared: &Shared, put_aside: PutAside, event_type: &str) {
 
 /// How many events a settle said what of.
 #[derive(Default)]
-struct Tally {
+struct SettleCounts {
     delivered: u64,
     failed: u64,
     deferred: u64,
     dead: u64,
 }
 
-impl Tally {
+impl SettleCounts {
     fn count(&mut self, change: &Change) {
         match change {
             Change::Done => self.delivered += 1,
@@ -281,21 +286,21 @@ impl Tally {
     }
 }
 
-fn commit(shared: &Shared, verdicts: &mut Verdicts) {
-    let (mut sooner, mut tally) = (false, Tally::default());
+fn commit(shared: &Shared, settlements: &mut PendingSettlements) {
+    let (mut sooner, mut tally) = (false, SettleCounts::default());
     let (work, claim, drained, (hot, cold), unsettled) = {
         let mut buffer = lock(&shared.buffer);
         let unsettled = buffer.unsettled_count();
         let now = Instant::now();
-        for verdict in verdicts.drain() {
-            let change = &verdict.settlement.change;
+        for outcome in settlements.drain() {
+            let change = &outcome.settlement.change;
             tally.count(change);
             if let Change::Wait { after, .. } = change
                 && let Some(at) = now.checked_add(*after)
             {
                 sooner |= buffer.due(at);
             }
-            buffer.committed(verdict);
+            buffer.committed(outcome);
         }
         (
             buffer.has_work(now),

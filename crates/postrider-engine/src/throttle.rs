@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::culprits::Culprits;
+use crate::faulty_keys::FaultyKeys;
 
 /// What a rate falls to, as a part of itself: a little if it lasted, and more with each time that it falls again at once.
 const FALLS: [f64; 4] = [FALLEN_LITTLE, 0.9, 0.7, FALLEN_MOST];
@@ -101,11 +101,11 @@ pub(crate) struct Throttle {
     /// What has to wait elsewhere is told to come again at moments that lie apart as the rate says.
     turns_until: Option<Instant>,
     /// Keys that were refused, and those of them that are refused while others are taken.
-    limited: Culprits,
+    limited: FaultyKeys,
     /// When the request was sent that was refused last: it may have carried many events.
     refused_at: Option<Instant>,
     /// How many keys were refused for the first time since anything was taken, each in a request that was sent after the last answer.
-    witnesses: u32,
+    confirmations: u32,
     /// It has asked for time until then, and only a part of that may bind others.
     asked_until: Option<Instant>,
     /// How often its holds turned out to be about single events, but for those that did not.
@@ -116,7 +116,7 @@ pub(crate) struct Throttle {
 
 /// A request that was answered by "too fast".
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Refused {
+pub(crate) struct ThrottledRequest {
     /// One of its events, by its key.
     pub(crate) key: u64,
     pub(crate) sent_at: Instant,
@@ -140,9 +140,9 @@ impl Throttle {
             taken: 0,
             taken_since: None,
             turns_until: None,
-            limited: Culprits::default(),
+            limited: FaultyKeys::default(),
             refused_at: None,
-            witnesses: 0,
+            confirmations: 0,
             asked_until: None,
             doubts: 0,
             credit: CREDIT,
@@ -184,7 +184,7 @@ impl Throttle {
     }
 
     /// The most events that may go in one request.
-    pub(crate) fn at_once(&self) -> usize {
+    pub(crate) fn events_at_once(&self) -> usize {
         match self.rate.filter(|_| self.counts_events) {
             Some(rate) => ((rate * AT_ONCE.as_secs_f64()) as usize).max(1),
             None => usize::MAX,
@@ -193,8 +193,8 @@ impl Throttle {
 
     /// With how many others of its kind the next event of this key goes, itself among them: it was refused, and one of those that were sent with it
     /// may be the reason. None for all others.
-    pub(crate) fn together(&self, key: u64) -> Option<usize> {
-        self.limited.together(key)
+    pub(crate) fn batch_limit(&self, key: u64) -> Option<usize> {
+        self.limited.batch_limit(key)
     }
 
     /// A request with so many events is about to be sent.
@@ -208,15 +208,15 @@ impl Throttle {
 
     /// An event of this key was taken. Says whether one of it had been refused before.
     pub(crate) fn delivered(&mut self, key: u64) -> bool {
-        let again = self.limited.together(key).is_some();
+        let was_refused = self.limited.batch_limit(key).is_some();
         self.limited.delivered(key);
-        again
+        was_refused
     }
 
     /// A request that was sent at this moment was taken, or an event where these are counted; and whether it had been refused before.
-    pub(crate) fn taken(&mut self, sent_at: Instant, again: bool, now: Instant) {
-        (self.witnesses, self.credit) = (0, (self.credit + 1).min(CREDIT_MAX));
-        if again {
+    pub(crate) fn taken(&mut self, sent_at: Instant, was_refused: bool, now: Instant) {
+        (self.confirmations, self.credit) = (0, (self.credit + 1).min(CREDIT_MAX));
+        if was_refused {
             // It was about the pace, and not about the event.
             self.doubts = self.doubts.saturating_sub(1);
         } else if self.asked_until.is_some_and(|until| now < until)
@@ -268,18 +268,18 @@ impl Throttle {
     }
 
     /// It says "too fast" to a request. Says whether that is about this event alone.
-    pub(crate) fn too_fast(&mut self, refused: Refused, now: Instant) -> bool {
-        let Refused { key, sent_at, events, after } = refused;
-        let is_new = self.limited.together(key).is_none();
+    pub(crate) fn too_fast(&mut self, refused: ThrottledRequest, now: Instant) -> bool {
+        let ThrottledRequest { key, sent_at, events, after } = refused;
+        let is_new = self.limited.batch_limit(key).is_none();
         self.limited.failed(key);
-        self.limited.part(key, events);
+        self.limited.halve_batch(key, events);
         let times = self.limited.times(key);
         let alone = times >= ALONE && events <= 1;
         if self.fell_at.is_some_and(|fell_at| sent_at <= fell_at) || self.refused_at == Some(sent_at) {
             return alone;
         }
         self.refused_at = Some(sent_at);
-        self.witnesses = self.witnesses.saturating_add(u32::from(is_new));
+        self.confirmations = self.confirmations.saturating_add(u32::from(is_new));
         if alone {
             return true;
         }
@@ -300,7 +300,7 @@ impl Throttle {
 
     /// For how long an answer that asks for so much time binds others.
     fn binds_for(&self, after: Duration) -> Duration {
-        let further = self.witnesses.saturating_sub(1);
+        let further = self.confirmations.saturating_sub(1);
         let most = UNCONFIRMED.saturating_mul(CONFIRMED_BY.saturating_pow(further));
         after.min(HOLD_OFF_MAX).min(most / (1 << self.doubts))
     }
@@ -394,13 +394,13 @@ mod tests {
 
     /// A request with one event of this key was taken.
     fn take(throttle: &mut Throttle, key: u64, sent_at: Instant, now: Instant) {
-        let again = throttle.delivered(key);
-        throttle.taken(sent_at, again, now);
+        let was_refused = throttle.delivered(key);
+        throttle.taken(sent_at, was_refused, now);
     }
 
     /// One was refused. Says whether that is about its event alone.
     fn refuse(throttle: &mut Throttle, key: u64, sent_at: Instant, after: Duration, now: Instant) -> bool {
-        throttle.too_fast(Refused { key, sent_at, events: 1, after }, now)
+        throttle.too_fast(ThrottledRequest { key, sent_at, events: 1, after }, now)
     }
 
     /// Sends without end for so many seconds, each request answered at once; says how many were taken and how many were not.
@@ -524,17 +524,17 @@ mod tests {
         let (now, mut throttle) = (Instant::now(), Throttle::new());
         let refuse = |throttle: &mut Throttle, events, at| {
             (0..events as u64).for_each(|key| {
-                throttle.too_fast(Refused { key, sent_at: at, events, after: ms(1) }, at + ms(1));
+                throttle.too_fast(ThrottledRequest { key, sent_at: at, events, after: ms(1) }, at + ms(1));
             });
         };
         refuse(&mut throttle, 100, now);
-        assert_eq!((throttle.together(99), throttle.together(1000)), (Some(50), None));
+        assert_eq!((throttle.batch_limit(99), throttle.batch_limit(1000)), (Some(50), None));
         refuse(&mut throttle, 50, now + ms(2));
-        assert_eq!((throttle.together(0), throttle.together(99)), (Some(25), Some(50)));
+        assert_eq!((throttle.batch_limit(0), throttle.batch_limit(99)), (Some(25), Some(50)));
         take(&mut throttle, 0, now + ms(3), now + ms(4));
-        assert_eq!(throttle.together(0), None);
+        assert_eq!(throttle.batch_limit(0), None);
         refuse(&mut throttle, 1, now + ms(5));
-        assert_eq!(throttle.together(0), Some(1));
+        assert_eq!(throttle.batch_limit(0), Some(1));
     }
 
     #[test]
@@ -573,7 +573,7 @@ mod tests {
     {
         for after in [ms(1000), ms(60_000), ms(3_600_000)] {
             let (begin, mut throttle) = (Instant::now(), Throttle::new());
-            let (mut now, mut again, mut taken) = (begin, VecDeque::new(), 0);
+            let (mut now, mut was_refused, mut taken) = (begin, VecDeque::new(), 0);
             for key in 0.. {
                 now = throttle.opens_at(now).unwrap_or(now + ms(40));
                 if now > begin + Duration::from_secs(60) {
@@ -581,13 +581,14 @@ mod tests {
                 }
                 throttle.sending(1, now);
                 // What waits in line is sooner there than what comes from the table again.
-                let (bad, key) = match again.pop_front_if(|(at, _)| *at + ms(100) <= now) {
+                let (bad, key) = match was_refused.pop_front_if(|(at, _)| *at + ms(100) <= now) {
                     Some((_, key)) => (true, key),
                     None => (key % 10 == 0, key),
                 };
                 if bad {
                     let alone = refuse(&mut throttle, key, now, after, now + ms(1));
-                    again.push_back((if alone { now + after.max(ms(60_000)) } else { now + after }, key));
+                    was_refused
+                        .push_back((if alone { now + after.max(ms(60_000)) } else { now + after }, key));
                 } else {
                     take(&mut throttle, key, now, now + ms(1));
                     taken += 1;

@@ -6,7 +6,7 @@ use postrider_core::{Event, EventId, Fate, IntoEvent, OwnedTx, Result, event::Du
 
 use crate::{
     Outbox,
-    write::{Notice, Prepared},
+    write::{Prepared, WriteNotice},
 };
 
 /// An open transaction that belongs to an outbox. Dropping it, by an early return or a panic, rolls it back.
@@ -31,7 +31,7 @@ pub struct Tx<O: OwnedTx> {
     hot: Vec<Event>,
     /// Whether events were written that a claim has to fetch.
     cold: bool,
-    notice: Notice,
+    notice: WriteNotice,
 }
 
 impl<O: OwnedTx> Tx<O> {

@@ -12,7 +12,7 @@ use postrider_core::{
     tx::{LaneHints, OnDuplicate},
 };
 
-use crate::{Engine, settings::check_payload_max, shield::Shielded, trace};
+use crate::{Engine, guarded_metrics::GuardedMetrics, settings::check_payload_max, trace};
 
 /// The writing half of an outbox. It needs no engine: what it writes is delivered by whoever owns the lanes.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ impl Writer {
     /// Who is told what is written.
     #[must_use]
     pub fn with_metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
-        self.metrics = Arc::new(Shielded::new(metrics));
+        self.metrics = Arc::new(GuardedMetrics::new(metrics));
         self
     }
 
@@ -134,8 +134,8 @@ impl Writer {
         self.metrics.written(new.iter().filter(|&&new| new).count() as u64);
     }
 
-    pub(crate) fn notice(&self, fate: Fate) -> Notice {
-        Notice { hooks: self.hooks.clone(), ids: Vec::new(), fate }
+    pub(crate) fn notice(&self, fate: Fate) -> WriteNotice {
+        WriteNotice { hooks: self.hooks.clone(), ids: Vec::new(), fate }
     }
 
     /// As [`Outbox::write`](crate::Outbox::write).
@@ -191,7 +191,7 @@ impl Writer {
             notice,
             engine: engine.map(Arc::downgrade),
             store: self.store.clone(),
-            #[cfg(feature = "broken-variants")]
+            #[cfg(feature = "mutations")]
             events: prepared.events,
         }
     }
@@ -222,14 +222,14 @@ fn with_current_trace(event: Event) -> Result<Event> {
 }
 
 /// Tells the write hooks what became of events, once, at the latest when it is dropped.
-pub(crate) struct Notice {
+pub(crate) struct WriteNotice {
     hooks: Arc<[Arc<dyn WriteHook>]>,
     pub(crate) ids: Vec<EventId>,
     /// What is told if nothing else is said.
     pub(crate) fate: Fate,
 }
 
-impl Notice {
+impl WriteNotice {
     /// Whether anybody listens.
     pub(crate) fn is_heard(&self) -> bool {
         !self.hooks.is_empty()
@@ -244,7 +244,7 @@ impl Notice {
     }
 }
 
-impl Drop for Notice {
+impl Drop for WriteNotice {
     fn drop(&mut self) {
         self.tell(self.fate);
     }
@@ -292,11 +292,11 @@ impl Receipt {
 #[must_use = "say committed() after the commit: without it the events wait for the next poll"]
 pub struct Receipts {
     ids: Vec<EventId>,
-    notice: Notice,
+    notice: WriteNotice,
     /// A receipt that somebody keeps does not keep the engine alive.
     engine: Option<Weak<Engine>>,
     store: Arc<dyn Store>,
-    #[cfg(feature = "broken-variants")]
+    #[cfg(feature = "mutations")]
     events: Vec<Event>,
 }
 
@@ -316,8 +316,8 @@ impl Receipts {
         self.notice.tell(Fate::Committed);
         match self.engine.as_ref().and_then(Weak::upgrade) {
             Some(engine) => {
-                #[cfg(feature = "broken-variants")]
-                if crate::broken::is(crate::broken::Variant::ReceiptDelivers) {
+                #[cfg(feature = "mutations")]
+                if crate::mutations::active(crate::mutations::Mutation::ReceiptDelivers) {
                     engine.deliver_unproved(&self.events);
                 }
                 engine.wake();

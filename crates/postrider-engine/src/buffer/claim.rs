@@ -17,11 +17,11 @@ impl Buffer {
         routes: &Arc<RouteTable>,
         now: Instant,
         from_bottom: bool,
-    ) -> Option<Plan> {
+    ) -> Option<ClaimPlan> {
         // Settles that commit from here on may name an earlier moment than the claim will.
         self.due_at = self.lanes.values().filter_map(|lane| lane.locked_until).filter(|at| *at > now).min();
         self.forget_pauses();
-        self.forget_crowds();
+        self.forget_long_keys();
         if self.pauses.stop() {
             // Nobody waits for room: there will be a wake-up when it is over.
             self.starved_since = None;
@@ -56,7 +56,7 @@ impl Buffer {
 
     /// How many events there is room for; none if it is too few to claim for.
     fn room(&mut self, settings: &Settings, now: Instant) -> Option<usize> {
-        if self.aside.is_full() {
+        if self.postponed.is_full() {
             return None;
         }
         let heavy = self.tracked.len() > 1
@@ -74,7 +74,7 @@ impl Buffer {
             return Some(room);
         }
         let since = *self.starved_since.get_or_insert(now);
-        if self.sharing || self.slot_counts.len() <= 2 || now - since < except::SHARE_AFTER {
+        if self.sharing || self.slot_counts.len() <= 2 || now - since < admission::SHARE_AFTER {
             return None;
         }
         self.sharing = true;
@@ -86,13 +86,13 @@ impl Buffer {
     pub(crate) fn starved_until(&self) -> Option<Instant> {
         self.starved_since
             .filter(|_| !self.sharing && self.slot_counts.len() > 2)
-            .map(|at| at + except::SHARE_AFTER)
+            .map(|at| at + admission::SHARE_AFTER)
     }
 
     fn main_lanes(&mut self, settings: &Settings, now: Instant, from_bottom: bool) -> Vec<LaneClaim> {
         let mut lanes = Vec::with_capacity(self.lanes.len());
         for lane in self.lanes.values_mut().filter(|lane| lane.may_claim(now)) {
-            let mut again = lane.take_again(Seq::MAX);
+            let mut again = lane.take_recheck(Seq::MAX);
             // More to look at again than there is room for is as well looked for from the bottom.
             if std::mem::take(&mut lane.from_start) || again.len() > settings.cold_queue + settings.hot_queue
             {
@@ -115,18 +115,18 @@ impl Buffer {
     fn backlog_lanes(&mut self, slot: usize, now: Instant) -> Vec<LaneClaim> {
         let is_down = !self.receiver(slot).is_none_or(Receiver::is_up);
         let stands = |lane: Lane| Some(self.lanes.get(&lane).filter(|lane| lane.may_claim(now))?.position);
-        let begins = lock(&self.behind).begin_walk(slot, is_down, stands);
+        let begins = lock(&self.backlogs).begin_walk(slot, is_down, stands);
         let claims = begins.into_iter().filter_map(|(lane, from)| {
             let lane = self.lanes.get_mut(&lane)?;
             let to = lane.position.front();
-            Some(LaneClaim { to, again: lane.take_again(to), ..LaneClaim::after(lane.lease, from) })
+            Some(LaneClaim { to, again: lane.take_recheck(to), ..LaneClaim::after(lane.lease, from) })
         });
         claims.collect()
     }
 
     /// Takes what a claim returned into the cold queue: its events, which the plan has made items of, and the rest. Says how many
     /// events that were.
-    pub(crate) fn take(&mut self, plan: &Plan, claimed: Claimed, items: Vec<Item>) -> usize {
+    pub(crate) fn take(&mut self, plan: &ClaimPlan, claimed: Claimed, items: Vec<Item>) -> usize {
         let claim = &plan.claim;
         for lane in claim.lanes.iter().filter(|lane| claimed.lost.contains(&lane.lease.lane)) {
             self.lose(lane.lease);
@@ -143,12 +143,12 @@ impl Buffer {
                 Some(_) if plan.skipped(lane) => {}
                 Some(slot) => {
                     let reached = claimed.more.then_some(position);
-                    lock(&self.behind).walked(slot, lane, reached, plan.refused(lane));
+                    lock(&self.backlogs).walked(slot, lane, reached, plan.refused(lane));
                 }
             }
         }
         for (lane, seq) in claimed.again.into_iter().chain(plan.left_to_others()) {
-            self.look_again(lane, seq);
+            self.recheck(lane, seq);
         }
         self.note_clock(claimed.now);
         let seqs = || items.iter().map(|item| item.seq);
@@ -167,15 +167,15 @@ impl Buffer {
                 continue;
             }
             if !self.held_meanwhile.is_empty()
-                && item.key_of_lane().is_some_and(|key| self.held_meanwhile.contains(&key))
+                && item.lane_key().is_some_and(|key| self.held_meanwhile.contains(&key))
             {
-                self.look_again(lane, item.seq);
+                self.recheck(lane, item.seq);
                 continue;
             }
-            let key = item.key_of_lane();
-            if self.is_crowded_out(&item, key.as_ref(), plan.backlog) {
+            let key = item.lane_key();
+            if self.exceeds_key_queue(&item, key.as_ref(), plan.backlog) {
                 // It may be one that had waited for its time: the next claim knows, and passes it over as such.
-                self.look_again(lane, item.seq);
+                self.recheck(lane, item.seq);
                 continue;
             }
             count += 1;
@@ -185,7 +185,7 @@ impl Buffer {
             self.enter(item, key);
         }
         if let Some(slot) = plan.backlog.filter(|_| count == 0) {
-            lock(&self.behind).found_nothing(slot);
+            lock(&self.backlogs).found_nothing(slot);
         }
         self.end_claim();
         count
@@ -223,18 +223,18 @@ impl Buffer {
             if now < then || passed.abs_diff(counted) > CLOCK_TOLERANCE {
                 let lanes: Vec<Lane> = self.lanes.keys().copied().collect();
                 lanes.into_iter().for_each(|lane| self.wait_from_start(lane));
-                lock(&self.behind).wait_from_start();
+                lock(&self.backlogs).wait_from_start();
             }
         }
     }
 
     /// The claim failed: what it was to look at again is still to be looked at, and so is what it has brought. A store that looks for late
     /// commits gives each of them once.
-    pub(crate) fn claim_failed(&mut self, plan: &Plan, brought: &[(Lane, Seq)]) {
-        brought.iter().for_each(|(lane, seq)| self.look_again(*lane, *seq));
+    pub(crate) fn claim_failed(&mut self, plan: &ClaimPlan, brought: &[(Lane, Seq)]) {
+        brought.iter().for_each(|(lane, seq)| self.recheck(*lane, *seq));
         for lane in &plan.claim.lanes {
             for &seq in &lane.again {
-                self.look_again(lane.lease.lane, seq);
+                self.recheck(lane.lease.lane, seq);
             }
         }
         self.end_claim();
@@ -244,24 +244,24 @@ impl Buffer {
         self.claiming = false;
         // It may have passed something over in a lane that was lost meanwhile: a backlog that nobody can read would stand before all others.
         let ours = |lane: Lane| self.lanes.get(&lane).is_some_and(|owned| owned.draining.is_none());
-        let mut behind = lock(&self.behind);
-        behind.end_walk();
-        behind.keep_lanes(ours);
-        drop(behind);
-        self.crowds.claim_ended();
+        let mut backlogs = lock(&self.backlogs);
+        backlogs.end_walk();
+        backlogs.keep_lanes(ours);
+        drop(backlogs);
+        self.long_keys.claim_ended();
         self.passed += u64::from(std::mem::take(&mut self.passing));
         self.held_meanwhile.clear();
         self.tracked.remove_settled();
     }
 
-    pub(super) fn look_again(&mut self, lane: Lane, seq: Seq) {
+    pub(super) fn recheck(&mut self, lane: Lane, seq: Seq) {
         if let Some(lane) = self.lanes.get_mut(&lane) {
             lane.again.push(seq);
         }
     }
 
     /// Whether a claim would have something to look at again.
-    pub(crate) fn has_again(&self) -> bool {
+    pub(crate) fn has_recheck(&self) -> bool {
         let now = Instant::now();
         let may_claim =
             |lane: &OwnedLane| lane.draining.is_none() && lane.locked_until.is_none_or(|until| until <= now);
@@ -273,7 +273,7 @@ impl Buffer {
         self.starved_since.is_some()
             || self.returning
             || self.lanes.values().any(|lane| lane.from_start)
-            || self.has_again()
+            || self.has_recheck()
             || self.next_backlog(settings).is_some()
     }
 
@@ -283,39 +283,39 @@ impl Buffer {
     }
 
     /// A peek found that this number was drawn last.
-    pub(crate) fn peeked(&mut self, last: Seq) -> Peeked {
-        self.drawn.peeked(last)
+    pub(crate) fn peeked(&mut self, last: Seq) -> PeekResult {
+        self.peeks.peeked(last)
     }
 
     /// The last number that was drawn, as far as it is known here.
-    pub(crate) fn last_drawn(&self) -> Option<Seq> {
-        self.drawn.known()
+    pub(crate) fn last_known_seq(&self) -> Option<Seq> {
+        self.peeks.known()
     }
 
     /// A peek was not answered: polls have to find everything.
-    pub(crate) fn cannot_peek(&mut self) {
-        self.drawn.not_answered();
+    pub(crate) fn peek_failed(&mut self) {
+        self.peeks.not_answered();
     }
 
     /// Whether peeks find what is written next.
     pub(crate) fn can_peek(&self) -> bool {
-        self.drawn.is_answered()
+        self.peeks.is_answered()
     }
 
     /// Whether a peek told of an event that has not come.
     pub(crate) fn misses_events(&self) -> bool {
-        self.drawn.misses()
+        self.peeks.misses()
     }
 
     /// Whether something was passed over and is still in the table.
-    pub(crate) fn has_passed_over(&self) -> bool {
-        !lock(&self.behind).is_empty()
+    pub(crate) fn has_backlog(&self) -> bool {
+        !lock(&self.backlogs).is_empty()
     }
 
     /// Whether something was passed over that is not paused.
-    pub(crate) fn is_behind(&self) -> bool {
+    pub(crate) fn has_unpaused_backlog(&self) -> bool {
         // From the end, where those are that no pause holds.
-        lock(&self.behind).slots().rev().any(|slot| !self.pauses.holds(slot))
+        lock(&self.backlogs).slots().rev().any(|slot| !self.pauses.holds(slot))
     }
 
     /// A waiting event is due at this moment. True if none was known to be due earlier.
@@ -351,8 +351,8 @@ mod tests {
         }
         let plan = buffer.begin_claim(&settings, &routes, now, false).unwrap();
         buffer.lose(lost);
-        lock(&buffer.behind).note_probe(1, lost.lane, 5, None);
-        lock(&buffer.behind).note_probe(2, kept.lane, 6, None);
+        lock(&buffer.backlogs).note_probe(1, lost.lane, 5, None);
+        lock(&buffer.backlogs).note_probe(2, kept.lane, 6, None);
         buffer.claim_failed(&plan, &[]);
         assert_eq!(buffer.next_backlog(&settings), Some(2));
     }
@@ -366,7 +366,7 @@ mod tests {
         buffer.own(Taken { lease, suspect_to: 0 }, now + Duration::from_secs(60));
         let stands = Position::at(100, Timestamp::EPOCH, 0, &Position::START);
         buffer.lanes.get_mut(&0).unwrap().position = stands;
-        buffer.look_again(0, 50);
+        buffer.recheck(0, 50);
         let mut claims = Vec::new();
         for from_bottom in [true, false] {
             let plan = buffer.begin_claim(&settings, &routes, now, from_bottom).unwrap();
@@ -385,10 +385,10 @@ mod tests {
         let lease = Lease { lane: 0, token: Token { epoch: 1, nonce: 1 } };
         buffer.own(Taken { lease, suspect_to: 0 }, now + Duration::from_secs(60));
         buffer.lanes.get_mut(&0).unwrap().position = Position::at(100, Timestamp::EPOCH, 0, &Position::START);
-        lock(&buffer.behind).note_probe(1, lease.lane, 50, None);
+        lock(&buffer.backlogs).note_probe(1, lease.lane, 50, None);
         let mut claims = Vec::new();
         for let_go in [7, 107, 8] {
-            buffer.look_again(0, let_go);
+            buffer.recheck(0, let_go);
             let plan = buffer.begin_claim(&settings, &routes, now, false).unwrap();
             claims.push((plan.is_backlog(), plan.claim.lanes[0].again.clone()));
             buffer.claim_failed(&plan, &[]);

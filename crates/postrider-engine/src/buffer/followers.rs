@@ -7,13 +7,13 @@ use super::Item;
 /// The followers of a busy key, in order. Nearly always there are none, and the key is busy with one event: then they take a word in the
 /// table of busy keys, and nothing has to be looked at when the key goes.
 #[derive(Debug, Default)]
-pub(super) struct Followers(Option<Box<Waiting>>);
+pub(super) struct Followers(Option<Box<FollowerQueue>>);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct FollowerQueue {
     items: VecDeque<Item>,
     /// How many events of the key are under way beside the first.
-    along: usize,
+    batched: usize,
 }
 
 impl Followers {
@@ -38,16 +38,16 @@ impl Followers {
     pub(super) fn take_along(&mut self, may: impl Fn(&Item) -> bool) -> Option<Item> {
         let waiting = self.0.as_mut()?;
         let mut item = waiting.items.pop_front_if(|item| may(item))?;
-        waiting.along += 1;
-        item.along = true;
+        waiting.batched += 1;
+        item.batched_with_head = true;
         Some(item)
     }
 
     /// An event of the key is no longer under way. True if it was the only one.
     pub(super) fn departs(&mut self) -> bool {
         match &mut self.0 {
-            Some(waiting) if waiting.along > 0 => {
-                waiting.along -= 1;
+            Some(waiting) if waiting.batched > 0 => {
+                waiting.batched -= 1;
                 false
             }
             _ => true,

@@ -1,14 +1,14 @@
 //! The hot queue: places for events that are about to commit.
 
-use super::{pauses::Marks, *};
+use super::{pauses::EventAttributes, *};
 
 /// Where an event would go. Its sink decides that, which is user code: it is asked before the buffer is locked.
-pub(crate) struct Bound {
+pub(crate) struct HotTarget {
     slot: usize,
-    destination: Option<Name>,
+    destination: Option<DestinationId>,
 }
 
-impl Bound {
+impl HotTarget {
     pub(crate) fn of(event: &Event, routes: &RouteTable) -> Self {
         let slot = slot_of(event, routes);
         Self { slot, destination: destination_of(event, slot, routes) }
@@ -22,15 +22,15 @@ impl Buffer {
         &mut self,
         event: &Event,
         placed: &Placed,
-        bound: &Bound,
+        bound: &HotTarget,
         settings: &Settings,
         now: Instant,
     ) -> HandOver {
         let slot = bound.slot;
         let receiver = self.receiver_of.get(slot).copied().unwrap_or_default();
-        let marks = Marks { event_type: Some(event.event_type()), key: event.key(), receiver };
-        let paused = self.pauses.stop() || self.pauses.of(marks).is_some();
-        if paused || self.aside.stops(slot) || !self.receiver(slot).is_some_and(Receiver::is_up) {
+        let attributes = EventAttributes { event_type: Some(event.event_type()), key: event.key(), receiver };
+        let paused = self.pauses.stop() || self.pauses.of(attributes).is_some();
+        if paused || self.postponed.stops(slot) || !self.receiver(slot).is_some_and(Receiver::is_up) {
             return HandOver::LeftToClaim;
         }
         let lease = match self.lanes.get(&placed.lane) {
@@ -42,7 +42,7 @@ impl Buffer {
             return HandOver::LeftToClaim;
         }
         // What was settled during a claim that hangs stays tracked until it returns, and counts too.
-        let tracked = self.tracked.len().saturating_sub(self.aside.len());
+        let tracked = self.tracked.len().saturating_sub(self.postponed.len());
         let crowded = tracked >= settings.hot_queue + settings.cold_queue;
         let weight_bytes = event.weight_bytes();
         let heavy = self.bytes + weight_bytes > settings.queue_bytes;
@@ -50,7 +50,7 @@ impl Buffer {
             return HandOver::Full;
         }
         let item = Item {
-            cargo: Ok(event.clone()),
+            content: Ok(event.clone()),
             lease,
             seq: placed.seq,
             attempts: 0,
@@ -60,10 +60,10 @@ impl Buffer {
             key_number: hash::of_seq(placed.seq),
             slot,
             destination: bound.destination,
-            along: false,
+            batched_with_head: false,
             failed: false,
-            only_waited: false,
-            apart: Apart::Not,
+            only_deferred: false,
+            isolation: Isolation::Mixed,
             weight_bytes,
         };
         self.track(&item);
@@ -75,7 +75,7 @@ impl Buffer {
     pub(crate) fn hand_over(&mut self, seq: Seq, id: &EventId) -> bool {
         let Some(item) = self.take_reserved(seq, id) else { return false };
         let paused = self.is_held_back(&item);
-        self.line_up(item);
+        self.enqueue(item);
         !paused
     }
 
@@ -83,7 +83,7 @@ impl Buffer {
     pub(crate) fn cancel_reservation(&mut self, seq: Seq, id: &EventId) {
         if let Some(item) = self.take_reserved(seq, id) {
             self.untrack(seq);
-            self.look_again(item.lease.lane, seq);
+            self.recheck(item.lease.lane, seq);
         }
     }
 

@@ -17,7 +17,7 @@ impl Buffer {
         if let Some(before) = self.lanes.get(&taken.lease.lane).map(|lane| lane.lease) {
             self.lose(before);
         }
-        self.note_taken(taken.lease);
+        self.note_lease_taken(taken.lease);
         self.lanes.insert(taken.lease.lane, OwnedLane::new(taken, deadline));
         self.note_deadlines();
     }
@@ -54,7 +54,7 @@ impl Buffer {
         }
         let Some(lost) = self.lanes.remove(&lane) else { return };
         self.note_deadlines();
-        lock(&self.behind).forget_lane(lane);
+        lock(&self.backlogs).forget_lane(lane);
         lost.suspects.into_iter().for_each(|item| self.forget(item));
         self.forget_queued(lane);
     }
@@ -82,7 +82,7 @@ impl Buffer {
     /// Forgets the head of a key, and what waits behind it.
     pub(super) fn forget(&mut self, item: Item) {
         self.untrack(item.seq);
-        let followers = item.key_of_lane().and_then(|key| self.keys.remove(&key));
+        let followers = item.lane_key().and_then(|key| self.keys.remove(&key));
         followers.unwrap_or_default().take().into_iter().for_each(|follower| self.untrack(follower.seq));
     }
 
@@ -97,17 +97,17 @@ impl Buffer {
         (self.sharing, self.handlers_busy) = (false, 0);
         self.outcomes.clear();
         (self.outcomes_since, self.settling) = (None, 0);
-        self.aside.clear();
+        self.postponed.clear();
         self.receivers.iter_mut().for_each(Receiver::reset);
         self.end_claim();
     }
 
     /// Begins to give up the lanes that are over a fair share. One that does not become idle within the patience is kept: what is being sent or
     /// cannot be settled must not stop the rest of its lane.
-    pub(crate) fn drain_beyond(&mut self, share: usize, now: Instant, patience: Duration) {
-        self.keep_busy_lanes(now, patience);
+    pub(crate) fn drain_beyond(&mut self, share: usize, now: Instant, drain_timeout: Duration) {
+        self.keep_busy_lanes(now, drain_timeout);
         let kept = self.lanes.values().filter(|lane| lane.draining.is_none()).count();
-        let unsettled = self.aside.lanes();
+        let unsettled = self.postponed.lanes();
         let over: Vec<Lane> = self
             .lanes
             .iter()
@@ -119,7 +119,7 @@ impl Buffer {
         for lane in over {
             let Some(owned) = self.lanes.get_mut(&lane) else { continue };
             owned.draining = Some(now);
-            lock(&self.behind).forget_lane(lane);
+            lock(&self.backlogs).forget_lane(lane);
             let suspects = std::mem::take(&mut owned.suspects);
             suspects.into_iter().for_each(|item| self.forget(item));
             self.forget_queued(lane);
@@ -127,15 +127,15 @@ impl Buffer {
     }
 
     /// Keeps the lanes that are not idle though they were to be given up. What was let go of them is read again, from the beginning.
-    fn keep_busy_lanes(&mut self, now: Instant, patience: Duration) {
-        let unsettled = self.aside.lanes();
+    fn keep_busy_lanes(&mut self, now: Instant, drain_timeout: Duration) {
+        let unsettled = self.postponed.lanes();
         for (number, lane) in &mut self.lanes {
-            let busy = lane.busy > 0 && !broken::is(Variant::LanesFrozen);
+            let busy = lane.busy > 0 && !mutations::active(Mutation::LanesFrozen);
             let Some(since) = lane.draining.filter(|_| busy) else { continue };
             // Sends that take long have longer with each try.
-            let patience = patience * 2_u32.saturating_pow(lane.kept.min(KEPT_DOUBLINGS));
-            if since + patience <= now || unsettled.contains(number) {
-                (lane.draining, lane.kept_until) = (None, Some(now + patience * KEPT_FACTOR));
+            let drain_timeout = drain_timeout * 2_u32.saturating_pow(lane.kept.min(KEPT_DOUBLINGS));
+            if since + drain_timeout <= now || unsettled.contains(number) {
+                (lane.draining, lane.kept_until) = (None, Some(now + drain_timeout * KEPT_FACTOR));
                 lane.kept = lane.kept.saturating_add(1);
                 lane.from_start = true;
             }
@@ -163,7 +163,7 @@ impl Buffer {
 
     /// Whether one lane that is not idle keeps the others from being released, which is a flaw.
     fn is_frozen(&self) -> bool {
-        broken::is(Variant::LanesFrozen) && self.lanes.values().any(|lane| lane.busy > 0)
+        mutations::active(Mutation::LanesFrozen) && self.lanes.values().any(|lane| lane.busy > 0)
     }
 
     /// The lanes that have nothing in memory at all, with their suspects.
@@ -235,7 +235,7 @@ impl Buffer {
 
     /// What to mark while a claim runs, so that it has not to be waited for afterwards: the last one left something, and one as long would go
     /// beyond the marks of the lanes that were marked last.
-    pub(crate) fn marks_ahead(&self, plan: &Plan, ahead: Seq) -> Vec<(Lease, Seq)> {
+    pub(crate) fn marks_ahead(&self, plan: &ClaimPlan, ahead: Seq) -> Vec<(Lease, Seq)> {
         let Some((first, last)) = self.left_more.filter(|_| plan.backlog.is_none()) else {
             return Vec::new();
         };

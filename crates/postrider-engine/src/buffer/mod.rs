@@ -8,31 +8,31 @@
 //!   every claim that began before has returned: an older snapshot would bring it back.
 //! * **Under lease.** Nothing is sent for a lane that is not held, or whose local deadline has passed.
 
-mod aside;
-mod behind;
+mod admission;
+mod backlog;
+mod backlog_cursor;
+mod batching;
 mod claim;
-mod crowds;
-mod destinations;
-mod drawn;
-mod except;
-mod filter;
-mod firsts;
+mod first_skipped;
 mod followers;
 mod hot;
+mod key_bloom;
 mod lanes;
 mod late_counts;
+mod long_keys;
 mod outcomes;
-mod pace;
 mod pauses;
-mod place;
+mod peek_tracker;
+mod pending_settlements;
+mod postponed;
 mod probes;
 mod queues;
 mod receivers;
+mod rewind;
+mod route_pace;
 mod suspects;
 mod tracker;
-mod verdicts;
-mod watch;
-mod went_back;
+mod wakeups;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, hash_map::Entry},
@@ -57,41 +57,41 @@ use postrider_core::{
 use tokio::time::Instant;
 
 use crate::{
-    broken::{self, Variant},
-    destination::{self, Name},
+    destination::{self, DestinationId},
+    fair_queue::FairQueue,
     hash::{self, QuickState},
-    lineup::Lineup,
     lock,
+    mutations::{self, Mutation},
     receiver::Receiver,
     routes::{ReceiverId, RouteId, RouteTable},
     settings::{KeyOrder, Settings},
 };
-use aside::Aside;
-pub use aside::Unsettled;
-pub(crate) use aside::{PutAside, Why};
-use behind::Behind;
-use crowds::Crowds;
-use drawn::Drawn;
-pub(crate) use drawn::Peeked;
-pub(crate) use except::Plan;
+pub(crate) use admission::ClaimPlan;
+use backlog::Backlogs;
 use followers::Followers;
-pub(crate) use hot::Bound;
+pub(crate) use hot::HotTarget;
 use late_counts::LateCounts;
-use pace::Pace;
+use long_keys::LongKeys;
 use pauses::Pauses;
+pub(crate) use peek_tracker::PeekResult;
+use peek_tracker::PeekTracker;
+pub(crate) use pending_settlements::{PendingSettlement, PendingSettlements};
+use postponed::PostponedOutcomes;
+pub use postponed::Unsettled;
+pub(crate) use postponed::{PostponeReason, Postponement};
+use route_pace::RoutePace;
 use tracker::Tracker;
-pub(crate) use verdicts::{Verdict, Verdicts};
 
 /// A key that is busy. What is in memory of one key shares its text, so that it is seldom compared.
 #[derive(Debug, Clone)]
-struct KeyOfLane {
+struct LaneKey {
     lane: Lane,
     key: Arc<str>,
     /// The number of the key: its text is read once, when its event enters.
     number: u64,
 }
 
-impl PartialEq for KeyOfLane {
+impl PartialEq for LaneKey {
     fn eq(&self, other: &Self) -> bool {
         self.number == other.number
             && self.lane == other.lane
@@ -99,9 +99,9 @@ impl PartialEq for KeyOfLane {
     }
 }
 
-impl Eq for KeyOfLane {}
+impl Eq for LaneKey {}
 
-impl Hash for KeyOfLane {
+impl Hash for LaneKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // The lane follows from the key.
         state.write_u64(self.number);
@@ -111,7 +111,7 @@ impl Hash for KeyOfLane {
 /// One event in memory.
 #[derive(Debug)]
 pub(crate) struct Item {
-    pub(crate) cargo: Result<Event, Box<Undecodable>>,
+    pub(crate) content: Result<Event, Box<Undecodable>>,
     pub(crate) lease: Lease,
     pub(crate) seq: Seq,
     pub(crate) attempts: u32,
@@ -121,15 +121,15 @@ pub(crate) struct Item {
     /// The number of its key, or of itself.
     pub(crate) key_number: u64,
     /// Where its receiver takes it, if that has more than one place.
-    pub(crate) destination: Option<Name>,
+    pub(crate) destination: Option<DestinationId>,
     /// It is under way together with earlier events of its key.
-    pub(crate) along: bool,
+    pub(crate) batched_with_head: bool,
     /// It has failed in this process, whatever the table says of it.
     pub(crate) failed: bool,
     /// All that was ever said of it is that it has to wait.
-    pub(crate) only_waited: bool,
+    pub(crate) only_deferred: bool,
     /// With whom it may be sent.
-    apart: Apart,
+    isolation: Isolation,
     /// Its route, plus one; zero if it has none.
     slot: usize,
     weight_bytes: usize,
@@ -142,41 +142,41 @@ impl Item {
     }
 
     pub(crate) fn id(&self) -> &EventId {
-        self.cargo.as_ref().map_or_else(|row| &row.id, Event::id)
+        self.content.as_ref().map_or_else(|row| &row.id, Event::id)
     }
 
     /// Whether it was sent before and not taken, alone or with others. That its key is held says nothing: it may have waited for the pace of its
     /// destination.
     pub(crate) fn has_failed(&self) -> bool {
-        self.failed || self.attempts > 0 || self.apart != Apart::Not
+        self.failed || self.attempts > 0 || self.isolation != Isolation::Mixed
     }
 
     /// Whether it may be what fails a batch: it was sent before, and not only told to wait.
     fn may_fail_others(&self) -> bool {
-        self.has_failed() && !self.only_waited
+        self.has_failed() && !self.only_deferred
     }
 
     /// The key that is busy with it.
-    fn key_of_lane(&self) -> Option<KeyOfLane> {
+    fn lane_key(&self) -> Option<LaneKey> {
         let (lane, number) = (self.lease.lane, self.key_number);
-        self.key.clone().map(|key| KeyOfLane { lane, key, number })
+        self.key.clone().map(|key| LaneKey { lane, key, number })
     }
 }
 
 /// With whom an event may be sent, after a batch with it in it has failed as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-enum Apart {
+enum Isolation {
     /// With anybody.
     #[default]
-    Not,
+    Mixed,
     /// With events of its own key.
-    ByKey,
+    OwnKey,
     Alone,
 }
 
 /// Events that a worker has taken to send, all to the same receiver.
 #[derive(Debug)]
-pub(crate) struct Hand {
+pub(crate) struct Assignment {
     /// None if nobody wants them.
     pub(crate) receiver: Option<ReceiverId>,
     /// What the receiver had done by then.
@@ -191,16 +191,16 @@ pub(crate) struct Hand {
     pub(crate) pauses_begun: u64,
     slot: usize,
     /// Where the first of them goes, and whether the send has ended.
-    destination: Option<Name>,
+    destination: Option<DestinationId>,
     sent: bool,
     /// Whether one of them has failed before.
     failed: bool,
     /// Sent to see whether the receiver is back, or this destination of it.
     probe: bool,
-    probed: Option<Option<Name>>,
+    probed: Option<Option<DestinationId>>,
 }
 
-impl Hand {
+impl Assignment {
     /// How many were taken and not put back.
     pub(crate) fn taken(&self) -> usize {
         self.taken
@@ -213,19 +213,19 @@ impl Hand {
 }
 
 /// What a worker is to do next.
-pub(crate) enum Next {
+pub(crate) enum NextWork {
     /// Send these.
-    Send(Hand),
+    Send(Assignment),
     /// Send this one, which may have ended a process before: the attempt is written first.
-    Suspect(Hand),
+    Suspect(Assignment),
     /// Nothing to send, until something changes or this moment comes.
     Wait(Option<Instant>),
 }
 
 /// Whether a suspect goes alone.
-enum Alone {
+enum SuspectTurn {
     /// No suspect stands in the way of anybody.
-    Nobody,
+    NotNeeded,
     /// One waits until its receiver has nothing else to do, or those of its receiver wait for one that is under way: these receivers send nothing
     /// else, until this moment.
     Wait { until: Instant, receivers: Vec<usize> },
@@ -247,7 +247,7 @@ pub(crate) enum HandOver {
 struct SuspectUnderWay {
     seq: Seq,
     receiver: usize,
-    destination: Option<Name>,
+    destination: Option<DestinationId>,
     since: Instant,
 }
 
@@ -282,7 +282,7 @@ struct OwnedLane {
 
 impl OwnedLane {
     /// Takes what is to be looked at again up to this event, sorted and each once.
-    fn take_again(&mut self, to: Seq) -> Vec<Seq> {
+    fn take_recheck(&mut self, to: Seq) -> Vec<Seq> {
         self.again.sort_unstable();
         self.again.dedup();
         let beyond = self.again.split_off(self.again.partition_point(|seq| *seq <= to));
@@ -290,7 +290,7 @@ impl OwnedLane {
     }
 
     fn new(taken: Taken, deadline: Instant) -> Self {
-        let suspect_to = if broken::is(Variant::NoSuspects) { 0 } else { taken.suspect_to };
+        let suspect_to = if mutations::active(Mutation::NoSuspects) { 0 } else { taken.suspect_to };
         Self {
             lease: taken.lease,
             deadline,
@@ -337,17 +337,17 @@ impl OwnedLane {
 pub(crate) struct Buffer {
     lanes: BTreeMap<Lane, OwnedLane>,
     first_deadline: Option<Instant>,
-    hot: Lineup<Item>,
-    cold: Lineup<Item>,
+    hot: FairQueue<Item>,
+    cold: FairQueue<Item>,
     /// Counts takes modulo three: two for hot, one for cold.
     turn: u8,
     /// Busy keys, with what waits behind them.
-    keys: HashMap<KeyOfLane, Followers, QuickState>,
+    keys: HashMap<LaneKey, Followers, QuickState>,
     /// Those of which more is in the table than may wait in memory.
-    crowds: Crowds,
+    long_keys: LongKeys,
     tracked: Tracker,
     /// What peeks have told of.
-    drawn: Drawn,
+    peeks: PeekTracker,
     /// Places in the hot queue for events that are about to commit.
     reserved: BTreeMap<Seq, Item>,
     hot_count: usize,
@@ -370,7 +370,7 @@ pub(crate) struct Buffer {
     /// The first and the last event of the last claim of the lanes' own positions, if it left something.
     left_more: Option<(Seq, Seq)>,
     /// What claims have passed over; shared with the claim under way.
-    behind: Arc<Mutex<Behind>>,
+    backlogs: Arc<Mutex<Backlogs>>,
     /// The slot whose backlog was read last, and whether the lanes' own positions have their turn now.
     walked_slot: usize,
     main_turn: bool,
@@ -378,24 +378,24 @@ pub(crate) struct Buffer {
     returning: bool,
     /// When the next waiting event is due, as far as is known.
     due_at: Option<Instant>,
-    held_meanwhile: HashSet<KeyOfLane, QuickState>,
+    held_meanwhile: HashSet<LaneKey, QuickState>,
     /// Events that are being sent.
     sending: usize,
-    outcomes: Verdicts,
+    outcomes: PendingSettlements,
     /// What outcomes had room in that are settled now.
-    outcomes_room: Verdicts,
+    outcomes_room: PendingSettlements,
     outcomes_since: Option<Instant>,
     /// Whether something lines up that finds no room beside what goes to other destinations.
-    crowded: bool,
+    saturated: bool,
     /// The first moment that a worker is known to wait for.
-    watched_until: Option<Instant>,
+    awaited_until: Option<Instant>,
     /// Whether something was put off that the settles have not been told of.
-    put_off: bool,
+    defer: bool,
     /// Outcomes that a settle under way writes.
     settling: usize,
     /// Outcomes that could not be written, and whether they are next.
-    aside: Aside,
-    aside_has_turn: bool,
+    postponed: PostponedOutcomes,
+    postponed_turn: bool,
     /// The leases that were taken since the database went back in time, as long as something from before may be under way.
     taken_since: Option<HashSet<Token>>,
     old_leases: Vec<(Lease, Seq)>,
@@ -410,13 +410,13 @@ pub(crate) struct Buffer {
     /// The lane whose suspect went last.
     suspect_turn: Lane,
     /// How long suspects and others wait for each other.
-    patience: Duration,
+    suspect_timeout: Duration,
     /// The first is for events without a route; a route's is one more than its number.
     receivers: Vec<Receiver>,
     /// The receiver of each slot.
     receiver_of: Vec<usize>,
     /// The pace of each slot.
-    paces: Vec<Pace>,
+    paces: Vec<RoutePace>,
     /// What is paused; shared with the claim under way. And how often something was.
     pauses: Arc<Pauses>,
     pauses_begun: Arc<AtomicU64>,
@@ -441,7 +441,7 @@ impl Buffer {
             .collect();
         let paces = std::iter::once(None)
             .chain((0..routes.len()).map(|route| routes.settings(Some(route))))
-            .map(Pace::of)
+            .map(RoutePace::of)
             .collect();
         let of_handlers = |slot: &&usize| receivers.get(**slot).is_some_and(Receiver::is_in_process);
         // One type whose handler hangs must not take the last worker from the others.
@@ -449,13 +449,13 @@ impl Buffer {
         Self {
             lanes: BTreeMap::new(),
             first_deadline: None,
-            hot: Lineup::new(slots),
-            cold: Lineup::new(slots),
+            hot: FairQueue::new(slots),
+            cold: FairQueue::new(slots),
             turn: 0,
             keys: HashMap::default(),
-            crowds: Crowds::new(settings),
+            long_keys: LongKeys::new(settings),
             tracked: Tracker::default(),
-            drawn: Drawn::default(),
+            peeks: PeekTracker::default(),
             reserved: BTreeMap::new(),
             hot_count: 0,
             cold_count: 0,
@@ -469,22 +469,22 @@ impl Buffer {
             starved_since: None,
             sharing: false,
             left_more: None,
-            behind: Arc::new(Mutex::new(Behind::new(slots))),
+            backlogs: Arc::new(Mutex::new(Backlogs::new(slots))),
             walked_slot: 0,
             main_turn: true,
             returning: false,
             due_at: None,
             held_meanwhile: HashSet::default(),
             sending: 0,
-            outcomes: Verdicts::default(),
-            outcomes_room: Verdicts::default(),
+            outcomes: PendingSettlements::default(),
+            outcomes_room: PendingSettlements::default(),
             outcomes_since: None,
-            crowded: false,
-            watched_until: None,
-            put_off: false,
+            saturated: false,
+            awaited_until: None,
+            defer: false,
             settling: 0,
-            aside: Aside::default(),
-            aside_has_turn: false,
+            postponed: PostponedOutcomes::default(),
+            postponed_turn: false,
             taken_since: None,
             old_leases: Vec::new(),
             clock: None,
@@ -492,10 +492,10 @@ impl Buffer {
             others_until: None,
             suspect_receiver: None,
             suspect_turn: Lane::MAX,
-            patience: settings.lease,
+            suspect_timeout: settings.lease,
             pauses: Arc::default(),
             pauses_begun: Arc::default(),
-            probes: except::probes(receivers.len(), settings),
+            probes: admission::probes(receivers.len(), settings),
             workers: settings.workers,
             handlers_busy: 0,
             workers_of_slot: settings.workers - usize::from(others && settings.workers > 1),
@@ -516,7 +516,7 @@ impl Buffer {
 
     /// Whether outcomes wait to be settled, or are being settled. What the database refuses is not waited for.
     pub(crate) fn has_outcomes(&self) -> bool {
-        !self.outcomes.is_empty() || self.settling > 0 || self.aside.has_locked()
+        !self.outcomes.is_empty() || self.settling > 0 || self.postponed.has_locked()
     }
 
     /// How many outcomes wait to be settled or are being settled, but for those that were put aside.
@@ -536,7 +536,7 @@ impl Buffer {
 
     /// Nothing is in memory, and nothing was passed over but what is paused.
     pub(crate) fn is_empty(&self) -> bool {
-        self.tracked.is_empty() && !self.is_behind()
+        self.tracked.is_empty() && !self.has_unpaused_backlog()
     }
 
     /// Forgets what is queued, without an attempt counted; says how many events that were.
@@ -556,7 +556,7 @@ impl Buffer {
 }
 
 /// Where the receiver of a slot takes an event, if that has more than one place.
-fn destination_of(event: &Event, slot: usize, routes: &RouteTable) -> Option<Name> {
+fn destination_of(event: &Event, slot: usize, routes: &RouteTable) -> Option<DestinationId> {
     let receiver = routes.receiver(slot.checked_sub(1)?)?;
     if routes.traits(receiver).in_process {
         return None;
@@ -564,7 +564,7 @@ fn destination_of(event: &Event, slot: usize, routes: &RouteTable) -> Option<Nam
     // What panics here names none: a claim must not end by it.
     let sink = routes.sink(receiver)?;
     let named = catch_unwind(AssertUnwindSafe(|| sink.destination(event))).unwrap_or_default();
-    named.as_deref().map(destination::name)
+    named.as_deref().map(destination::destination_id)
 }
 
 /// The slot of an event; the first if nobody wants it.

@@ -4,13 +4,19 @@ use super::*;
 
 impl Buffer {
     /// Events were sent, and this is what became of them. True if their receiver was thought to be down, and is not.
-    pub(crate) fn finish(&mut self, hand: &Hand, verdicts: &mut Verdicts, now: Instant) -> bool {
-        if verdicts.is_empty() {
+    pub(crate) fn finish(
+        &mut self,
+        assignment: &Assignment,
+        settlements: &mut PendingSettlements,
+        now: Instant,
+    ) -> bool {
+        if settlements.is_empty() {
             return false;
         }
-        self.sending = self.sending.saturating_sub(verdicts.len());
-        let back = self.note_delivered(hand, verdicts.delivered(), verdicts.first_delivered(), now);
-        self.outcomes.append(verdicts);
+        self.sending = self.sending.saturating_sub(settlements.len());
+        let back =
+            self.note_delivered(assignment, settlements.delivered(), settlements.first_delivered(), now);
+        self.outcomes.append(settlements);
         self.outcomes_since.get_or_insert(now);
         back
     }
@@ -25,15 +31,16 @@ impl Buffer {
                 since + settings.settle_after
             }
         });
-        fresh.into_iter().chain(self.aside.next()).min()
+        fresh.into_iter().chain(self.postponed.next()).min()
     }
 
     /// Takes outcomes to settle: those that were put aside by themselves, so that no others wait for what they wait for. Those of a lane
     /// that was lost meanwhile are dropped here; the second value says how many.
-    pub(crate) fn take_outcomes(&mut self, most: usize, now: Instant) -> (Verdicts, u64) {
+    pub(crate) fn take_outcomes(&mut self, most: usize, now: Instant) -> (PendingSettlements, u64) {
         // In turn: what was put aside must not keep the others waiting, nor the other way round.
-        self.aside_has_turn = !self.aside_has_turn || self.outcomes.is_empty();
-        let mut taken = if self.aside_has_turn { self.take_aside(now) } else { Verdicts::default() };
+        self.postponed_turn = !self.postponed_turn || self.outcomes.is_empty();
+        let mut taken =
+            if self.postponed_turn { self.take_due_postponed(now) } else { PendingSettlements::default() };
         if taken.is_empty() {
             taken = self.outcomes.take(most, std::mem::take(&mut self.outcomes_room));
         }
@@ -48,7 +55,7 @@ impl Buffer {
 
     /// The settle under way has come to its end. The next outcomes have the room that its own had: room that grows with each batch is
     /// copied each time that it grows.
-    pub(crate) fn end_settle(&mut self, mut room: Verdicts) {
+    pub(crate) fn end_settle(&mut self, mut room: PendingSettlements) {
         room.clear();
         self.outcomes_room = room;
         self.settling = 0;
@@ -56,21 +63,21 @@ impl Buffer {
     }
 
     /// Parts verdicts into those whose lease still holds as far as we know, and a number of dropped ones.
-    pub(crate) fn still_held(&mut self, verdicts: Verdicts) -> (Verdicts, u64) {
+    pub(crate) fn still_held(&mut self, settlements: PendingSettlements) -> (PendingSettlements, u64) {
         let (held, mut dropped) =
-            verdicts.part(|lease| self.lanes.get(&lease.lane).is_some_and(|lane| lane.lease == lease));
+            settlements.part(|lease| self.lanes.get(&lease.lane).is_some_and(|lane| lane.lease == lease));
         let count = dropped.len() as u64;
-        for verdict in dropped.drain() {
-            if self.is_forgotten(verdict.lease) {
+        for outcome in dropped.drain() {
+            if self.is_from_before_rewind(outcome.lease) {
                 continue;
             }
-            let settlement = &verdict.settlement;
-            self.unstick(&verdict);
-            self.aside.forget(settlement.seq);
+            let settlement = &outcome.settlement;
+            self.clear_stuck(&outcome);
+            self.postponed.forget(settlement.seq);
             // If the lane was taken anew, the event is pending under the new lease and nobody else will look at it.
-            self.look_again(settlement.lane, settlement.seq);
-            self.leave(verdict.lease, settlement);
-            if let Some(key) = verdict.key_of_lane() {
+            self.recheck(settlement.lane, settlement.seq);
+            self.leave(outcome.lease, settlement);
+            if let Some(key) = outcome.lane_key() {
                 self.give_back_followers(key);
             }
         }
@@ -79,24 +86,24 @@ impl Buffer {
 
     /// A settle was committed: keys move on, or their followers are given back to wait in the table. One of a future that is lost has nothing
     /// to say about what is in memory since.
-    pub(crate) fn committed(&mut self, verdict: Verdict) {
-        if self.is_forgotten(verdict.lease) {
+    pub(crate) fn committed(&mut self, outcome: PendingSettlement) {
+        if self.is_from_before_rewind(outcome.lease) {
             return;
         }
-        self.unstick(&verdict);
-        let settlement = &verdict.settlement;
-        self.note_settled(verdict.lease, settlement);
-        self.leave(verdict.lease, settlement);
+        self.clear_stuck(&outcome);
+        let settlement = &outcome.settlement;
+        self.note_settled(outcome.lease, settlement);
+        self.leave(outcome.lease, settlement);
         // A claim that passes rows over does not come back to those that were due: if it met this one before the settle was known to be
         // committed, it left it to us. One that went dead may have been redriven by then.
         let passed = self.passing || self.passed != self.passed_before_settle;
         if passed && settlement.change != Change::Done {
-            self.look_again(settlement.lane, settlement.seq);
+            self.recheck(settlement.lane, settlement.seq);
         }
         match settlement.change {
-            Change::Done | Change::Dead { block: false, .. } => self.free(verdict),
+            Change::Done | Change::Dead { block: false, .. } => self.free(outcome),
             Change::Wait { .. } | Change::Attempt { .. } | Change::Dead { block: true, .. } => {
-                if let Some(key) = verdict.key_of_lane() {
+                if let Some(key) = outcome.lane_key() {
                     self.give_back_followers(key);
                 }
             }
@@ -104,19 +111,19 @@ impl Buffer {
     }
 
     /// The next event of the key lines up.
-    fn free(&mut self, verdict: Verdict) {
-        let held = verdict.settlement.held;
-        let Some(key) = verdict.key_of_lane() else { return };
+    fn free(&mut self, outcome: PendingSettlement) {
+        let held = outcome.settlement.held;
+        let Some(key) = outcome.lane_key() else { return };
         let Entry::Occupied(mut followers) = self.keys.entry(key) else { return };
         if !followers.get_mut().departs() {
             return;
         }
         match followers.get_mut().pop_front() {
             Some(next) => {
-                if !self.crowds.is_empty() {
-                    next.key_of_lane().iter().for_each(|key| self.thinned_out(key));
+                if !self.long_keys.is_empty() {
+                    next.lane_key().iter().for_each(|key| self.key_drained(key));
                 }
-                self.line_up(next);
+                self.enqueue(next);
             }
             None => {
                 followers.remove();
@@ -126,17 +133,17 @@ impl Buffer {
     }
 
     /// The key waits in the table from now on: a later claim meets its followers there and parks them.
-    pub(super) fn give_back_followers(&mut self, key: KeyOfLane) {
+    pub(super) fn give_back_followers(&mut self, key: LaneKey) {
         let mut busy = self.keys.remove(&key).unwrap_or_default();
         for follower in busy.take() {
-            self.look_again(follower.lease.lane, follower.seq);
+            self.recheck(follower.lease.lane, follower.seq);
             self.untrack(follower.seq);
         }
         if !busy.departs() {
             // Others of the key are under way: what comes meanwhile waits for them.
             self.keys.insert(key.clone(), busy);
         }
-        self.thinned_out(&key);
+        self.key_drained(&key);
         if self.claiming {
             // The claim under way may not have seen the hold, and may bring followers along.
             self.held_meanwhile.insert(key);
@@ -150,8 +157,8 @@ impl Buffer {
                 self.suspect_ended();
             }
         }
-        self.aside.forget(settlement.seq);
-        if self.claiming && !broken::is(Variant::TrackerForgets) {
+        self.postponed.forget(settlement.seq);
+        if self.claiming && !mutations::active(Mutation::TrackerForgets) {
             self.untrack_after_claim(settlement.seq);
         } else {
             // The end of the settle is soon enough to tidy up.

@@ -21,7 +21,7 @@ pub(super) struct Pauses {
     known: bool,
     /// Everything is paused.
     source: bool,
-    rules: BTreeMap<usize, Rule>,
+    rules: BTreeMap<usize, PauseRule>,
     /// The slot of each key that has one.
     keys: BTreeMap<String, usize>,
     /// Slots are used once: the filter of keys that were passed over does not forget.
@@ -30,7 +30,7 @@ pub(super) struct Pauses {
 }
 
 #[derive(Debug, Clone)]
-struct Rule {
+struct PauseRule {
     subject: Subject,
     /// The receivers that a paused sink is here.
     receivers: Vec<usize>,
@@ -39,7 +39,7 @@ struct Rule {
 
 /// What of an event decides whether it is paused.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Marks<'a> {
+pub(super) struct EventAttributes<'a> {
     pub(super) event_type: Option<&'a str>,
     pub(super) key: Option<&'a str>,
     pub(super) receiver: usize,
@@ -47,7 +47,7 @@ pub(super) struct Marks<'a> {
 
 /// What another list of pauses has changed.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Changes {
+pub(crate) struct PauseChanges {
     pub(crate) began: Vec<Subject>,
     pub(crate) ended: Vec<Subject>,
 }
@@ -59,13 +59,13 @@ impl Default for Pauses {
     }
 }
 
-impl Rule {
-    fn fits(&self, marks: Marks<'_>) -> bool {
+impl PauseRule {
+    fn fits(&self, attributes: EventAttributes<'_>) -> bool {
         match &self.subject {
             Subject::Source | Subject::Rejected(_) | Subject::Brake(_) => false,
-            Subject::Type(pattern) => marks.event_type.is_some_and(|name| pattern.matches(name)),
-            Subject::Key(key) => marks.key == Some(key),
-            Subject::Sink(_) => self.receivers.contains(&marks.receiver),
+            Subject::Type(pattern) => attributes.event_type.is_some_and(|name| pattern.matches(name)),
+            Subject::Key(key) => attributes.key == Some(key),
+            Subject::Sink(_) => self.receivers.contains(&attributes.receiver),
         }
     }
 }
@@ -87,38 +87,39 @@ impl Pauses {
     }
 
     /// The slot of a pause on whose account an event waits.
-    pub(super) fn of(&self, marks: Marks<'_>) -> Option<usize> {
+    pub(super) fn of(&self, attributes: EventAttributes<'_>) -> Option<usize> {
         if self.rules.is_empty() {
             return None;
         }
-        let of_key = marks.key.and_then(|key| self.keys.get(key)).copied().filter(|slot| self.holds(*slot));
+        let of_key =
+            attributes.key.and_then(|key| self.keys.get(key)).copied().filter(|slot| self.holds(*slot));
         of_key.or_else(|| {
             let mut others = self.rules.range(..KEYS_FROM);
-            others.find(|(_, rule)| rule.holds && rule.fits(marks)).map(|(slot, _)| *slot)
+            others.find(|(_, rule)| rule.holds && rule.fits(attributes)).map(|(slot, _)| *slot)
         })
     }
 
     /// Whether an event is of the pause with this slot, which may have ended.
-    pub(super) fn fits(&self, slot: usize, marks: Marks<'_>) -> bool {
-        self.rules.get(&slot).is_some_and(|rule| rule.fits(marks))
+    pub(super) fn fits(&self, slot: usize, attributes: EventAttributes<'_>) -> bool {
+        self.rules.get(&slot).is_some_and(|rule| rule.fits(attributes))
     }
 
     /// Forgets what has ended and of which nothing is left.
-    fn forget(&mut self, behind: &mut Behind) {
-        let left = |slot: usize, rule: &Rule| rule.holds || behind.has(slot);
+    fn forget(&mut self, backlogs: &mut Backlogs) {
+        let left = |slot: usize, rule: &PauseRule| rule.holds || backlogs.has(slot);
         let gone: Vec<usize> =
             self.rules.iter().filter(|(slot, rule)| !left(**slot, rule)).map(|(slot, _)| *slot).collect();
         for slot in gone {
-            if let Some(Rule { subject: Subject::Key(key), .. }) = self.rules.remove(&slot) {
+            if let Some(PauseRule { subject: Subject::Key(key), .. }) = self.rules.remove(&slot) {
                 self.keys.remove(&key);
-                behind.forget_key(slot, hash::of_key(&key));
+                backlogs.forget_key(slot, hash::of_key(&key));
             }
         }
     }
 
     /// Takes over another list.
-    fn update(&mut self, list: &[Pause], routes: &RouteTable, behind: &mut Behind) -> Changes {
-        let mut changes = Changes::default();
+    fn update(&mut self, list: &[Pause], routes: &RouteTable, backlogs: &mut Backlogs) -> PauseChanges {
+        let mut changes = PauseChanges::default();
         self.known = true;
         let source = list.iter().any(|pause| pause.subject == Subject::Source);
         match (self.source, source) {
@@ -140,7 +141,7 @@ impl Pauses {
             met.insert(rule.subject.clone());
         }
         for subject in wanted.into_iter().filter(|subject| !met.contains(*subject)) {
-            if self.add(subject.clone(), routes, behind) {
+            if self.add(subject.clone(), routes, backlogs) {
                 changes.began.push(subject.clone());
             }
         }
@@ -148,7 +149,7 @@ impl Pauses {
     }
 
     /// False if nothing here can be of this subject.
-    fn add(&mut self, subject: Subject, routes: &RouteTable, behind: &mut Behind) -> bool {
+    fn add(&mut self, subject: Subject, routes: &RouteTable, backlogs: &mut Backlogs) -> bool {
         let (mut receivers, mut next) = (Vec::new(), &mut self.next_other);
         match &subject {
             Subject::Source | Subject::Rejected(_) | Subject::Brake(_) => return false,
@@ -156,14 +157,14 @@ impl Pauses {
             Subject::Key(key) => {
                 next = &mut self.next_key;
                 self.keys.insert(key.clone(), *next);
-                behind.know_key(*next, hash::of_key(key));
+                backlogs.know_key(*next, hash::of_key(key));
             }
             Subject::Type(_) => {}
         }
         if matches!(subject, Subject::Sink(_)) && receivers.is_empty() {
             return false;
         }
-        self.rules.insert(*next, Rule { subject, receivers, holds: true });
+        self.rules.insert(*next, PauseRule { subject, receivers, holds: true });
         *next += 1;
         true
     }
@@ -200,32 +201,32 @@ impl Buffer {
     }
 
     /// This is what is paused now. Says what is new; none if nothing is.
-    pub(crate) fn set_pauses(&mut self, list: &[Pause], routes: &RouteTable) -> Option<Changes> {
+    pub(crate) fn set_pauses(&mut self, list: &[Pause], routes: &RouteTable) -> Option<PauseChanges> {
         let was_known = self.pauses.known;
-        let changes = Arc::make_mut(&mut self.pauses).update(list, routes, &mut lock(&self.behind));
+        let changes = Arc::make_mut(&mut self.pauses).update(list, routes, &mut lock(&self.backlogs));
         if !changes.began.is_empty() {
             // Whoever has taken something looks again before it is sent.
             self.pauses_begun.fetch_add(1, Relaxed);
             self.shed_paused();
         }
-        (!was_known || changes != Changes::default()).then_some(changes)
+        (!was_known || changes != PauseChanges::default()).then_some(changes)
     }
 
     /// What has ended is forgotten once nothing is left of it. Between claims: one that is under way may still pass something over on its
     /// account.
     pub(super) fn forget_pauses(&mut self) {
         if !self.pauses.is_empty() {
-            Arc::make_mut(&mut self.pauses).forget(&mut lock(&self.behind));
+            Arc::make_mut(&mut self.pauses).forget(&mut lock(&self.backlogs));
         }
     }
 
     /// Leaves to the table what is queued in memory and paused. What waits behind a busy key is left when its turn comes.
     fn shed_paused(&mut self) {
-        if self.pauses.is_empty() || broken::is(Variant::PausedInMemorySent) {
+        if self.pauses.is_empty() || mutations::active(Mutation::PausedInMemorySent) {
             return;
         }
         let (pauses, receivers) = (self.pauses.clone(), self.receiver_of.clone());
-        let keep = |item: &Item| pauses.of(item.marks(&receivers)).is_none();
+        let keep = |item: &Item| pauses.of(item.attributes(&receivers)).is_none();
         let mut shed = self.hot.extract(keep);
         shed.extend(self.cold.extract(keep));
         for lane in self.lanes.values_mut() {
@@ -239,20 +240,20 @@ impl Buffer {
     /// Whether an event in memory is paused, or its route is stopped.
     pub(super) fn is_held_back(&self, item: &Item) -> bool {
         let is_paused = !self.pauses.is_empty()
-            && self.pauses.of(item.marks(&self.receiver_of)).is_some()
-            && !broken::is(Variant::PausedInMemorySent);
-        is_paused || self.aside.stops(item.slot)
+            && self.pauses.of(item.attributes(&self.receiver_of)).is_some()
+            && !mutations::active(Mutation::PausedInMemorySent);
+        is_paused || self.postponed.stops(item.slot)
     }
 }
 
 impl Item {
     /// What decides whether it is paused.
-    pub(super) fn marks(&self, receiver_of: &[usize]) -> Marks<'_> {
-        let (event_type, key) = match &self.cargo {
+    pub(super) fn attributes(&self, receiver_of: &[usize]) -> EventAttributes<'_> {
+        let (event_type, key) = match &self.content {
             Ok(event) => (Some(event.event_type()), event.key()),
             Err(row) => (None, row.key.as_deref()),
         };
-        Marks { event_type, key, receiver: receiver_of.get(self.slot).copied().unwrap_or_default() }
+        EventAttributes { event_type, key, receiver: receiver_of.get(self.slot).copied().unwrap_or_default() }
     }
 }
 
@@ -277,50 +278,50 @@ mod tests {
         subjects.iter().map(pause).collect()
     }
 
-    fn marks<'a>(event_type: &'a str, key: Option<&'a str>, receiver: usize) -> Marks<'a> {
-        Marks { event_type: Some(event_type), key, receiver }
+    fn attributes<'a>(event_type: &'a str, key: Option<&'a str>, receiver: usize) -> EventAttributes<'a> {
+        EventAttributes { event_type: Some(event_type), key, receiver }
     }
 
     #[test]
     fn an_event_is_paused_by_its_type_its_key_or_its_sink_and_by_nothing_else() {
-        let (mut pauses, mut behind) = (Pauses::default(), Behind::default());
+        let (mut pauses, mut backlogs) = (Pauses::default(), Backlogs::default());
         let subjects = [Subject::event_type("Order*"), Subject::key("k"), Subject::sink("audit")];
-        let changes = pauses.update(&list(&subjects), &routes(), &mut behind);
+        let changes = pauses.update(&list(&subjects), &routes(), &mut backlogs);
         assert_eq!(changes.began.len(), 3);
-        assert!(pauses.of(marks("OrderPlaced", None, 2)).is_some());
-        assert!(pauses.of(marks("B", Some("k"), 2)).is_some_and(|slot| slot >= KEYS_FROM));
-        assert!(pauses.of(marks("A", None, 1)).is_some());
-        assert_eq!(pauses.of(marks("B", Some("other"), 2)), None);
-        assert_eq!(pauses.update(&list(&subjects), &routes(), &mut behind), Changes::default());
+        assert!(pauses.of(attributes("OrderPlaced", None, 2)).is_some());
+        assert!(pauses.of(attributes("B", Some("k"), 2)).is_some_and(|slot| slot >= KEYS_FROM));
+        assert!(pauses.of(attributes("A", None, 1)).is_some());
+        assert_eq!(pauses.of(attributes("B", Some("other"), 2)), None);
+        assert_eq!(pauses.update(&list(&subjects), &routes(), &mut backlogs), PauseChanges::default());
     }
 
     #[test]
     fn a_sink_that_is_not_here_and_a_source_take_no_slot() {
-        let (mut pauses, mut behind) = (Pauses::default(), Behind::default());
+        let (mut pauses, mut backlogs) = (Pauses::default(), Backlogs::default());
         let changes =
-            pauses.update(&list(&[Subject::sink("elsewhere"), Subject::Source]), &routes(), &mut behind);
+            pauses.update(&list(&[Subject::sink("elsewhere"), Subject::Source]), &routes(), &mut backlogs);
         assert_eq!(changes.began, [Subject::Source]);
         assert!(pauses.is_empty() && pauses.stop());
-        assert_eq!(pauses.update(&[], &routes(), &mut behind).ended, [Subject::Source]);
+        assert_eq!(pauses.update(&[], &routes(), &mut backlogs).ended, [Subject::Source]);
         assert!(!pauses.stop());
     }
 
     #[test]
     fn a_pause_that_has_ended_is_known_until_nothing_of_it_is_behind() {
-        let (mut pauses, mut behind) = (Pauses::default(), Behind::default());
-        pauses.update(&list(&[Subject::key("k"), Subject::event_type("T")]), &routes(), &mut behind);
-        let slot = pauses.of(marks("B", Some("k"), 2)).unwrap();
-        behind.note_probe(slot, 0, 5, None);
-        pauses.update(&[], &routes(), &mut behind);
-        pauses.forget(&mut behind);
-        assert!(pauses.fits(slot, marks("B", Some("k"), 2)) && !pauses.holds(slot));
+        let (mut pauses, mut backlogs) = (Pauses::default(), Backlogs::default());
+        pauses.update(&list(&[Subject::key("k"), Subject::event_type("T")]), &routes(), &mut backlogs);
+        let slot = pauses.of(attributes("B", Some("k"), 2)).unwrap();
+        backlogs.note_probe(slot, 0, 5, None);
+        pauses.update(&[], &routes(), &mut backlogs);
+        pauses.forget(&mut backlogs);
+        assert!(pauses.fits(slot, attributes("B", Some("k"), 2)) && !pauses.holds(slot));
         assert_eq!(pauses.rules.len(), 1, "the type is gone");
         // Paused once more, it goes on with what it has.
-        pauses.update(&list(&[Subject::key("k")]), &routes(), &mut behind);
-        assert_eq!(pauses.of(marks("B", Some("k"), 2)), Some(slot));
-        pauses.update(&[], &routes(), &mut behind);
-        behind.walked(slot, 0, None, None);
-        pauses.forget(&mut behind);
+        pauses.update(&list(&[Subject::key("k")]), &routes(), &mut backlogs);
+        assert_eq!(pauses.of(attributes("B", Some("k"), 2)), Some(slot));
+        pauses.update(&[], &routes(), &mut backlogs);
+        backlogs.walked(slot, 0, None, None);
+        pauses.forget(&mut backlogs);
         assert!(pauses.is_empty() && pauses.keys.is_empty());
     }
 }

@@ -14,7 +14,7 @@ use postrider_core::{
     store::{Glance, Lane, Position, Seq},
 };
 
-use super::place::Place;
+use super::backlog_cursor::BacklogCursor;
 
 /// So many events that were tried are known by their numbers.
 const TRIED_MAX: usize = 1024;
@@ -33,14 +33,14 @@ const WALKED_OVER: u32 = 1024;
 
 /// Where a claim looks for an event to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Look {
+enum ProbeOrigin {
     /// From the first event on.
     #[default]
     First,
     /// Behind those that were tried in order.
-    Behind,
+    Backlogs,
     /// Where one was taken.
-    Taken(Place),
+    Taken(BacklogCursor),
     /// This part of the way through the fresh events only.
     Fresh(u32),
     /// This part of the way through those that waited, and through the others.
@@ -54,18 +54,18 @@ pub(super) struct Probes {
     tried: BTreeSet<Seq>,
     tried_last: VecDeque<Seq>,
     /// How far each lane was tried in order, and how many events that were.
-    in_order: BTreeMap<Lane, Place>,
+    in_order: BTreeMap<Lane, BacklogCursor>,
     in_order_count: u32,
     /// How many probes there were since one was taken.
     in_vain: u32,
     /// How often claims have looked for one, and how often elsewhere.
     turns: u32,
     elsewhere: u32,
-    look: Look,
+    look: ProbeOrigin,
     /// The last events that claims have brought to be tried, and where they lay.
-    brought: VecDeque<(Seq, Place)>,
+    brought: VecDeque<(Seq, BacklogCursor)>,
     /// Where the last event lay that was taken.
-    taken: Option<Place>,
+    taken: Option<BacklogCursor>,
 }
 
 impl Probes {
@@ -79,10 +79,11 @@ impl Probes {
         }
         self.in_vain = self.in_vain.saturating_add(u32::from(probe));
         let brought = self.brought(seq);
-        let place = brought.unwrap_or(Place::of_seq(seq));
+        let place = brought.unwrap_or(BacklogCursor::of_seq(seq));
         // Where nothing else is left behind what was taken, a claim brings what it finds.
-        let came_instead =
-            |taken: Place| brought.is_some() && self.look == Look::Taken(taken) && taken.is_apart_from(place);
+        let came_instead = |taken: BacklogCursor| {
+            brought.is_some() && self.look == ProbeOrigin::Taken(taken) && taken.is_apart_from(place)
+        };
         if self.taken.is_some_and(|taken| taken.is_reached_by(place) || came_instead(taken)) {
             self.taken = None;
         }
@@ -90,16 +91,16 @@ impl Probes {
 
     /// An event was taken. Others like it may lie behind it.
     pub(super) fn note_taken(&mut self, seq: Seq) {
-        (self.in_vain, self.taken) = (0, Some(self.brought(seq).unwrap_or(Place::of_seq(seq))));
+        (self.in_vain, self.taken) = (0, Some(self.brought(seq).unwrap_or(BacklogCursor::of_seq(seq))));
     }
 
-    fn brought(&self, seq: Seq) -> Option<Place> {
+    fn brought(&self, seq: Seq) -> Option<BacklogCursor> {
         self.brought.iter().find(|(brought, _)| *brought == seq).map(|(_, place)| *place)
     }
 
     /// A claim brings an event to be tried.
     pub(super) fn bring(&mut self, row: &Glance<'_>) {
-        let place = Place::of(row);
+        let place = BacklogCursor::of(row);
         self.brought.retain(|(brought, _)| *brought != row.seq);
         self.brought.push_front((row.seq, place));
         self.brought.truncate(BROUGHT_MAX);
@@ -112,7 +113,7 @@ impl Probes {
 
     /// Whether the claim leaves out nothing but what was tried.
     pub(super) fn is_in_order(&self) -> bool {
-        matches!(self.look, Look::First | Look::Behind)
+        matches!(self.look, ProbeOrigin::First | ProbeOrigin::Backlogs)
     }
 
     /// Nothing was found elsewhere: the next claim goes on in order.
@@ -123,12 +124,12 @@ impl Probes {
 
     pub(super) fn was_tried(&self, row: &Glance<'_>) -> bool {
         let in_order =
-            || self.in_order.get(&row.lane).is_some_and(|tried| Place::of(row).is_reached_by(*tried));
+            || self.in_order.get(&row.lane).is_some_and(|tried| BacklogCursor::of(row).is_reached_by(*tried));
         self.tried.contains(&row.seq) || in_order()
     }
 
     /// Whether many were tried in vain, so that the next one is looked for somewhere else: what is refused in one place is refused beside it too.
-    pub(super) fn look_for_one(&self) -> bool {
+    pub(super) fn looks_for_one(&self) -> bool {
         self.in_vain >= IN_A_ROW && self.taken.is_none()
     }
 
@@ -136,39 +137,39 @@ impl Probes {
     pub(super) fn take_turn(&mut self, fresh: bool, due: bool) {
         self.turns = self.turns.wrapping_add(1);
         self.look = match self.taken {
-            Some(taken) => Look::Taken(taken),
+            Some(taken) => ProbeOrigin::Taken(taken),
             None if self.in_vain < IN_A_ROW || self.turns.is_multiple_of(IN_ORDER) => {
-                if self.in_order_count < WALKED_OVER { Look::First } else { Look::Behind }
+                if self.in_order_count < WALKED_OVER { ProbeOrigin::First } else { ProbeOrigin::Backlogs }
             }
             None => {
                 self.elsewhere = self.elsewhere.wrapping_add(1);
                 let part = self.elsewhere.reverse_bits();
                 // Such turns that each of both is looked for everywhere: there may be none that waited.
                 let waited_next = due && self.elsewhere.count_ones().is_multiple_of(2);
-                if waited_next || !fresh && due { Look::Due(part) } else { Look::Fresh(part) }
+                if waited_next || !fresh && due { ProbeOrigin::Due(part) } else { ProbeOrigin::Fresh(part) }
             }
         };
     }
 
     /// Where this claim begins in a lane that has its first event at one place and has been read so far.
-    pub(super) fn begin(&self, lane: Lane, first: Place, read: Position) -> Place {
+    pub(super) fn begin(&self, lane: Lane, first: BacklogCursor, read: Position) -> BacklogCursor {
         let fresh = |part| {
             first.seq.map(|first| first.saturating_add(part_of(read.front().saturating_sub(first), part)))
         };
         match self.look {
-            Look::First => first,
-            Look::Behind => {
+            ProbeOrigin::First => first,
+            ProbeOrigin::Backlogs => {
                 self.in_order.get(&lane).map_or(first, |tried| tried.within(first).or_behind(first))
             }
-            Look::Taken(taken) => {
+            ProbeOrigin::Taken(taken) => {
                 let begin = taken.within(first).or_behind(first);
                 // Those that waited would come before what lies behind a fresh one.
-                Place { due: begin.due.filter(|_| taken.due.is_some()), ..begin }
+                BacklogCursor { due: begin.due.filter(|_| taken.due.is_some()), ..begin }
             }
-            Look::Fresh(part) => Place { seq: fresh(part), due: None },
-            Look::Due(part) => {
+            ProbeOrigin::Fresh(part) => BacklogCursor { seq: fresh(part), due: None },
+            ProbeOrigin::Due(part) => {
                 let due = first.due.map(|(at, seq)| (at.plus(part_of_time(at, read.due_at, part)), seq));
-                Place { seq: fresh(part), due }
+                BacklogCursor { seq: fresh(part), due }
             }
         }
     }
@@ -204,7 +205,7 @@ mod tests {
     fn begins(probes: &mut Probes, first: Seq, read_to: Seq) -> Option<Seq> {
         probes.take_turn(true, false);
         let read = Position { seq: read_to, ..Position::START };
-        probes.begin(0, Place::of_seq(first), read).seq.filter(|seq| *seq > first)
+        probes.begin(0, BacklogCursor::of_seq(first), read).seq.filter(|seq| *seq > first)
     }
 
     #[test]
@@ -220,7 +221,7 @@ mod tests {
         let mut probes = Probes::default();
         (1..100).for_each(|seq| probes.note_tried(seq, false));
         assert_eq!(begins(&mut probes, 0, 1000), None);
-        assert!(!probes.look_for_one());
+        assert!(!probes.looks_for_one());
     }
 
     #[test]
@@ -247,7 +248,7 @@ mod tests {
             }
             assert_eq!(met.len(), 3000);
             assert!(probes.tried.len() <= TRIED_MAX && probes.tried_last.len() == probes.tried.len());
-            let first = Place { seq: Some(0), due: due.map(|_| (Timestamp::EPOCH, 0)) };
+            let first = BacklogCursor { seq: Some(0), due: due.map(|_| (Timestamp::EPOCH, 0)) };
             assert_ne!(probes.begin(0, first, Position::START), first, "no claim walks over all of them");
         }
     }
@@ -266,7 +267,7 @@ mod tests {
     #[test]
     fn events_that_are_fresh_and_events_that_waited_are_looked_for_in_turn() {
         let mut probes = in_vain();
-        let first = Place { seq: Some(100), due: Some((Timestamp::from_micros(1000), 0)) };
+        let first = BacklogCursor { seq: Some(100), due: Some((Timestamp::from_micros(1000), 0)) };
         let read = Position { seq: 1100, due_at: Timestamp::from_micros(2000), ..Position::START };
         let begins: Vec<_> = (0..6)
             .map(|_| {
@@ -283,8 +284,8 @@ mod tests {
         probes.bring(&row(40, Some(1700)));
         probes.note_taken(40);
         probes.take_turn(true, true);
-        let behind = Place { seq: Some(100), due: Some((Timestamp::from_micros(1700), 40)) };
-        assert_eq!(probes.begin(0, first, read), behind);
+        let backlogs = BacklogCursor { seq: Some(100), due: Some((Timestamp::from_micros(1700), 40)) };
+        assert_eq!(probes.begin(0, first, read), backlogs);
         probes.bring(&row(30, Some(1800)));
         probes.note_tried(30, true);
         assert_eq!(probes.taken, None);

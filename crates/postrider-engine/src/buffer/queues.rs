@@ -16,26 +16,26 @@ const HAND_WORTH: Duration = Duration::from_micros(50);
 
 impl Buffer {
     /// An event comes in, with its key if it has one.
-    pub(super) fn enter(&mut self, item: Item, key: Option<KeyOfLane>) {
+    pub(super) fn enter(&mut self, item: Item, key: Option<LaneKey>) {
         self.track(&item);
         if let Some(key) = key {
             match self.keys.entry(key) {
-                Entry::Occupied(_) if broken::is(Variant::TwoOfAKey) => {}
+                Entry::Occupied(_) if mutations::active(Mutation::TwoOfAKey) => {}
                 Entry::Occupied(mut busy) => return busy.get_mut().push_back(item),
                 Entry::Vacant(free) => _ = free.insert(Followers::default()),
             }
         }
-        self.line_up(item);
+        self.enqueue(item);
     }
 
-    pub(super) fn line_up(&mut self, item: Item) {
+    pub(super) fn enqueue(&mut self, item: Item) {
         if self.is_held_back(&item) {
             return self.release(item);
         }
         // What its destination told to wait has waited already; and what becomes of it says whom that was about.
         let was_limited = self
             .receiver(item.slot)
-            .is_some_and(|receiver| receiver.together(item.destination, item.key_number).is_some());
+            .is_some_and(|receiver| receiver.batch_limit(item.destination, item.key_number).is_some());
         match self.suspects_beside(&item) {
             Some(suspects) => suspects.push_back(item),
             None if was_limited => self.queue_of(item.source).push_front(item.slot, item),
@@ -43,7 +43,7 @@ impl Buffer {
         }
     }
 
-    pub(super) fn line_up_first(&mut self, item: Item) {
+    pub(super) fn enqueue_front(&mut self, item: Item) {
         if self.is_held_back(&item) {
             return self.release(item);
         }
@@ -53,7 +53,7 @@ impl Buffer {
         }
     }
 
-    pub(super) fn queue_of(&mut self, source: Source) -> &mut Lineup<Item> {
+    pub(super) fn queue_of(&mut self, source: Source) -> &mut FairQueue<Item> {
         match source {
             Source::Hot => &mut self.hot,
             Source::Cold => &mut self.cold,
@@ -72,18 +72,18 @@ impl Buffer {
     }
 
     /// What to send next: hot and cold in turn, two to one, routes in turn within each.
-    pub(crate) fn next(&mut self, now: Instant) -> Next {
+    pub(crate) fn next(&mut self, now: Instant) -> NextWork {
         if self.is_expired(now) || self.pauses.stop() {
-            return Next::Wait(None);
+            return NextWork::Wait(None);
         }
         let mut alone = self.alone(now);
-        if !matches!(alone, Alone::Nobody) && self.put_off_suspects(now) {
+        if !matches!(alone, SuspectTurn::NotNeeded) && self.defer_suspects(now) {
             alone = self.alone(now);
         }
-        if let Alone::Now(lane, place) = alone
-            && let Some(hand) = self.take_suspect(lane, place, now)
+        if let SuspectTurn::Now(lane, place) = alone
+            && let Some(assignment) = self.take_suspect(lane, place, now)
         {
-            return Next::Suspect(hand);
+            return NextWork::Suspect(assignment);
         }
         loop {
             // As long as all that was taken has to wait for its destination.
@@ -93,7 +93,7 @@ impl Buffer {
         }
     }
 
-    fn next_of_lines(&mut self, alone: &Alone, now: Instant) -> Option<Next> {
+    fn next_of_lines(&mut self, alone: &SuspectTurn, now: Instant) -> Option<NextWork> {
         let open = |slot: usize| self.is_open(slot, now) && !self.waits_for(alone, slot);
         let hot_first = self.turn < 2;
         let (first, second) = if hot_first { (&self.hot, &self.cold) } else { (&self.cold, &self.hot) };
@@ -102,34 +102,34 @@ impl Buffer {
             None => (false, second.turn(open)),
         };
         let Some((slot, queued)) = turn else {
-            return Some(Next::Wait(self.next_moment(alone, now)));
+            return Some(NextWork::Wait(self.next_moment(alone, now)));
         };
         let alone = self.hot.waiting() + self.cold.waiting() == 1;
         let most = self.most_of(slot, queued, alone).max(1);
         let source = if from_first == hot_first { Source::Hot } else { Source::Cold };
         let mut items = self.take_with_room(source, slot, most, now);
         self.turn = (self.turn + 1) % 3;
-        let most = most.min(self.at_once(slot, &items));
+        let most = most.min(self.events_at_once(slot, &items));
         self.leave_what_is_too_much(&mut items, most);
-        let apart = self.keep_apart(slot, &mut items);
-        let probed = self.pass_gates(slot, &mut items, now);
+        let isolation = self.isolate(slot, &mut items);
+        let probed = self.keep_ready(slot, &mut items, now);
         let up = self.receiver(slot).filter(|receiver| receiver.is_up() && probed.is_none());
-        let key_max = up.filter(|_| apart != Apart::Alone).map_or(1, |up| up.key_max);
+        let key_max = up.filter(|_| isolation != Isolation::Alone).map_or(1, |up| up.key_max);
         if key_max > 1 {
             self.take_along(slot, &mut items, most, key_max);
         }
         if items.is_empty() {
             return None;
         }
-        let mut hand = self.hand(slot, items, now);
-        hand.probed = probed;
-        Some(Next::Send(hand))
+        let mut assignment = self.assignment(slot, items, now);
+        assignment.probed = probed;
+        Some(NextWork::Send(assignment))
     }
 
     /// The most events that the destination of a batch takes in one request.
-    fn at_once(&self, slot: usize, items: &VecDeque<Item>) -> usize {
+    fn events_at_once(&self, slot: usize, items: &VecDeque<Item>) -> usize {
         let destination = items.front().and_then(|first| first.destination);
-        self.receiver(slot).map_or(usize::MAX, |receiver| receiver.at_once(destination))
+        self.receiver(slot).map_or(usize::MAX, |receiver| receiver.events_at_once(destination))
     }
 
     /// Leaves for the next batch what would make this one too large, or have more than so many events.
@@ -138,7 +138,7 @@ impl Buffer {
         while (bytes > BATCH_BYTES || items.len() > most) && items.len() > 1 {
             let Some(last) = items.pop_back() else { return };
             bytes = bytes.saturating_sub(last.weight_bytes);
-            self.line_up_first(last);
+            self.enqueue_front(last);
         }
     }
 
@@ -152,9 +152,9 @@ impl Buffer {
                 continue;
             };
             let suspect_to = self.lanes.get(&first.lease.lane).map_or(Seq::MAX, |lane| lane.suspect_to);
-            let Some(key) = first.key_of_lane() else { continue };
+            let Some(key) = first.lane_key() else { continue };
             let Some(followers) = self.keys.get_mut(&key) else { continue };
-            let paused = |item: &Item| self.pauses.of(item.marks(&self.receiver_of)).is_some();
+            let paused = |item: &Item| self.pauses.of(item.attributes(&self.receiver_of)).is_some();
             let destination = first.destination;
             let there = |item: &Item| !one_destination || item.destination == destination;
             let may = |item: &Item| {
@@ -167,18 +167,18 @@ impl Buffer {
                 bytes += next.weight_bytes;
                 items.push_back(next);
             }
-            self.thinned_out(&key);
+            self.key_drained(&key);
         }
     }
 
     /// What was under way together with earlier events of its key, and was not sent or not taken, waits behind them again.
-    pub(super) fn line_up_behind(&mut self, mut item: Item) {
-        item.along = false;
-        let Some(key) = item.key_of_lane() else { return self.line_up_first(item) };
+    pub(super) fn requeue_follower(&mut self, mut item: Item) {
+        item.batched_with_head = false;
+        let Some(key) = item.lane_key() else { return self.enqueue_front(item) };
         let followers = self.keys.entry(key).or_default();
         // Those before it may have gone meanwhile: then it is the first.
         if followers.departs() {
-            self.line_up_first(item);
+            self.enqueue_front(item);
         } else {
             followers.push_front(item);
         }
@@ -206,7 +206,7 @@ impl Buffer {
         }
         let alone = self.alone(now);
         let open = |slot: usize| self.is_open(slot, now) && !self.waits_for(&alone, slot);
-        matches!(alone, Alone::Now(..)) || self.hot.has(open) || self.cold.has(open)
+        matches!(alone, SuspectTurn::Now(..)) || self.hot.has(open) || self.cold.has(open)
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::{
-    health::Checks,
-    receiver::{Attempt, Rejections, Ruling},
-    rejecting,
+    health_checks::HealthChecks,
+    receiver::{Assessment, Attempt, RejectionNotice},
+    rejection_notices,
 };
 use postrider_core::{Outcome, rng::Rng};
 
@@ -43,20 +43,20 @@ impl Buffer {
 
     /// Nothing can be sent now, and all outcomes that are left were put aside, because they could not be written. Beside them there is
     /// nothing but what is unavailable or paused.
-    pub(crate) fn is_all_aside(&self, now: Instant) -> bool {
+    pub(crate) fn has_only_postponed(&self, now: Instant) -> bool {
         let is_idle = self.sending == 0 && self.unwritten() == 0 && !self.has_work(now);
-        self.aside.len() > 0 && is_idle && self.is_rest_unavailable(now)
+        self.postponed.len() > 0 && is_idle && self.is_rest_unavailable(now)
     }
 
     fn is_rest_unavailable(&self, now: Instant) -> bool {
         let is_down = |slot: usize| {
             let down = |receiver: &Receiver| !receiver.is_up() || receiver.is_held_off(now);
-            self.aside.stops(slot) || self.receiver(slot).is_some_and(down)
+            self.postponed.stops(slot) || self.receiver(slot).is_some_and(down)
         };
         // What waits for room behind its key waits for what is in memory.
         let waits = |slot: usize| self.pauses.holds(slot) || is_down(slot) || self.waits_for_its_keys(slot);
         let mut counts = self.slot_counts.iter().enumerate();
-        counts.all(|(slot, count)| *count == 0 || is_down(slot)) && lock(&self.behind).slots().all(waits)
+        counts.all(|(slot, count)| *count == 0 || is_down(slot)) && lock(&self.backlogs).slots().all(waits)
     }
 
     /// Whether memory has no room, for what cannot be sent now, and there is no other route that a claim could look for beyond it.
@@ -74,7 +74,7 @@ impl Buffer {
     }
 
     /// Takes a worker for what is about to be sent.
-    pub(super) fn hand(&mut self, slot: usize, items: VecDeque<Item>, now: Instant) -> Hand {
+    pub(super) fn assignment(&mut self, slot: usize, items: VecDeque<Item>, now: Instant) -> Assignment {
         self.sending += items.len();
         for item in &items {
             self.lanes.get_mut(&item.lease.lane).into_iter().for_each(|lane| lane.busy += 1);
@@ -95,7 +95,7 @@ impl Buffer {
         let (taken_at, taken) = (now, items.len());
         let (until, pauses_begun) = (self.first_deadline, self.pauses_begun.load(Relaxed));
         let (sent, probed) = (false, None);
-        Hand {
+        Assignment {
             receiver,
             since,
             items,
@@ -113,44 +113,46 @@ impl Buffer {
     }
 
     /// The worker is free again. What it still has in its hand was not sent: it lines up again, at the front.
-    pub(crate) fn end_hand(&mut self, hand: &mut Hand, now: Instant) {
-        let in_process = self.receiver(hand.slot).is_some_and(Receiver::is_in_process);
+    pub(crate) fn end_assignment(&mut self, assignment: &mut Assignment, now: Instant) {
+        let in_process = self.receiver(assignment.slot).is_some_and(Receiver::is_in_process);
         self.handlers_busy = self.handlers_busy.saturating_sub(usize::from(in_process));
-        self.put_back(hand);
-        _ = self.sent(hand, now);
-        if let Some(receiver) = self.receiver_mut(hand.slot) {
-            receiver.ended(hand.destination);
-            if hand.failed {
+        self.put_back(assignment);
+        _ = self.sent(assignment, now);
+        if let Some(receiver) = self.receiver_mut(assignment.slot) {
+            receiver.ended(assignment.destination);
+            if assignment.failed {
                 receiver.failed_ended();
             }
-            receiver.end_probe(hand.probe, hand.probed, now);
-            receiver.note_pace(hand.taken, now.saturating_duration_since(hand.taken_at));
+            receiver.end_probe(assignment.probe, assignment.probed, now);
+            receiver.note_pace(assignment.taken, now.saturating_duration_since(assignment.taken_at));
         }
-        _ = self.make_room(hand.slot);
+        _ = self.make_room(assignment.slot);
     }
 
     /// What a worker had in its hand was sent: while it is judged, others may go there. True if somebody may have waited for that.
-    pub(crate) fn sent(&mut self, hand: &mut Hand, now: Instant) -> bool {
-        if std::mem::replace(&mut hand.sent, true) {
+    pub(crate) fn sent(&mut self, assignment: &mut Assignment, now: Instant) -> bool {
+        if std::mem::replace(&mut assignment.sent, true) {
             return false;
         }
-        let receiver = self.receiver_mut(hand.slot);
-        receiver.into_iter().for_each(|receiver| receiver.was_sent(hand.destination, hand.taken_at, now));
-        self.make_room(hand.slot)
+        let receiver = self.receiver_mut(assignment.slot);
+        receiver
+            .into_iter()
+            .for_each(|receiver| receiver.was_sent(assignment.destination, assignment.taken_at, now));
+        self.make_room(assignment.slot)
     }
 
     /// What a worker has in its hand and cannot send at once goes back, for others to send.
-    pub(crate) fn put_back(&mut self, hand: &mut Hand) {
-        hand.taken -= hand.items.len();
-        self.line_up_again(&mut hand.items);
+    pub(crate) fn put_back(&mut self, assignment: &mut Assignment) {
+        assignment.taken -= assignment.items.len();
+        self.requeue(&mut assignment.items);
     }
 
     /// What was not sent, or not tried, lines up again where it stood.
-    pub(crate) fn line_up_again(&mut self, items: &mut VecDeque<Item>) {
+    pub(crate) fn requeue(&mut self, items: &mut VecDeque<Item>) {
         while let Some(item) = items.pop_back() {
             match self.back_from_sending(item) {
-                Some(item) if item.along => self.line_up_behind(item),
-                Some(item) => self.line_up_first(item),
+                Some(item) if item.batched_with_head => self.requeue_follower(item),
+                Some(item) => self.enqueue_front(item),
                 None => {}
             }
         }
@@ -159,17 +161,17 @@ impl Buffer {
     /// Events were delivered, each with its key, to these destinations, and this one first. True if the receiver was thought to be down.
     pub(super) fn note_delivered(
         &mut self,
-        hand: &Hand,
-        events: impl Iterator<Item = (Option<Name>, u64)>,
+        assignment: &Assignment,
+        events: impl Iterator<Item = (Option<DestinationId>, u64)>,
         first: Option<Seq>,
         now: Instant,
     ) -> bool {
-        let Some(receiver) = self.receiver_mut(hand.slot) else { return false };
+        let Some(receiver) = self.receiver_mut(assignment.slot) else { return false };
         let was_up = receiver.is_up();
-        receiver.note_delivered(events, hand.taken_at(), now);
+        receiver.note_delivered(events, assignment.taken_at(), now);
         let is_back = !was_up && receiver.is_up();
         if let Some(seq) = first.filter(|_| is_back) {
-            lock(&self.behind).note_taken(hand.slot, seq);
+            lock(&self.backlogs).note_taken(assignment.slot, seq);
         }
         is_back
     }
@@ -182,30 +184,36 @@ impl Buffer {
     }
 
     /// Whether only the health check of the receiver can tell what this failure means.
-    pub(crate) fn has_to_ask(&self, hand: &Hand, outcome: &Outcome, attempt: &Attempt) -> bool {
-        self.receiver(hand.slot).is_some_and(|receiver| receiver.has_to_be_asked(outcome, attempt))
+    pub(crate) fn has_to_ask(&self, assignment: &Assignment, outcome: &Outcome, attempt: &Attempt) -> bool {
+        self.receiver(assignment.slot).is_some_and(|receiver| receiver.has_to_be_asked(outcome, attempt))
     }
 
     /// The health checks of where an event goes.
-    pub(crate) fn checks(&self, hand: &Hand, destination: Option<Name>) -> Checks {
-        let receiver = self.receiver(hand.slot);
-        receiver.map_or_else(Checks::default, |receiver| receiver.checks(destination))
+    pub(crate) fn health_checks(
+        &self,
+        assignment: &Assignment,
+        destination: Option<DestinationId>,
+    ) -> HealthChecks {
+        let receiver = self.receiver(assignment.slot);
+        receiver.map_or_else(HealthChecks::default, |receiver| receiver.health_checks(destination))
     }
 
     /// What an outcome other than delivered means, and whether it shows that the receiver is back.
-    pub(crate) fn rule(
+    pub(crate) fn assess(
         &mut self,
-        hand: &Hand,
+        assignment: &Assignment,
         outcome: &Outcome,
         attempt: &Attempt,
         rng: &mut Rng,
-    ) -> (Ruling, bool) {
-        let Some(receiver) = self.receiver_mut(hand.slot) else { return (Ruling::Stands, false) };
+    ) -> (Assessment, bool) {
+        let Some(receiver) = self.receiver_mut(assignment.slot) else {
+            return (Assessment::AsReported, false);
+        };
         let was_up = receiver.is_up();
-        let ruling = receiver.rule(outcome, attempt, Instant::now(), rng);
+        let ruling = receiver.assess(outcome, attempt, Instant::now(), rng);
         let back = receiver.is_up() && !was_up;
-        if let Ruling::Down { news: true, .. } = ruling {
-            self.shed(hand.slot);
+        if let Assessment::ReceiverDown { newly: true, .. } = ruling {
+            self.shed(assignment.slot);
         }
         (ruling, back)
     }
@@ -217,18 +225,18 @@ impl Buffer {
         told: &[(String, Duration)],
         off: &[String],
         routes: &RouteTable,
-    ) -> rejecting::Changes {
-        let mut changes = rejecting::Changes::default();
+    ) -> rejection_notices::RejectionChanges {
+        let mut changes = rejection_notices::RejectionChanges::default();
         for (id, receiver) in self.receivers.iter_mut().skip(1).enumerate() {
             // One that has no name can be told of to nobody.
             let Some(name) = routes.names(Some(id)).first() else { continue };
             let was_up = receiver.is_up();
-            receiver.let_reject(off.contains(name));
+            receiver.allow_rejections(off.contains(name));
             changes.opened |= !was_up && receiver.is_up();
             let listed = told.iter().find(|(told, _)| told == name).map(|(_, lasts)| *lasts);
-            match receiver.look_at_rejections(listed) {
-                Some(Rejections::Tell) => changes.tell.push(name.clone()),
-                Some(Rejections::End) => changes.end.push(name.clone()),
+            match receiver.update_rejection_notice(listed) {
+                Some(RejectionNotice::Raise) => changes.tell.push(name.clone()),
+                Some(RejectionNotice::Clear) => changes.end.push(name.clone()),
                 None => {}
             }
         }
@@ -236,58 +244,63 @@ impl Buffer {
     }
 
     /// Whether an event that has used up its attempts may die: not where all do.
-    pub(crate) fn lets_die(&mut self, hand: &Hand, item: &Item, now: Instant) -> bool {
+    pub(crate) fn allows_death(&mut self, assignment: &Assignment, item: &Item, now: Instant) -> bool {
         let (destination, key) = (item.destination, item.key_number);
-        self.receiver_mut(hand.slot).is_none_or(|receiver| receiver.lets_die(destination, key, now))
+        self.receiver_mut(assignment.slot).is_none_or(|receiver| receiver.allows_death(destination, key, now))
     }
 
     /// How many events a destination had taken, counted with all others of its receiver, when it took its last one; and whether it is out for
     /// other keys than this one.
-    pub(crate) fn seen_at(&self, hand: &Hand, destination: Option<Name>, key: u64) -> (u64, bool) {
-        let receiver = self.receiver(hand.slot);
+    pub(crate) fn seen_at(
+        &self,
+        assignment: &Assignment,
+        destination: Option<DestinationId>,
+        key: u64,
+    ) -> (u64, bool) {
+        let receiver = self.receiver(assignment.slot);
         receiver.map_or((0, false), |receiver| receiver.seen_at(destination, key))
     }
 
     /// Whether the destination has taken an event of another key since this attempt began.
     /// How many events an outside system has taken; none if it is a handler in this process.
-    pub(crate) fn taken_outside(&self, hand: &Hand) -> Option<u64> {
-        self.receiver(hand.slot).filter(|receiver| !receiver.is_in_process()).map(Receiver::taken)
+    pub(crate) fn taken_outside(&self, assignment: &Assignment) -> Option<u64> {
+        self.receiver(assignment.slot).filter(|receiver| !receiver.is_in_process()).map(Receiver::taken)
     }
 
-    pub(crate) fn is_alive_for(&self, hand: &Hand, attempt: &Attempt) -> bool {
-        self.receiver(hand.slot).is_some_and(|receiver| receiver.is_alive_for(attempt))
+    pub(crate) fn is_alive_for(&self, assignment: &Assignment, attempt: &Attempt) -> bool {
+        self.receiver(assignment.slot).is_some_and(|receiver| receiver.is_alive_for(attempt))
     }
 
     /// Operators were told that a sink rejects everything.
-    pub(crate) fn told_rejecting(&mut self, name: &str, routes: &RouteTable) {
+    pub(crate) fn notice_raised(&mut self, name: &str, routes: &RouteTable) {
         let first = |id: usize| routes.names(Some(id)).first().is_some_and(|known| known == name);
         let receivers = self.receivers.iter_mut().skip(1).enumerate();
-        receivers.filter(|(id, _)| first(*id)).for_each(|(_, receiver)| receiver.told_rejecting());
+        receivers.filter(|(id, _)| first(*id)).for_each(|(_, receiver)| receiver.notice_raised());
     }
 
     /// The receiver is down. An event that it did not take goes back to the table, where nothing is written, and comes again after the
     /// others: it may be what the receiver takes offence at.
-    pub(crate) fn refused(&mut self, hand: &Hand, item: Item) {
+    pub(crate) fn requeue_refused(&mut self, assignment: &Assignment, item: Item) {
         let Some(item) = self.back_from_sending(item) else { return };
-        if broken::is(Variant::ProbeStays) {
-            return self.line_up_first(item);
+        if mutations::active(Mutation::ProbeStays) {
+            return self.enqueue_front(item);
         }
-        self.tried(hand, &item);
+        self.tried(assignment, &item);
         self.release(item);
     }
 
     /// The receiver is down, and others have their turn before this one is tried again.
-    pub(crate) fn tried(&self, hand: &Hand, item: &Item) {
+    pub(crate) fn tried(&self, assignment: &Assignment, item: &Item) {
         let key = item.key.as_ref().map(|_| item.key_number);
-        lock(&self.behind).note_tried(item.slot, (item.lease.lane, item.seq), key, hand.probe);
+        lock(&self.backlogs).note_tried(item.slot, (item.lease.lane, item.seq), key, assignment.probe);
     }
 
     /// An event that is sent to see whether its receiver is back.
-    fn line_up_probe(&mut self, item: Item) {
+    fn enqueue_probe(&mut self, item: Item) {
         let key = item.key.as_ref().map(|_| item.key_number);
-        lock(&self.behind).note_probe(item.slot, item.lease.lane, item.seq, key);
+        lock(&self.backlogs).note_probe(item.slot, item.lease.lane, item.seq, key);
         self.shed_followers(&item);
-        self.line_up(item);
+        self.enqueue(item);
     }
 
     /// Leaves to the table what is in memory for a receiver that is down, but for a few probes.
@@ -306,21 +319,21 @@ impl Buffer {
             // What has not failed yet tells more about the receiver.
             queued.make_contiguous().sort_by_key(Item::has_failed);
             for item in queued {
-                if places.next().is_some() { self.line_up_probe(item) } else { self.release(item) }
+                if places.next().is_some() { self.enqueue_probe(item) } else { self.release(item) }
             }
         }
     }
 
     /// What waits behind a probe need not wait in memory.
     fn shed_followers(&mut self, item: &Item) {
-        let Some(key) = item.key_of_lane() else { return };
+        let Some(key) = item.lane_key() else { return };
         let followers = self.keys.get_mut(&key).map(Followers::take).unwrap_or_default();
         if !followers.is_empty() && self.claiming {
             // What a claim under way brings of this key would come before those that go back now.
             self.held_meanwhile.insert(key);
         }
         for follower in followers {
-            self.look_again(follower.lease.lane, follower.seq);
+            self.recheck(follower.lease.lane, follower.seq);
             self.untrack(follower.seq);
         }
     }
@@ -328,9 +341,9 @@ impl Buffer {
     /// Takes an event and what waits behind it out of memory: the next claim meets them again.
     pub(super) fn release(&mut self, item: Item) {
         let lane = item.lease.lane;
-        self.look_again(lane, item.seq);
+        self.recheck(lane, item.seq);
         self.untrack(item.seq);
-        if let Some(key) = item.key_of_lane() {
+        if let Some(key) = item.lane_key() {
             self.give_back_followers(key);
         }
     }
@@ -345,7 +358,7 @@ impl Buffer {
                 return Some(item);
             }
         }
-        if self.is_forgotten(item.lease) {
+        if self.is_from_before_rewind(item.lease) {
             return None;
         }
         // The lane may have been taken anew since: its claims have passed this event over, and what waits behind it.

@@ -13,43 +13,43 @@ const HANGS_AFTER: Duration = Duration::from_secs(2);
 const ACQUITTED_AFTER: Duration = Duration::from_secs(2);
 
 /// A suspect that could be sent.
-struct Candidate {
+struct SuspectCandidate {
     lane: Lane,
     /// Its place among the suspects of its lane.
     place: usize,
     receiver: usize,
-    destination: Option<Name>,
+    destination: Option<DestinationId>,
 }
 
 impl Buffer {
     /// Whether a suspect goes next. One goes at a time, so that nobody is counted for what somebody else did, and with nothing else for its
     /// receiver; what goes elsewhere goes on. It waits for others of its receiver, and they wait for it, no longer than the patience: a slow one
     /// must not stop its receiver. One that hangs keeps the suspects of other receivers waiting for a moment only.
-    pub(super) fn alone(&self, now: Instant) -> Alone {
+    pub(super) fn alone(&self, now: Instant) -> SuspectTurn {
         // Until its outcome is settled: if the process ended before, its attempt would stay counted.
         let under_way = self.suspects_under_way();
         if under_way.is_empty() && self.others_go_until(now).is_some() {
-            return Alone::Nobody;
+            return SuspectTurn::NotNeeded;
         }
         let mut waits: Vec<(Instant, Option<usize>)> = under_way
             .iter()
             .map(|suspect| (suspect.since + self.keeps_others(suspect.receiver), Some(suspect.receiver)))
             .filter(|(until, _)| now < *until)
             .collect();
-        if let Some(Candidate { lane, place, receiver, destination }) = self.suspect(&under_way, now) {
+        if let Some(SuspectCandidate { lane, place, receiver, destination }) = self.suspect(&under_way, now) {
             let is_busy = self.receivers.get(receiver).is_some_and(|receiver| receiver.busy > 0);
-            let patient_until = self.alone_since.unwrap_or(now) + self.patience;
+            let patient_until = self.alone_since.unwrap_or(now) + self.suspect_timeout;
             let last = under_way.iter().map(|suspect| suspect.since).max();
-            let beside = last.map_or(now, |since| since + HANGS_AFTER.min(self.patience));
+            let beside = last.map_or(now, |since| since + HANGS_AFTER.min(self.suspect_timeout));
             let same_receiver = || under_way.iter().filter(|suspect| suspect.receiver == receiver);
             let may_go_at = match same_receiver().find(|suspect| suspect.destination == destination) {
-                Some(same) => same.since + self.patience,
+                Some(same) => same.since + self.suspect_timeout,
                 None if same_receiver().next().is_some() => beside,
                 None if is_busy => patient_until,
                 None => beside,
             };
             if now >= may_go_at.min(patient_until) {
-                return Alone::Now(lane, place);
+                return SuspectTurn::Now(lane, place);
             }
             // Those of its receiver make room for it, unless it waits for somebody else.
             let makes_room = is_busy && under_way.is_empty();
@@ -58,23 +58,23 @@ impl Buffer {
         match waits.iter().map(|(until, _)| *until).min() {
             Some(until) => {
                 let receivers = waits.into_iter().filter_map(|(_, receiver)| receiver).collect();
-                Alone::Wait { until, receivers }
+                SuspectTurn::Wait { until, receivers }
             }
-            None => Alone::Nobody,
+            None => SuspectTurn::NotNeeded,
         }
     }
 
     /// Leaves to the table the suspects that would go next and whose destination takes nothing now: they stand in nobody's way there, and come
     /// back as suspects. Says whether there were any.
-    pub(super) fn put_off_suspects(&mut self, now: Instant) -> bool {
+    pub(super) fn defer_suspects(&mut self, now: Instant) -> bool {
         let (under_way, mut any) = (self.suspects_under_way(), false);
-        while let Some(Candidate { lane, place, .. }) = self.shut_suspect(&under_way, now) {
+        while let Some(SuspectCandidate { lane, place, .. }) = self.shut_suspect(&under_way, now) {
             let suspects = self.lanes.get_mut(&lane).map(|owned| &mut owned.suspects);
             let Some(item) = suspects.and_then(|suspects| suspects.remove(place)) else { break };
             let (slot, mut items) = (item.slot, VecDeque::from([item]));
-            _ = self.pass_gates(slot, &mut items, now);
+            _ = self.keep_ready(slot, &mut items, now);
             if let Some(item) = items.pop_front() {
-                self.line_up_first(item);
+                self.enqueue_front(item);
                 break;
             }
             any = true;
@@ -83,7 +83,7 @@ impl Buffer {
     }
 
     /// The suspect that would go next, if its destination takes nothing now.
-    fn shut_suspect(&self, under_way: &[SuspectUnderWay], now: Instant) -> Option<Candidate> {
+    fn shut_suspect(&self, under_way: &[SuspectUnderWay], now: Instant) -> Option<SuspectCandidate> {
         self.suspect(under_way, now).filter(|next| {
             self.receivers.get(next.receiver).is_some_and(|receiver| receiver.is_shut(next.destination, now))
         })
@@ -96,15 +96,16 @@ impl Buffer {
     /// For how long others of a receiver wait for its suspect.
     fn keeps_others(&self, receiver: usize) -> Duration {
         match self.receivers.get(receiver) {
-            Some(outside) if !outside.is_in_process() => HANGS_AFTER.min(self.patience),
-            _ => self.patience,
+            Some(outside) if !outside.is_in_process() => HANGS_AFTER.min(self.suspect_timeout),
+            _ => self.suspect_timeout,
         }
     }
 
     /// Until when others have their turn after a suspect, if they do and want it.
     pub(super) fn others_go_until(&self, now: Instant) -> Option<Instant> {
-        let until =
-            self.others_until.filter(|until| now < *until && !broken::is(Variant::SuspectsStopEverybody))?;
+        let until = self
+            .others_until
+            .filter(|until| now < *until && !mutations::active(Mutation::SuspectsStopEverybody))?;
         let same = |slot: usize| self.receiver_of.get(slot).copied() == self.suspect_receiver;
         (self.hot.has(same) || self.cold.has(same)).then_some(until)
     }
@@ -118,10 +119,10 @@ impl Buffer {
     }
 
     /// Whether a slot waits for a suspect.
-    pub(super) fn waits_for(&self, alone: &Alone, slot: usize) -> bool {
-        let Alone::Wait { receivers, .. } = alone else { return false };
+    pub(super) fn waits_for(&self, alone: &SuspectTurn, slot: usize) -> bool {
+        let SuspectTurn::Wait { receivers, .. } = alone else { return false };
         self.receiver_of.get(slot).is_some_and(|receiver| {
-            receivers.contains(receiver) || broken::is(Variant::SuspectsStopEverybody)
+            receivers.contains(receiver) || mutations::active(Mutation::SuspectsStopEverybody)
         })
     }
 
@@ -143,13 +144,13 @@ impl Buffer {
     }
 
     /// Takes a suspect out to be sent.
-    pub(super) fn take_suspect(&mut self, lane: Lane, place: usize, now: Instant) -> Option<Hand> {
+    pub(super) fn take_suspect(&mut self, lane: Lane, place: usize, now: Instant) -> Option<Assignment> {
         let owned = self.lanes.get_mut(&lane)?;
         let item = owned.suspects.remove(place)?;
         let (seq, slot, destination) = (item.seq, item.slot, item.destination);
         // A destination that is down is asked with it whether it is back.
         let mut items = VecDeque::from([item]);
-        let probed = self.pass_gates(slot, &mut items, now);
+        let probed = self.keep_ready(slot, &mut items, now);
         if items.is_empty() {
             return None;
         }
@@ -159,18 +160,18 @@ impl Buffer {
         self.suspect_turn = lane;
         self.alone_since = Some(now);
         self.suspect_receiver = Some(receiver);
-        let mut hand = self.hand(slot, items, now);
-        hand.probed = probed;
+        let mut assignment = self.assignment(slot, items, now);
+        assignment.probed = probed;
         self.receiver_mut(slot).into_iter().for_each(|receiver| receiver.suspect_went_last = true);
-        Some(hand)
+        Some(assignment)
     }
 
     /// The first suspect that could be sent, and where it goes. Receivers have turns, and so have lanes: one that its receiver refuses for good must
     /// not be all that it is asked for, and those of a slow receiver not all that is sent.
-    fn suspect(&self, under_way: &[SuspectUnderWay], now: Instant) -> Option<Candidate> {
+    fn suspect(&self, under_way: &[SuspectUnderWay], now: Instant) -> Option<SuspectCandidate> {
         let is_free = |receiver: usize| under_way.iter().all(|suspect| suspect.receiver != receiver);
         let is_next = |receiver: usize| Some(receiver) != self.suspect_receiver;
-        let is_apart = |receiver: usize, destination: Option<Name>| {
+        let is_apart = |receiver: usize, destination: Option<DestinationId>| {
             let same =
                 |other: &SuspectUnderWay| (other.receiver, other.destination) == (receiver, destination);
             !under_way.iter().any(same)
@@ -181,7 +182,11 @@ impl Buffer {
             .or_else(|| self.suspect_where(now, |_, _| true))
     }
 
-    fn suspect_where(&self, now: Instant, wanted: impl Fn(usize, Option<Name>) -> bool) -> Option<Candidate> {
+    fn suspect_where(
+        &self,
+        now: Instant,
+        wanted: impl Fn(usize, Option<DestinationId>) -> bool,
+    ) -> Option<SuspectCandidate> {
         let (after, before) = (self.lanes.range(self.suspect_turn.saturating_add(1)..), ..=self.suspect_turn);
         let receiver_of = |item: &Item| self.receiver_of.get(item.slot).copied().unwrap_or_default();
         after.chain(self.lanes.range(before)).filter(|(_, lane)| !lane.suspects.is_empty()).find_map(
@@ -192,7 +197,12 @@ impl Buffer {
                         && !self.gives_way(item.slot)
                 };
                 let (place, item) = owned.suspects.iter().enumerate().find(|(_, item)| sendable(item))?;
-                Some(Candidate { lane, place, receiver: receiver_of(item), destination: item.destination })
+                Some(SuspectCandidate {
+                    lane,
+                    place,
+                    receiver: receiver_of(item),
+                    destination: item.destination,
+                })
             },
         )
     }

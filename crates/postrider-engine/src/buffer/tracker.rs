@@ -159,7 +159,7 @@ impl Tracker {
 
 impl Buffer {
     pub(super) fn track(&mut self, item: &Item) {
-        self.drawn.came(item.seq);
+        self.peeks.came(item.seq);
         // A place that was given again after a rollback may still be tracked.
         if self.tracked.contains(item.seq) {
             self.untrack(item.seq);

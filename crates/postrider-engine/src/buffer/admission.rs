@@ -1,0 +1,322 @@
+//! Which events a claim is to leave in the table, and whose backlog is read next.
+
+use super::{
+    backlog::{AdmissionState, Owner},
+    backlog_cursor::BacklogCursor,
+    pauses::{EventAttributes, Pauses},
+    probes::Probes,
+    *,
+};
+use postrider_core::store::{Admission, Glance};
+
+/// A receiver that is down has at most so many events in memory, to be tried one after the other: of several keys, so that one event
+/// which it refuses is not all that it is ever asked for.
+const PROBES_MAX: usize = 8;
+
+/// How many that are: all receivers may be down, and what goes elsewhere needs room.
+pub(super) fn probes(receivers: usize, settings: &Settings) -> usize {
+    (settings.cold_queue / 4 / receivers.max(1)).clamp(1, PROBES_MAX)
+}
+
+/// How long memory is full before claims look beyond what fills it. Looking ahead means to walk over a backlog.
+pub(super) const SHARE_AFTER: Duration = Duration::from_millis(100);
+
+/// A claim that is to be made.
+pub(crate) struct ClaimPlan {
+    pub(crate) claim: Claim,
+    except: Option<Arc<ClaimAdmission>>,
+    /// The slot whose backlog is walked; none for the lanes' own positions.
+    pub(super) backlog: Option<usize>,
+}
+
+impl ClaimPlan {
+    /// The lease that a lane is claimed under.
+    pub(super) fn lease(&self, lane: Lane) -> Option<Lease> {
+        self.claim.lanes.iter().map(|claim| claim.lease).find(|lease| lease.lane == lane)
+    }
+
+    /// Whether a backlog is walked, and not the lanes' own positions.
+    pub(crate) fn is_backlog(&self) -> bool {
+        self.backlog.is_some()
+    }
+
+    /// What the claim returned, as it lies in memory.
+    pub(crate) fn items(
+        &self,
+        events: Vec<ClaimedEvent>,
+        routes: &RouteTable,
+        ordering: KeyOrder,
+    ) -> Vec<Item> {
+        let leases: BTreeMap<Lane, Lease> =
+            self.claim.lanes.iter().map(|claim| (claim.lease.lane, claim.lease)).collect();
+        let mut items = Vec::with_capacity(events.len());
+        // Names and keys may be far from the processor. It fetches several of them at once if little else is done in between.
+        let slots: Vec<usize> = events.iter().map(|event| slot_of(&event.event, routes)).collect();
+        let numbers: Vec<Option<u64>> =
+            events.iter().map(|event| Some(hash::of_key(key_of(&event.event)?))).collect();
+        let mut lease: Option<Lease> = None;
+        for ((event, slot), number) in events.into_iter().zip(slots).zip(numbers) {
+            // Mostly that of the one before.
+            if lease.is_none_or(|lease| lease.lane != event.lane) {
+                lease = leases.get(&event.lane).copied();
+            }
+            let Some(lease) = lease else { continue };
+            let key = key_of(&event.event).filter(|_| ordering == KeyOrder::Kept || event.held).cloned();
+            items.push(Item {
+                destination: event
+                    .event
+                    .as_ref()
+                    .ok()
+                    .and_then(|event| super::destination_of(event, slot, routes)),
+                batched_with_head: false,
+                failed: false,
+                only_deferred: false,
+                isolation: Isolation::Mixed,
+                weight_bytes: event.event.as_ref().map_or(EVENT_FLAT_BYTES, Event::weight_bytes),
+                key_number: number.filter(|_| key.is_some()).unwrap_or_else(|| hash::of_seq(event.seq)),
+                content: event.event.map_err(Box::new),
+                lease,
+                seq: event.seq,
+                attempts: event.attempts,
+                held: event.held,
+                source: Source::Cold,
+                key,
+                slot,
+            });
+        }
+        items
+    }
+
+    /// Whether the next claim will begin further on.
+    pub(crate) fn got_on(&self, claimed: &Claimed) -> bool {
+        self.claim.lanes.iter().any(|lane| {
+            let reached = claimed.positions.iter().find(|(number, _)| *number == lane.lease.lane);
+            reached.is_some_and(|(number, reached)| {
+                // What had to be left is where a walk over a backlog begins again.
+                let left = self.backlog.is_some() && self.refused(*number).is_some();
+                reached.got_on_from(&lane.from) && !left
+            })
+        })
+    }
+
+    /// Whether all that is to be looked at again is what this claim was to look at again.
+    pub(crate) fn brought_nothing_new(&self, claimed: &Claimed) -> bool {
+        let was_asked = |(number, seq): &(Lane, Seq)| {
+            let lane = self.claim.lanes.iter().find(|lane| lane.lease.lane == *number);
+            lane.is_some_and(|lane| lane.again.binary_search(seq).is_ok())
+        };
+        claimed.events.is_empty() && !claimed.again.is_empty() && claimed.again.iter().all(was_asked)
+    }
+
+    /// Whether the walk leaves out what was tried before in this lane.
+    pub(super) fn skipped(&self, lane: Lane) -> bool {
+        self.except.as_ref().is_some_and(|except| lock(&except.state).skipped.contains(&lane))
+    }
+
+    /// Where the walk had to leave something once more, in this lane.
+    pub(super) fn refused(&self, lane: Lane) -> Option<BacklogCursor> {
+        lock(&self.except.as_ref()?.state).refused.get(&lane).copied()
+    }
+
+    /// What was let go and the walk has met, but is for the lanes' own claims to bring.
+    pub(super) fn left_to_others(&self) -> Vec<(Lane, Seq)> {
+        self.except.as_ref().map(|except| std::mem::take(&mut lock(&except.state).others)).unwrap_or_default()
+    }
+}
+
+/// The slot of what was claimed; the first if nobody wants it, or if the row is none.
+fn slot_of(content: &Result<Event, Undecodable>, routes: &RouteTable) -> usize {
+    content.as_ref().map_or(0, |event| super::slot_of(event, routes))
+}
+
+fn key_of(content: &Result<Event, Undecodable>) -> Option<&Arc<str>> {
+    match content {
+        Ok(event) => event.shared_key(),
+        Err(row) => row.key.as_ref(),
+    }
+}
+
+/// Asked by the store for every row.
+struct ClaimAdmission {
+    routes: Arc<RouteTable>,
+    state: Mutex<AdmissionState>,
+    backlogs: Arc<Mutex<Backlogs>>,
+    pauses: Arc<Pauses>,
+    keyed: bool,
+}
+
+impl std::fmt::Debug for ClaimAdmission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Except").field(&*lock(&self.state)).finish()
+    }
+}
+
+impl Admission for ClaimAdmission {
+    fn admits(&self, row: &Glance<'_>) -> bool {
+        let route = self.routes.find_by_name(row.event_type, row.aggregate_type);
+        let slot = route.map_or(0, |route| route + 1);
+        let mut state = lock(&self.state);
+        let whose = if self.pauses.is_empty() {
+            slot.into()
+        } else {
+            let receiver = route.and_then(|route| self.routes.receiver(route)).map_or(0, |id| id + 1);
+            let attributes = EventAttributes { event_type: Some(row.event_type), key: row.key, receiver };
+            let resumed = state.only.is_some_and(|only| self.pauses.fits(only, attributes));
+            Owner { slot, paused: self.pauses.of(attributes), resumed }
+        };
+        state.admits(&mut lock(&self.backlogs), whose, row, self.keyed)
+    }
+}
+
+impl Buffer {
+    /// Most events of a slot that may be in memory now.
+    fn limit_of(&self, slot: usize, settings: &Settings) -> usize {
+        if !self.receiver(slot).is_some_and(Receiver::is_up) {
+            self.probes
+        } else if self.sharing {
+            // One share more than there are slots, for those that come next.
+            settings.cold_queue / (self.active_slots() + 1)
+        } else {
+            usize::MAX
+        }
+        .max(1)
+    }
+
+    fn active_slots(&self) -> usize {
+        let backlogs = lock(&self.backlogs);
+        let active = |(slot, count): &(usize, &usize)| {
+            self.receiver(*slot).is_some_and(Receiver::is_up) && (**count > 0 || backlogs.has(*slot))
+        };
+        self.slot_counts.iter().enumerate().filter(active).count()
+    }
+
+    fn room_of(&self, slot: usize, settings: &Settings) -> usize {
+        if self.postponed.stops(slot) {
+            return 0;
+        }
+        let up = self.receiver(slot).is_some_and(Receiver::is_up);
+        let count =
+            if up { self.slot_counts.get(slot).copied().unwrap_or(0) } else { self.count_of_receiver(slot) };
+        self.limit_of(slot, settings).saturating_sub(count)
+    }
+
+    /// How many events are in memory for the receiver of this slot.
+    pub(super) fn count_of_receiver(&self, slot: usize) -> usize {
+        let receiver = self.receiver_of.get(slot);
+        let counts = self.receiver_of.iter().zip(&self.slot_counts);
+        counts.filter(|(of, _)| Some(*of) == receiver).map(|(_, count)| count).sum()
+    }
+
+    /// Whether claims have to ask what is wanted.
+    pub(super) fn has_exceptions(&self) -> bool {
+        self.sharing
+            || self.postponed.stops_any()
+            || !self.receivers.iter().all(Receiver::is_up)
+            || !self.pauses.is_empty()
+            || !lock(&self.backlogs).is_empty()
+    }
+
+    /// The slot whose backlog is read next: one with room for half of what it may have, or a pause that has ended.
+    pub(super) fn next_backlog(&self, settings: &Settings) -> Option<usize> {
+        if mutations::active(Mutation::BacklogUnread) {
+            return None;
+        }
+        // The limits ask who is behind, so the lock must be free by then.
+        self.slots_to_read(self.walked_slot).into_iter().find(|slot| {
+            if *slot >= self.slot_counts.len() {
+                return !self.pauses.holds(*slot) && !self.waits_for_its_keys(*slot);
+            }
+            let limit = self.limit_of(*slot, settings).min(settings.cold_queue);
+            self.room_of(*slot, settings) >= limit.div_ceil(2)
+        })
+    }
+
+    /// Room that only those may have who come while memory is full of somebody else's.
+    pub(super) fn reserve_of(&self, settings: &Settings) -> usize {
+        if self.sharing || self.slot_counts.len() <= 2 { 0 } else { settings.cold_queue / 4 }
+    }
+
+    /// Memory has drained: no need for shares any more, once nobody is behind for want of room.
+    pub(super) fn end_sharing(&mut self) {
+        let backlogs = lock(&self.backlogs);
+        self.sharing &= backlogs.slots().any(|slot| self.receiver(slot).is_some_and(Receiver::is_up));
+    }
+
+    /// The lanes in which a claim leaves out what was tried in vain.
+    fn skipped_lanes(&self, slot: usize, claim: &Claim) -> BTreeSet<Lane> {
+        let backlogs = lock(&self.backlogs);
+        let lanes = claim.lanes.iter().map(|lane| (lane.lease.lane, lane.from));
+        lanes.filter(|(lane, from)| backlogs.skips_from(slot, *lane, *from)).map(|(lane, _)| lane).collect()
+    }
+
+    /// Whether a walk over a backlog looks for one event to try.
+    fn looks_for_one(&self, slot: usize) -> bool {
+        let is_down = !self.receiver(slot).is_none_or(Receiver::is_up);
+        is_down && lock(&self.backlogs).probes(slot).is_some_and(Probes::looks_for_one)
+    }
+
+    /// A claim of these lanes, and what it is to leave.
+    pub(super) fn plan(
+        &self,
+        mut claim: Claim,
+        backlog: Option<usize>,
+        settings: &Settings,
+        routes: &Arc<RouteTable>,
+    ) -> ClaimPlan {
+        let start = claim.lanes.iter().map(|lane| (lane.lease.lane, lane.from.seq)).collect();
+        let walked = claim.lanes.iter().filter(|_| backlog.is_some());
+        let again = walked.flat_map(|lane| lane.again.iter().copied()).collect();
+        let skipped = backlog.map_or_else(BTreeSet::new, |slot| self.skipped_lanes(slot, &claim));
+        let one = backlog.filter(|slot| self.looks_for_one(*slot));
+        let room = |slot| if one == Some(slot) { 1 } else { usize::MAX };
+        let except = self.has_exceptions().then(|| {
+            let slots = 0..self.slot_counts.len();
+            Arc::new(ClaimAdmission {
+                routes: routes.clone(),
+                state: Mutex::new(AdmissionState {
+                    room: slots.map(|slot| self.room_of(slot, settings).min(room(slot))).collect(),
+                    down: (0..self.slot_counts.len())
+                        .filter(|slot| !self.receiver(*slot).is_some_and(Receiver::is_up))
+                        .collect(),
+                    only: backlog,
+                    start,
+                    skipped,
+                    refused: BTreeMap::new(),
+                    left: BTreeMap::new(),
+                    crowded: self.crowded(backlog),
+                    again,
+                    others: Vec::new(),
+                    met: self.lanes.iter().map(|(lane, owned)| (*lane, owned.position.seq)).collect(),
+                }),
+                backlogs: self.backlogs.clone(),
+                pauses: self.pauses.clone(),
+                keyed: settings.key_order == KeyOrder::Kept,
+            })
+        });
+        claim.admission = except.clone().map(|except| except as Arc<dyn Admission>);
+        ClaimPlan { claim, except, backlog }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Routes;
+
+    #[test]
+    fn a_backlog_is_looked_for_while_slots_have_shares() {
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        // On a thread of its own: what this is about would wait for ever.
+        std::thread::spawn(move || {
+            let routes = Routes::new().on("A", async |_| ()).on("B", async |_| ()).build().unwrap();
+            let settings = Settings::default();
+            let mut buffer = Buffer::new(&routes, &settings);
+            buffer.sharing = true;
+            let row =
+                Glance { lane: 0, seq: 1, event_type: "A", aggregate_type: "", key: None, due_at: None };
+            lock(&buffer.backlogs).note_probe(1, row.lane, row.seq, None);
+            sender.send(buffer.next_backlog(&settings)).unwrap();
+        });
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(10)), Ok(Some(1)));
+    }
+}

@@ -1,0 +1,169 @@
+//! Which event of a key was the first to be passed over.
+//!
+//! Keys are many, and memory is not: each slot has a table of fixed size, and keys that share a place in it share what is known of them. The place
+//! names the first event of all of them. So it names the first event of a key for certain, or that of another one before it: never a later one.
+
+use std::collections::BTreeMap;
+
+use postrider_core::store::Seq;
+
+/// Places of all routes together, unless they are very many: 8 MiB.
+const PLACES: usize = 1 << 20;
+
+/// Least places of one slot, and most.
+const LEAST: usize = 1 << 12;
+const MOST: usize = 1 << 18;
+
+/// A table in which less than one part in so many was noted is not worth to be begun anew.
+const WORTH: usize = 8;
+
+/// The first events of all slots that are behind.
+#[derive(Debug)]
+pub(super) struct FirstSkipped {
+    /// Slots of routes have lower numbers, and larger tables.
+    routes: usize,
+    slots: BTreeMap<usize, BacklogFirsts>,
+}
+
+/// The first events of one slot: those that were noted lately, and those from before.
+#[derive(Debug)]
+struct BacklogFirsts {
+    table: FirstTable,
+    before: Option<FirstTable>,
+    /// How many were noted lately, the last event of all, and the last one from before.
+    noted: usize,
+    last: Seq,
+    before_to: Seq,
+}
+
+impl BacklogFirsts {
+    fn new(places: usize) -> Self {
+        Self { table: FirstTable::new(places), before: None, noted: 0, last: 0, before_to: 0 }
+    }
+}
+
+impl Default for FirstSkipped {
+    fn default() -> Self {
+        Self::new(2)
+    }
+}
+
+impl FirstSkipped {
+    /// For so many slots of routes.
+    pub(super) fn new(routes: usize) -> Self {
+        Self { routes, slots: BTreeMap::new() }
+    }
+
+    fn places(&self, slot: usize) -> usize {
+        if slot >= self.routes {
+            return LEAST;
+        }
+        (PLACES / self.routes.next_power_of_two()).clamp(LEAST, MOST)
+    }
+
+    /// An event of a key was passed over.
+    pub(super) fn note(&mut self, slot: usize, key: u64, seq: Seq) {
+        let places = self.places(slot);
+        let of_slot = self.slots.entry(slot).or_insert_with(|| BacklogFirsts::new(places));
+        of_slot.table.note(key, seq);
+        of_slot.noted = of_slot.noted.saturating_add(1);
+        of_slot.last = of_slot.last.max(seq);
+    }
+
+    /// No event of this key that was passed over comes before this one; none if none of it was.
+    pub(super) fn least(&self, slot: usize, key: u64) -> Option<Seq> {
+        let of_slot = self.slots.get(&slot)?;
+        let before = of_slot.before.as_ref().and_then(|before| before.least(key));
+        of_slot.table.least(key).into_iter().chain(before).min()
+    }
+
+    /// Nothing up to this event is still passed over. What was noted of that alone is forgotten once in a while, or a slot that is always
+    /// behind would know no first event any more.
+    pub(super) fn is_over(&mut self, slot: usize, to: Seq) {
+        let places = self.places(slot);
+        let Some(of_slot) = self.slots.get_mut(&slot) else { return };
+        if to >= of_slot.before_to && of_slot.noted >= places / WORTH {
+            of_slot.before = Some(std::mem::replace(&mut of_slot.table, FirstTable::new(places)));
+            (of_slot.before_to, of_slot.noted) = (of_slot.last, 0);
+        }
+    }
+
+    /// Forgets all other slots.
+    pub(super) fn retain(&mut self, keep: impl Fn(usize) -> bool) {
+        self.slots.retain(|slot, _| keep(*slot));
+    }
+}
+
+/// For each place the first event, as its complement: zero stands for none, so that memory is used only where something was noted.
+#[derive(Debug)]
+struct FirstTable(Box<[Seq]>);
+
+impl FirstTable {
+    fn new(places: usize) -> Self {
+        Self(vec![0; places].into_boxed_slice())
+    }
+
+    /// The numbers of short keys differ little.
+    fn place(&self, key: u64) -> usize {
+        let mixed = key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (mixed >> 32) as usize % self.0.len().max(1)
+    }
+
+    fn note(&mut self, key: u64, seq: Seq) {
+        let place = self.place(key);
+        self.0.get_mut(place).into_iter().for_each(|first| *first = (*first).max(!seq));
+    }
+
+    fn least(&self, key: u64) -> Option<Seq> {
+        self.0.get(self.place(key)).filter(|first| **first > 0).map(|first| !first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash;
+
+    #[test]
+    fn the_first_event_of_most_keys_is_known_and_none_is_taken_for_the_first_that_is_not() {
+        for keys in [1000, 100_000, 1_000_000] {
+            let mut firsts = FirstSkipped::new(2);
+            let number = |n: u64| hash::of_key(&format!("tenant-{n}"));
+            for round in 0..2 {
+                (0..keys).for_each(|n| firsts.note(1, number(n), 1 + round * keys + n));
+            }
+            let known = (0..keys).filter(|n| firsts.least(1, number(*n)) == Some(1 + n)).count();
+            assert!(known as u64 > keys / 50, "{known} of {keys}");
+            assert!(keys > 1000 || known > 990, "{known} of {keys}");
+            assert!((0..keys).all(|n| firsts.least(1, number(n)).is_some_and(|first| first <= 1 + n)));
+        }
+    }
+
+    #[test]
+    fn an_event_that_comes_late_is_known_to_be_the_first() {
+        let mut firsts = FirstSkipped::default();
+        assert_eq!(firsts.least(1, 7), None);
+        firsts.note(1, 7, 9);
+        firsts.note(1, 7, 5);
+        firsts.note(1, 7, 12);
+        assert_eq!((firsts.least(1, 7), firsts.least(0, 7)), (Some(5), None));
+        firsts.retain(|slot| slot != 1);
+        assert_eq!(firsts.least(1, 7), None);
+    }
+
+    #[test]
+    fn what_is_no_longer_passed_over_is_forgotten_where_a_slot_is_always_behind() {
+        let (mut firsts, mut seq, keys) = (FirstSkipped::default(), 0, 2 * MOST as u64 / WORTH as u64);
+        for _ in 0..5 {
+            let before = seq;
+            for n in 0..keys {
+                seq += 1;
+                firsts.note(1, hash::of_seq(n), seq);
+            }
+            firsts.is_over(1, before);
+        }
+        let is_known = |n: &u64| firsts.least(1, hash::of_seq(*n)) == Some(seq - keys + 1 + n);
+        let known = (0..keys).filter(is_known).count() as u64;
+        assert!(known > keys / 2, "{known} of {keys}");
+    }
+}

@@ -1,0 +1,148 @@
+//! A queue that is shared fairly between routes: a flood of one type does not hold up the others.
+
+use std::collections::VecDeque;
+
+/// One queue for each route, drained in turn.
+pub(crate) struct FairQueue<T> {
+    queues: Vec<VecDeque<T>>,
+    /// Routes with something in their queue, in the order of their turns.
+    turns: VecDeque<usize>,
+}
+
+impl<T> FairQueue<T> {
+    pub(crate) fn new(routes: usize) -> Self {
+        Self { queues: (0..routes).map(|_| VecDeque::new()).collect(), turns: VecDeque::new() }
+    }
+
+    pub(crate) fn push(&mut self, route: usize, item: T) {
+        if let Some(queue) = self.queues.get_mut(route) {
+            if queue.is_empty() {
+                self.turns.push_back(route);
+            }
+            queue.push_back(item);
+        }
+    }
+
+    /// Puts an item before all others of its route. A route whose queue was empty has had its turn, and takes the last place: it would come
+    /// before the others for as long as it puts something back.
+    pub(crate) fn push_front(&mut self, route: usize, item: T) {
+        if let Some(queue) = self.queues.get_mut(route) {
+            if queue.is_empty() {
+                self.turns.push_back(route);
+            }
+            queue.push_front(item);
+        }
+    }
+
+    /// Everything that lines up.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.queues.iter().flatten()
+    }
+
+    /// Takes everything of a route, in order.
+    pub(crate) fn take_all(&mut self, route: usize) -> VecDeque<T> {
+        self.turns.retain(|turn| *turn != route);
+        self.queues.get_mut(route).map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Whether a route that `open` lets through has something.
+    pub(crate) fn has(&self, open: impl Fn(usize) -> bool) -> bool {
+        self.turns.iter().any(|&route| open(route))
+    }
+
+    /// The route whose turn it is among those that `open` lets through, and how much it has.
+    pub(crate) fn turn(&self, open: impl Fn(usize) -> bool) -> Option<(usize, usize)> {
+        let route = self.turns.iter().copied().find(|&route| open(route))?;
+        Some((route, self.queues.get(route)?.len()))
+    }
+
+    /// How many routes have something.
+    pub(crate) fn waiting(&self) -> usize {
+        self.turns.len()
+    }
+
+    /// Takes up to so many items of a route, and ends its turn.
+    pub(crate) fn take(&mut self, route: usize, most: usize) -> VecDeque<T> {
+        let Some(queue) = self.queues.get_mut(route) else { return VecDeque::new() };
+        let count = most.min(queue.len());
+        let items = queue.drain(..count).collect();
+        let place = self.turns.iter().position(|&turn| turn == route);
+        place.into_iter().for_each(|place| _ = self.turns.remove(place));
+        if !queue.is_empty() {
+            self.turns.push_back(route);
+        }
+        items
+    }
+
+    /// Takes out what does not satisfy `keep`, in order.
+    pub(crate) fn extract(&mut self, keep: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut taken = Vec::new();
+        for queue in &mut self.queues {
+            let (kept, out): (VecDeque<T>, VecDeque<T>) = queue.drain(..).partition(&keep);
+            *queue = kept;
+            taken.extend(out);
+        }
+        self.turns.retain(|&route| self.queues.get(route).is_some_and(|queue| !queue.is_empty()));
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pop<T>(
+        queue: &mut FairQueue<T>,
+        open: impl Fn(usize) -> bool,
+        most: usize,
+    ) -> Option<(usize, Vec<T>)> {
+        let (route, _) = queue.turn(open)?;
+        Some((route, queue.take(route, most).into()))
+    }
+
+    #[test]
+    fn routes_take_turns_whatever_their_backlog() {
+        let mut queue = FairQueue::new(2);
+        (0..100).for_each(|n| queue.push(0, n));
+        (100..103).for_each(|n| queue.push(1, n));
+        let mut first = Vec::new();
+        for _ in 0..6 {
+            first.extend(pop(&mut queue, |_| true, 1).unwrap().1);
+        }
+        assert_eq!(first, [0, 100, 1, 101, 2, 102]);
+    }
+
+    #[test]
+    fn a_closed_route_is_passed_over_and_keeps_its_place() {
+        let mut queue = FairQueue::new(2);
+        queue.push(0, 'a');
+        queue.push(1, 'b');
+        assert_eq!(pop(&mut queue, |route| route != 0, 9), Some((1, vec!['b'])));
+        assert!(!queue.has(|route| route != 0));
+        assert_eq!(pop(&mut queue, |_| true, 9), Some((0, vec!['a'])));
+        assert_eq!(pop(&mut queue, |_| true, 9), None);
+    }
+
+    #[test]
+    fn what_was_put_back_comes_first() {
+        let mut queue = FairQueue::new(1);
+        queue.push(0, 2);
+        queue.push_front(0, 1);
+        assert_eq!(queue.take_all(0), [1, 2]);
+        assert!(!queue.has(|_| true));
+    }
+
+    #[test]
+    fn a_route_that_was_taken_whole_and_put_back_waits_for_its_next_turn() {
+        let mut queue = FairQueue::new(2);
+        (0..3).for_each(|n| queue.push(0, n));
+        (10..13).for_each(|n| queue.push(1, n));
+        let mut first = Vec::new();
+        for _ in 0..4 {
+            let (route, taken) = pop(&mut queue, |_| true, 9).unwrap();
+            taken.iter().skip(1).rev().for_each(|n| queue.push_front(route, *n));
+            first.push(taken[0]);
+        }
+        assert_eq!(first, [0, 10, 1, 11]);
+    }
+}
