@@ -9,7 +9,7 @@ use postrider_core::store::{Change, Settlement};
 use tokio::time::Instant;
 
 use crate::{
-    buffer::{Assignment, Item, PendingSettlements},
+    buffer::{Assignment, Item, PendingSettlements, SettlementOrigin},
     destination::DestinationId,
     engine::Shared,
     lock, outcome_policy,
@@ -151,14 +151,9 @@ impl<'a> ActiveAssignment<'a> {
         }
         let event_id = item.id().clone();
         let Item { content, lease, seq, key, held, key_number, destination, batched_with_head, .. } = item;
-        self.settlements.push(
-            lease,
-            key_number,
-            destination,
-            batched_with_head,
-            content.ok(),
-            Settlement { lane: lease.lane, seq, event_id, key, held, change: Change::Done },
-        );
+        let origin = SettlementOrigin::new(lease, key_number, destination, batched_with_head, content.ok());
+        self.settlements
+            .push(origin, Settlement { lane: lease.lane, seq, event_id, key, held, change: Change::Done });
     }
 
     /// These were not sent, or not taken, because an earlier event of their key was not: they wait behind it. To be said before what
@@ -193,7 +188,8 @@ impl<'a> ActiveAssignment<'a> {
         let event = item.content.as_ref().ok().cloned();
         let receiver = self.assignment.receiver;
         let settlement = outcome_policy::settlement(self.shared, receiver, item, change);
-        self.settlements.push(lease, key_number, destination, batched_with_head, event, settlement);
+        let origin = SettlementOrigin::new(lease, key_number, destination, batched_with_head, event);
+        self.settlements.push(origin, settlement);
     }
 
     /// The receiver is down: the event stays where it is.

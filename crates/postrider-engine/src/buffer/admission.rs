@@ -9,18 +9,6 @@ use super::{
 };
 use postrider_core::store::{Admission, Glance};
 
-/// A receiver that is down has at most so many events in memory, to be tried one after the other: of several keys, so that one event
-/// which it refuses is not all that it is ever asked for.
-const PROBES_MAX: usize = 8;
-
-/// How many that are: all receivers may be down, and what goes elsewhere needs room.
-pub(super) fn probes(receivers: usize, settings: &Settings) -> usize {
-    (settings.cold_queue / 4 / receivers.max(1)).clamp(1, PROBES_MAX)
-}
-
-/// How long memory is full before claims look beyond what fills it. Looking ahead means to walk over a backlog.
-pub(super) const SHARE_AFTER: Duration = Duration::from_millis(100);
-
 /// A claim that is to be made.
 pub(crate) struct ClaimPlan {
     pub(crate) claim: Claim,
@@ -171,9 +159,9 @@ impl Admission for ClaimAdmission {
 impl Buffer {
     /// Most events of a slot that may be in memory now.
     fn limit_of(&self, slot: usize, settings: &Settings) -> usize {
-        if !self.receiver(slot).is_some_and(Receiver::is_up) {
-            self.probes
-        } else if self.sharing {
+        if !self.receivers.is_up(slot) {
+            self.receivers.probes()
+        } else if self.claim_room.is_shared() {
             // One share more than there are slots, for those that come next.
             settings.cold_queue / (self.active_slots() + 1)
         } else {
@@ -184,34 +172,31 @@ impl Buffer {
 
     fn active_slots(&self) -> usize {
         let backlogs = lock(&self.backlogs);
-        let active = |(slot, count): &(usize, &usize)| {
-            self.receiver(*slot).is_some_and(Receiver::is_up) && (**count > 0 || backlogs.has(*slot))
+        let active = |(slot, count): &(usize, usize)| {
+            self.receivers.is_up(*slot) && (*count > 0 || backlogs.has(*slot))
         };
-        self.slot_counts.iter().enumerate().filter(active).count()
+        self.in_flight.by_route().filter(active).count()
     }
 
     fn room_of(&self, slot: usize, settings: &Settings) -> usize {
         if self.postponed.stops(slot) {
             return 0;
         }
-        let up = self.receiver(slot).is_some_and(Receiver::is_up);
-        let count =
-            if up { self.slot_counts.get(slot).copied().unwrap_or(0) } else { self.count_of_receiver(slot) };
+        let up = self.receivers.is_up(slot);
+        let count = if up { self.in_flight.of_route(slot) } else { self.count_of_receiver(slot) };
         self.limit_of(slot, settings).saturating_sub(count)
     }
 
     /// How many events are in memory for the receiver of this slot.
     pub(super) fn count_of_receiver(&self, slot: usize) -> usize {
-        let receiver = self.receiver_of.get(slot);
-        let counts = self.receiver_of.iter().zip(&self.slot_counts);
-        counts.filter(|(of, _)| Some(*of) == receiver).map(|(_, count)| count).sum()
+        self.receivers.slots_beside(slot).map(|slot| self.in_flight.of_route(slot)).sum()
     }
 
     /// Whether claims have to ask what is wanted.
     pub(super) fn has_exceptions(&self) -> bool {
-        self.sharing
+        self.claim_room.is_shared()
             || self.postponed.stops_any()
-            || !self.receivers.iter().all(Receiver::is_up)
+            || !self.receivers.are_all_up()
             || !self.pauses.is_empty()
             || !lock(&self.backlogs).is_empty()
     }
@@ -222,8 +207,8 @@ impl Buffer {
             return None;
         }
         // The limits ask who is behind, so the lock must be free by then.
-        self.slots_to_read(self.walked_slot).into_iter().find(|slot| {
-            if *slot >= self.slot_counts.len() {
+        self.slots_to_read(self.claims.last_backlog()).into_iter().find(|slot| {
+            if *slot >= self.in_flight.slots() {
                 return !self.pauses.holds(*slot) && !self.waits_for_its_keys(*slot);
             }
             let limit = self.limit_of(*slot, settings).min(settings.cold_queue);
@@ -233,13 +218,15 @@ impl Buffer {
 
     /// Room that only those may have who come while memory is full of somebody else's.
     pub(super) fn reserve_of(&self, settings: &Settings) -> usize {
-        if self.sharing || self.slot_counts.len() <= 2 { 0 } else { settings.cold_queue / 4 }
+        if self.claim_room.is_shared() || !self.has_several_routes() { 0 } else { settings.cold_queue / 4 }
     }
 
     /// Memory has drained: no need for shares any more, once nobody is behind for want of room.
     pub(super) fn end_sharing(&mut self) {
         let backlogs = lock(&self.backlogs);
-        self.sharing &= backlogs.slots().any(|slot| self.receiver(slot).is_some_and(Receiver::is_up));
+        if !backlogs.slots().any(|slot| self.receivers.is_up(slot)) {
+            self.claim_room.end_sharing();
+        }
     }
 
     /// The lanes in which a claim leaves out what was tried in vain.
@@ -251,7 +238,7 @@ impl Buffer {
 
     /// Whether a walk over a backlog looks for one event to try.
     fn looks_for_one(&self, slot: usize) -> bool {
-        let is_down = !self.receiver(slot).is_none_or(Receiver::is_up);
+        let is_down = !self.receivers.get(slot).is_none_or(Receiver::is_up);
         is_down && lock(&self.backlogs).probes(slot).is_some_and(Probes::looks_for_one)
     }
 
@@ -270,14 +257,12 @@ impl Buffer {
         let one = backlog.filter(|slot| self.looks_for_one(*slot));
         let room = |slot| if one == Some(slot) { 1 } else { usize::MAX };
         let except = self.has_exceptions().then(|| {
-            let slots = 0..self.slot_counts.len();
+            let slots = 0..self.in_flight.slots();
             Arc::new(ClaimAdmission {
                 routes: routes.clone(),
                 state: Mutex::new(AdmissionState {
                     room: slots.map(|slot| self.room_of(slot, settings).min(room(slot))).collect(),
-                    down: (0..self.slot_counts.len())
-                        .filter(|slot| !self.receiver(*slot).is_some_and(Receiver::is_up))
-                        .collect(),
+                    down: (0..self.in_flight.slots()).filter(|slot| !self.receivers.is_up(*slot)).collect(),
                     only: backlog,
                     start,
                     skipped,
@@ -289,7 +274,7 @@ impl Buffer {
                     met: self.lanes.iter().map(|(lane, owned)| (*lane, owned.position.seq)).collect(),
                 }),
                 backlogs: self.backlogs.clone(),
-                pauses: self.pauses.clone(),
+                pauses: self.pauses.shared(),
                 keyed: settings.key_order == KeyOrder::Kept,
             })
         });
@@ -311,7 +296,7 @@ mod tests {
             let routes = Routes::new().on("A", async |_| ()).on("B", async |_| ()).build().unwrap();
             let settings = Settings::default();
             let mut buffer = Buffer::new(&routes, &settings);
-            buffer.sharing = true;
+            buffer.claim_room.share();
             let row =
                 Glance { lane: 0, seq: 1, event_type: "A", aggregate_type: "", key: None, due_at: None };
             lock(&buffer.backlogs).note_probe(1, row.lane, row.seq, None);

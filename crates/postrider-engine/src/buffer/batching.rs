@@ -21,16 +21,16 @@ impl Buffer {
         most: usize,
         now: Instant,
     ) -> VecDeque<Item> {
-        let workers = self.workers;
-        let (one, full) = self.receiver(slot).map_or((false, false), |receiver| {
+        let workers = self.receivers.workers();
+        let (one, full) = self.receivers.get(slot).map_or((false, false), |receiver| {
             (receiver.has_one_destination(), receiver.is_full_of_failed(workers))
         });
         if !one && !full {
-            return self.queue_of(source).take(slot, most);
+            return self.queues.take(source, slot, most);
         }
         let (mut passed, mut saturated) = (VecDeque::new(), None);
         let found = loop {
-            let mut items = self.queue_of(source).take(slot, most);
+            let mut items = self.queues.take(source, slot, most);
             let Some(first) = items.front() else { break items };
             let (destination, spread, failed) = (first.destination, first.seq, first.has_failed());
             if one {
@@ -47,7 +47,8 @@ impl Buffer {
                 (false, Some(room)) => room,
                 (false, None) if !one => SendRoom::Yes,
                 (false, None) => self
-                    .receiver_mut(slot)
+                    .receivers
+                    .get_mut(slot)
                     .map_or(SendRoom::Yes, |receiver| receiver.room(destination, workers, spread, now)),
             };
             match room {
@@ -71,8 +72,7 @@ impl Buffer {
             self.enqueue_front(item);
         }
         if found.is_empty() {
-            self.paces.get_mut(slot).into_iter().for_each(|pace| pace.set_saturated(saturated));
-            self.saturated |= saturated.is_some();
+            self.receivers.saturate(slot, saturated);
         }
         found
     }
@@ -85,11 +85,11 @@ impl Buffer {
         (most, now): (usize, Instant),
     ) -> VecDeque<Item> {
         let Some(destination) = passed.front().map(|item| item.destination) else { return VecDeque::new() };
-        let workers = self.workers;
+        let workers = self.receivers.workers();
         let has_room = |receiver: &Receiver| {
             receiver.has_room_alone(destination, workers) && receiver.paced_until(destination, now).is_none()
         };
-        if !self.receiver(slot).is_some_and(has_room) {
+        if !self.receivers.get(slot).is_some_and(has_room) {
             return VecDeque::new();
         }
         let count = passed.iter().take(most).take_while(|item| item.destination == destination).count();
@@ -106,7 +106,7 @@ impl Buffer {
     ) -> Option<SendRoom> {
         let first = items.front()?;
         let (destination, spread) = (first.destination, first.seq);
-        let receiver = self.receiver_mut(slot)?;
+        let receiver = self.receivers.get_mut(slot)?;
         let (opens, most) = receiver.paced_until(destination, now)?;
         let waiting = passed.iter().filter(|item| item.destination == destination).count();
         if waiting < most && passed.len() < PASSED_MAX / 2 {
@@ -129,18 +129,6 @@ impl Buffer {
         }
     }
 
-    /// A send has ended: there may be room for what found none. True if there was any.
-    pub(super) fn make_room(&mut self, slot: usize) -> bool {
-        if !std::mem::take(&mut self.saturated) {
-            return false;
-        }
-        let receiver = self.receiver_of.get(slot);
-        let same = self.receiver_of.iter().zip(&mut self.paces).filter(|(other, _)| Some(*other) == receiver);
-        same.for_each(|(_, pace)| pace.set_saturated(None));
-        self.saturated = self.paces.iter().any(RoutePace::is_saturated);
-        true
-    }
-
     /// Leaves in a batch what may go together and now. What has to wait for its destination goes back to the table, so that it stands in nobody's
     /// way. Gives the destination that the batch is a probe of, if it is one.
     pub(super) fn keep_ready(
@@ -149,13 +137,13 @@ impl Buffer {
         items: &mut VecDeque<Item>,
         now: Instant,
     ) -> Option<Option<DestinationId>> {
-        if !self.receiver_mut(slot).is_some_and(Receiver::is_troubled) {
+        if !self.receivers.get_mut(slot).is_some_and(Receiver::is_troubled) {
             return None;
         }
         let mut kept: VecDeque<Item> = VecDeque::with_capacity(items.len());
         let (mut probed, mut sent_to) = (None, Vec::new());
         while let Some(item) = items.pop_front() {
-            let Some(receiver) = self.receiver_mut(slot) else { break };
+            let Some(receiver) = self.receivers.get_mut(slot) else { break };
             match receiver.gate(item.destination, &mut sent_to, item.seq, now) {
                 Readiness::Ready => kept.push_back(item),
                 Readiness::Probe if kept.is_empty() => {
@@ -181,7 +169,7 @@ impl Buffer {
 
     /// What lines up and cannot go now waits in the table. Nothing is counted.
     fn defer(&mut self, item: Item, after: Duration, now: Instant) {
-        let owned = self.lanes.get_mut(&item.lease.lane).filter(|lane| lane.lease == item.lease);
+        let owned = self.lanes.under_mut(item.lease);
         owned.into_iter().for_each(|lane| lane.busy += 1);
         let event_id = item.id().clone();
         let Item {
@@ -190,19 +178,19 @@ impl Buffer {
         // What is said of it already stays: why it failed, if it was ever sent.
         let change = Change::Wait { after, attempts, error: None, reason: HoldReason::Deferred };
         let settlement = Settlement { lane: lease.lane, seq, event_id, key, held, change };
-        self.outcomes.push(lease, key_number, destination, batched_with_head, content.ok(), settlement);
-        self.outcomes_since.get_or_insert(now);
-        self.defer = true;
+        let origin = SettlementOrigin::new(lease, key_number, destination, batched_with_head, content.ok());
+        self.outcomes.push(origin, settlement, now);
+        self.deferred = true;
     }
 
     /// Whether something was put off since this was last asked.
     pub(crate) fn take_deferred(&mut self) -> bool {
-        std::mem::take(&mut self.defer)
+        std::mem::take(&mut self.deferred)
     }
 
     /// A batch with these in it has failed as a whole. They line up again where they stood, to be sent apart.
     pub(crate) fn part(&mut self, assignment: &Assignment, items: Vec<Item>) {
-        self.receiver_mut(assignment.slot).into_iter().for_each(|receiver| receiver.failed_whole());
+        self.receivers.get_mut(assignment.slot).into_iter().for_each(|receiver| receiver.failed_whole());
         let first = items.first().map(|item| item.key_number);
         let isolation = if items.iter().any(|item| Some(item.key_number) != first) {
             Isolation::OwnKey
@@ -217,7 +205,7 @@ impl Buffer {
     /// Leaves in a batch what may go together, and says with whom that is. What failed before goes alone where one event can fail the others, and
     /// what was told to wait goes with fewer of its kind than the last time: one of them may be the reason.
     pub(super) fn isolate(&mut self, slot: usize, items: &mut VecDeque<Item>) -> Isolation {
-        let Some(receiver) = self.receiver(slot).filter(|receiver| receiver.is_batching()) else {
+        let Some(receiver) = self.receivers.get(slot).filter(|receiver| receiver.is_batching()) else {
             return Isolation::Mixed;
         };
         let fails_whole = receiver.fails_whole();

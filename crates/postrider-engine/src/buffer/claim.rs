@@ -5,9 +5,6 @@ use super::*;
 /// A claim brings at most one part in so many of the bytes that the queues have room for, or one event.
 const CLAIM_SHARE: usize = 8;
 
-/// How far the database's clock may go from ours between two claims before it is taken to have been set.
-const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
-
 impl Buffer {
     /// What to claim now, or none if there is no lane or no room. A claim that is begun must be ended with
     /// [`take`](Self::take) or [`claim_failed`](Self::claim_failed).
@@ -19,17 +16,20 @@ impl Buffer {
         from_bottom: bool,
     ) -> Option<ClaimPlan> {
         // Settles that commit from here on may name an earlier moment than the claim will.
-        self.due_at = self.lanes.values().filter_map(|lane| lane.locked_until).filter(|at| *at > now).min();
+        let unlocked_at =
+            self.lanes.values().filter_map(|lane| lane.locked_until).filter(|at| *at > now).min();
+        self.claims.forget_due(unlocked_at);
         self.forget_pauses();
         self.forget_long_keys();
         if self.pauses.stop() {
             // Nobody waits for room: there will be a wake-up when it is over.
-            self.starved_since = None;
+            self.claim_room.found();
             return None;
         }
         let room = self.room(settings, now)?;
-        let backlog = if from_bottom || self.main_turn { None } else { self.next_backlog(settings) };
-        self.main_turn = backlog.is_some();
+        let backlog =
+            if from_bottom || self.claims.is_lanes_turn() { None } else { self.next_backlog(settings) };
+        self.claims.planned(backlog);
         if backlog.is_none() {
             self.go_round_before_passing();
         }
@@ -40,17 +40,18 @@ impl Buffer {
         if lanes.is_empty() {
             return None;
         }
-        self.walked_slot = backlog.unwrap_or(self.walked_slot);
-        self.claiming = true;
-        self.returning &= backlog.is_some();
+        self.claims.begins(backlog);
         let claim = Claim {
-            in_flight: self.tracked.seqs(),
+            in_flight: self.in_flight.seqs(),
             // A part at a time: while a claim is read, a driver may hold it a second time.
-            bytes: settings.queue_bytes.saturating_sub(self.bytes).min(settings.queue_bytes / CLAIM_SHARE),
+            bytes: settings
+                .queue_bytes
+                .saturating_sub(self.in_flight.bytes())
+                .min(settings.queue_bytes / CLAIM_SHARE),
             ..Claim::new(lanes, room.min(settings.claim_batch))
         };
         let plan = self.plan(claim, backlog, settings, routes);
-        self.passing = plan.claim.admission.is_some();
+        self.running_claim.begin(plan.claim.admission.is_some());
         Some(plan)
     }
 
@@ -59,34 +60,35 @@ impl Buffer {
         if self.postponed.is_full() {
             return None;
         }
-        let heavy = self.tracked.len() > 1
-            && settings.queue_bytes.saturating_sub(self.bytes) < settings.queue_bytes / 4;
+        let heavy = self.in_flight.len() > 1
+            && settings.queue_bytes.saturating_sub(self.in_flight.bytes()) < settings.queue_bytes / 4;
         let room = |buffer: &Self| {
             let room = settings.cold_queue - buffer.reserve_of(settings);
             // Waiting for a fair part of the queue to be free keeps claims large.
             let enough = settings.claim_batch.min(room.div_ceil(2));
-            let room = room.saturating_sub(buffer.cold_count);
+            let room = room.saturating_sub(buffer.in_flight.cold());
             (room >= enough && !heavy).then_some(room)
         };
         if let Some(room) = room(self) {
-            self.starved_since = None;
+            self.claim_room.found();
             self.end_sharing();
             return Some(room);
         }
-        let since = *self.starved_since.get_or_insert(now);
-        if self.sharing || self.slot_counts.len() <= 2 || now - since < admission::SHARE_AFTER {
+        if !self.claim_room.missing(self.has_several_routes(), now) {
             return None;
         }
-        self.sharing = true;
-        let room = settings.cold_queue.saturating_sub(self.cold_count);
+        let room = settings.cold_queue.saturating_sub(self.in_flight.cold());
         (room > 0 && !heavy).then_some(room)
     }
 
     /// When a claim that there is no room for should be tried again, whatever happens.
     pub(crate) fn starved_until(&self) -> Option<Instant> {
-        self.starved_since
-            .filter(|_| !self.sharing && self.slot_counts.len() > 2)
-            .map(|at| at + admission::SHARE_AFTER)
+        self.claim_room.try_again_at(self.has_several_routes())
+    }
+
+    /// Whether there is more than one route: a single one has no others to make room for.
+    pub(super) fn has_several_routes(&self) -> bool {
+        self.in_flight.slots() > 2
     }
 
     fn main_lanes(&mut self, settings: &Settings, now: Instant, from_bottom: bool) -> Vec<LaneClaim> {
@@ -113,11 +115,11 @@ impl Buffer {
     /// What was passed over of a slot, up to where the lanes' own claims have come. What was let go up to there is met too, since it may
     /// stand before what lies in the backlog: waiting until nothing is let go any more could take for ever.
     fn backlog_lanes(&mut self, slot: usize, now: Instant) -> Vec<LaneClaim> {
-        let is_down = !self.receiver(slot).is_none_or(Receiver::is_up);
-        let stands = |lane: Lane| Some(self.lanes.get(&lane).filter(|lane| lane.may_claim(now))?.position);
+        let is_down = !self.receivers.get(slot).is_none_or(Receiver::is_up);
+        let stands = |lane: Lane| Some(self.lanes.get(lane).filter(|lane| lane.may_claim(now))?.position);
         let begins = lock(&self.backlogs).begin_walk(slot, is_down, stands);
         let claims = begins.into_iter().filter_map(|(lane, from)| {
-            let lane = self.lanes.get_mut(&lane)?;
+            let lane = self.lanes.get_mut(lane)?;
             let to = lane.position.front();
             Some(LaneClaim { to, again: lane.take_recheck(to), ..LaneClaim::after(lane.lease, from) })
         });
@@ -134,7 +136,7 @@ impl Buffer {
         // A lane that was lost, or lost and taken again, while the claim ran begins anew.
         for (lane, position) in claimed.positions {
             let lease = plan.lease(lane);
-            let Some(owned) = self.lanes.get_mut(&lane).filter(|owned| owned.may_take(lease)) else {
+            let Some(owned) = self.lanes.get_mut(lane).filter(|owned| owned.may_take(lease)) else {
                 continue;
             };
             match plan.backlog {
@@ -152,7 +154,8 @@ impl Buffer {
         }
         self.note_clock(claimed.now);
         let seqs = || items.iter().map(|item| item.seq);
-        self.left_more = seqs().min().zip(seqs().max()).filter(|_| claimed.more && plan.backlog.is_none());
+        self.claims
+            .returned(seqs().min().zip(seqs().max()).filter(|_| claimed.more && plan.backlog.is_none()));
         let mut count = 0;
         // The lease of the item before, and whether what was claimed under it is for us: that of the next is mostly the same.
         let (mut known, mut ours) = (None, false);
@@ -161,18 +164,16 @@ impl Buffer {
             if known != Some(item.lease) {
                 known = Some(item.lease);
                 // What comes from a place before which something was let go meanwhile is read again, in order.
-                ours = self.lanes.get(&lane).is_some_and(|owned| owned.may_take(known) && !owned.from_start);
+                ours = self.lanes.get(lane).is_some_and(|owned| owned.may_take(known) && !owned.from_start);
             }
-            if !ours || self.tracked.contains(item.seq) || self.is_stuck(&item) {
-                continue;
-            }
-            if !self.held_meanwhile.is_empty()
-                && item.lane_key().is_some_and(|key| self.held_meanwhile.contains(&key))
-            {
-                self.recheck(lane, item.seq);
+            if !ours || self.in_flight.contains(item.seq) || self.is_stuck(&item) {
                 continue;
             }
             let key = item.lane_key();
+            if self.running_claim.was_held(key.as_ref()) {
+                self.recheck(lane, item.seq);
+                continue;
+            }
             if self.exceeds_key_queue(&item, key.as_ref(), plan.backlog) {
                 // It may be one that had waited for its time: the next claim knows, and passes it over as such.
                 self.recheck(lane, item.seq);
@@ -194,17 +195,15 @@ impl Buffer {
     /// A claim that passes nothing over may leave a due event that is in memory where it is: the next round meets it. Claims that pass rows over go
     /// no further rounds, so the first of them begins one.
     fn go_round_before_passing(&mut self) {
-        let passes = self.has_exceptions();
-        if passes && !self.passes {
-            let lanes: Vec<Lane> = self.lanes.keys().copied().collect();
+        if self.claims.begins_to_skip(self.has_exceptions()) {
+            let lanes: Vec<Lane> = self.lanes.iter().map(|(lane, _)| *lane).collect();
             lanes.into_iter().for_each(|lane| self.wait_from_start(lane));
         }
-        self.passes = passes;
     }
 
     /// Looks at all waiting events of a lane again, those included that were passed over.
     pub(super) fn wait_from_start(&mut self, lane: Lane) {
-        if let Some(owned) = self.lanes.get_mut(&lane) {
+        if let Some(owned) = self.lanes.get_mut(lane) {
             let Position { due_at, due_seq, .. } = Position::START;
             owned.position = Position { due_at, due_seq, ..owned.position };
         }
@@ -212,19 +211,15 @@ impl Buffer {
 
     /// The database's clock now, as far as it was ever seen.
     pub(crate) fn database_now(&self) -> Option<Timestamp> {
-        self.clock.map(|(then, here)| then.plus(here.elapsed()))
+        self.clock.now()
     }
 
     /// Cursors over waiting events are times of the database's clock. If that was set, they say nothing any more.
     fn note_clock(&mut self, now: Timestamp) {
-        let here = Instant::now();
-        if let Some((then, there)) = self.clock.replace((now, here)) {
-            let (passed, counted) = (now.since(then), here - there);
-            if now < then || passed.abs_diff(counted) > CLOCK_TOLERANCE {
-                let lanes: Vec<Lane> = self.lanes.keys().copied().collect();
-                lanes.into_iter().for_each(|lane| self.wait_from_start(lane));
-                lock(&self.backlogs).wait_from_start();
-            }
+        if self.clock.saw(now) {
+            let lanes: Vec<Lane> = self.lanes.iter().map(|(lane, _)| *lane).collect();
+            lanes.into_iter().for_each(|lane| self.wait_from_start(lane));
+            lock(&self.backlogs).wait_from_start();
         }
     }
 
@@ -241,21 +236,19 @@ impl Buffer {
     }
 
     pub(super) fn end_claim(&mut self) {
-        self.claiming = false;
         // It may have passed something over in a lane that was lost meanwhile: a backlog that nobody can read would stand before all others.
-        let ours = |lane: Lane| self.lanes.get(&lane).is_some_and(|owned| owned.draining.is_none());
+        let ours = |lane: Lane| self.lanes.get(lane).is_some_and(|owned| owned.draining.is_none());
         let mut backlogs = lock(&self.backlogs);
         backlogs.end_walk();
         backlogs.keep_lanes(ours);
         drop(backlogs);
         self.long_keys.claim_ended();
-        self.passed += u64::from(std::mem::take(&mut self.passing));
-        self.held_meanwhile.clear();
-        self.tracked.remove_settled();
+        self.running_claim.end();
+        self.in_flight.remove_settled();
     }
 
     pub(super) fn recheck(&mut self, lane: Lane, seq: Seq) {
-        if let Some(lane) = self.lanes.get_mut(&lane) {
+        if let Some(lane) = self.lanes.get_mut(lane) {
             lane.again.push(seq);
         }
     }
@@ -270,8 +263,8 @@ impl Buffer {
 
     /// Whether the poller waits for what a settle brings: room, events that were given back, a freed key, or a backlog.
     pub(crate) fn wants_claim(&self, settings: &Settings) -> bool {
-        self.starved_since.is_some()
-            || self.returning
+        self.claim_room.is_starved()
+            || self.claims.is_returning()
             || self.lanes.values().any(|lane| lane.from_start)
             || self.has_recheck()
             || self.next_backlog(settings).is_some()
@@ -279,7 +272,7 @@ impl Buffer {
 
     /// Whether a claim that is begun now would read something: there is a lane, there is room, and nobody has stopped everything.
     pub(crate) fn may_claim(&self) -> bool {
-        !self.lanes.is_empty() && self.starved_since.is_none() && !self.pauses.stop()
+        !self.lanes.is_empty() && !self.claim_room.is_starved() && !self.pauses.stop()
     }
 
     /// A peek found that this number was drawn last.
@@ -320,16 +313,12 @@ impl Buffer {
 
     /// A waiting event is due at this moment. True if none was known to be due earlier.
     pub(crate) fn due(&mut self, at: Instant) -> bool {
-        let earlier = self.due_at.is_none_or(|known| at < known);
-        if earlier {
-            self.due_at = Some(at);
-        }
-        earlier
+        self.claims.due(at)
     }
 
     /// When the next waiting event is due, as far as is known.
     pub(crate) fn due_at(&self) -> Option<Instant> {
-        self.due_at
+        self.claims.due_at()
     }
 }
 
@@ -365,7 +354,7 @@ mod tests {
         let lease = Lease { lane: 0, token: Token { epoch: 1, nonce: 1 } };
         buffer.own(Taken { lease, suspect_to: 0 }, now + Duration::from_secs(60));
         let stands = Position::at(100, Timestamp::EPOCH, 0, &Position::START);
-        buffer.lanes.get_mut(&0).unwrap().position = stands;
+        buffer.lanes.get_mut(0).unwrap().position = stands;
         buffer.recheck(0, 50);
         let mut claims = Vec::new();
         for from_bottom in [true, false] {
@@ -384,7 +373,7 @@ mod tests {
         let mut buffer = Buffer::new(&routes, &settings);
         let lease = Lease { lane: 0, token: Token { epoch: 1, nonce: 1 } };
         buffer.own(Taken { lease, suspect_to: 0 }, now + Duration::from_secs(60));
-        buffer.lanes.get_mut(&0).unwrap().position = Position::at(100, Timestamp::EPOCH, 0, &Position::START);
+        buffer.lanes.get_mut(0).unwrap().position = Position::at(100, Timestamp::EPOCH, 0, &Position::START);
         lock(&buffer.backlogs).note_probe(1, lease.lane, 50, None);
         let mut claims = Vec::new();
         for let_go in [7, 107, 8] {

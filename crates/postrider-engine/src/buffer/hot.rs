@@ -27,26 +27,26 @@ impl Buffer {
         now: Instant,
     ) -> HandOver {
         let slot = bound.slot;
-        let receiver = self.receiver_of.get(slot).copied().unwrap_or_default();
+        let receiver = self.receivers.number(slot);
         let attributes = EventAttributes { event_type: Some(event.event_type()), key: event.key(), receiver };
         let paused = self.pauses.stop() || self.pauses.of(attributes).is_some();
-        if paused || self.postponed.stops(slot) || !self.receiver(slot).is_some_and(Receiver::is_up) {
+        if paused || self.postponed.stops(slot) || !self.receivers.is_up(slot) {
             return HandOver::LeftToClaim;
         }
-        let lease = match self.lanes.get(&placed.lane) {
+        let lease = match self.lanes.get(placed.lane) {
             Some(lane) if self.accepting && now < lane.deadline && lane.draining.is_none() => lane.lease,
             _ => return HandOver::LeftToClaim,
         };
         // The database went back in time and gave the number to another event, which is under way. The table knows whose it is.
-        if self.tracked.is_under_way(placed.seq) && !self.reserved.contains_key(&placed.seq) {
+        if self.in_flight.is_unsettled(placed.seq) && !self.reserved.contains_key(&placed.seq) {
             return HandOver::LeftToClaim;
         }
         // What was settled during a claim that hangs stays tracked until it returns, and counts too.
-        let tracked = self.tracked.len().saturating_sub(self.postponed.len());
+        let tracked = self.in_flight.len().saturating_sub(self.postponed.len());
         let crowded = tracked >= settings.hot_queue + settings.cold_queue;
         let weight_bytes = event.weight_bytes();
-        let heavy = self.bytes + weight_bytes > settings.queue_bytes;
-        if self.hot_count >= settings.hot_queue || crowded || heavy {
+        let heavy = self.in_flight.bytes() + weight_bytes > settings.queue_bytes;
+        if self.in_flight.hot() >= settings.hot_queue || crowded || heavy {
             return HandOver::Full;
         }
         let item = Item {
@@ -82,7 +82,7 @@ impl Buffer {
     /// Nobody knows whether the event has committed: the table does.
     pub(crate) fn cancel_reservation(&mut self, seq: Seq, id: &EventId) {
         if let Some(item) = self.take_reserved(seq, id) {
-            self.untrack(seq);
+            self.in_flight.remove(seq);
             self.recheck(item.lease.lane, seq);
         }
     }

@@ -14,46 +14,33 @@ const LOCKED_PAUSE: Duration = Duration::from_millis(250);
 impl Buffer {
     /// A lease was taken.
     pub(crate) fn own(&mut self, taken: Taken, deadline: Instant) {
-        if let Some(before) = self.lanes.get(&taken.lease.lane).map(|lane| lane.lease) {
+        if let Some(before) = self.lanes.get(taken.lease.lane).map(|lane| lane.lease) {
             self.lose(before);
         }
         self.note_lease_taken(taken.lease);
-        self.lanes.insert(taken.lease.lane, OwnedLane::new(taken, deadline));
-        self.note_deadlines();
+        self.lanes.insert(taken, deadline);
     }
 
     /// A lease was renewed. It may have been lost since the renewal was sent.
     pub(crate) fn extend(&mut self, lease: Lease, deadline: Instant) {
-        if let Some(lane) = self.lanes.get_mut(&lease.lane).filter(|lane| lane.lease == lease) {
-            lane.deadline = deadline;
-        }
-        self.note_deadlines();
+        self.lanes.extend(lease, deadline);
     }
 
     /// The local moment after which nothing of this lease is sent.
     pub(crate) fn deadline(&self, lease: Lease) -> Option<Instant> {
-        self.lanes.get(&lease.lane).filter(|lane| lane.lease == lease).map(|lane| lane.deadline)
-    }
-
-    pub(super) fn note_deadlines(&mut self) {
-        self.first_deadline = self.lanes.values().map(|lane| lane.deadline).min();
+        self.lanes.under(lease).map(|lane| lane.deadline)
     }
 
     /// Whether a local deadline has passed. Lanes are renewed together, so nothing at all is sent then: what is queued
     /// waits until the renewal comes through or the lane is known to be lost.
     pub(crate) fn is_expired(&self, now: Instant) -> bool {
-        self.first_deadline.is_some_and(|deadline| now >= deadline)
+        self.lanes.first_deadline().is_some_and(|deadline| now >= deadline)
     }
 
     /// The lane is no longer ours: what is queued of it is forgotten. What is being sent stays tracked until it ends. A
     /// lease that was taken since is not concerned.
     pub(crate) fn lose(&mut self, lease: Lease) {
-        let lane = lease.lane;
-        if self.lanes.get(&lane).is_none_or(|owned| owned.lease != lease) {
-            return;
-        }
-        let Some(lost) = self.lanes.remove(&lane) else { return };
-        self.note_deadlines();
+        let (lane, Some(lost)) = (lease.lane, self.lanes.remove(lease)) else { return };
         lock(&self.backlogs).forget_lane(lane);
         lost.suspects.into_iter().for_each(|item| self.forget(item));
         self.forget_queued(lane);
@@ -65,10 +52,9 @@ impl Buffer {
             self.reserved.values().filter(|item| item.lease.lane == lane).map(|item| item.seq).collect();
         for seq in reserved {
             self.reserved.remove(&seq);
-            self.untrack(seq);
+            self.in_flight.remove(seq);
         }
-        let mut queued = self.hot.extract(|item| item.lease.lane != lane);
-        queued.extend(self.cold.extract(|item| item.lease.lane != lane));
+        let queued = self.queues.extract(|item| item.lease.lane != lane);
         queued.into_iter().for_each(|item| self.forget(item));
         let waiting: Vec<Seq> = self
             .keys
@@ -76,14 +62,18 @@ impl Buffer {
             .filter(|(of, _)| of.lane == lane)
             .flat_map(|(_, followers)| followers.take().into_iter().map(|item| item.seq))
             .collect();
-        waiting.into_iter().for_each(|seq| self.untrack(seq));
+        waiting.into_iter().for_each(|seq| self.in_flight.remove(seq));
     }
 
     /// Forgets the head of a key, and what waits behind it.
     pub(super) fn forget(&mut self, item: Item) {
-        self.untrack(item.seq);
+        self.in_flight.remove(item.seq);
         let followers = item.lane_key().and_then(|key| self.keys.remove(&key));
-        followers.unwrap_or_default().take().into_iter().for_each(|follower| self.untrack(follower.seq));
+        followers
+            .unwrap_or_default()
+            .take()
+            .into_iter()
+            .for_each(|follower| self.in_flight.remove(follower.seq));
     }
 
     /// Forgets everything: a task of the engine has ended by a panic, and nobody knows what it left half done. The lanes are
@@ -91,14 +81,12 @@ impl Buffer {
     pub(crate) fn reset(&mut self) {
         self.leases().into_iter().for_each(|lease| self.lose(lease));
         self.keys.clear();
-        self.tracked.clear();
-        (self.hot_count, self.cold_count, self.bytes, self.sending) = (0, 0, 0, 0);
-        self.slot_counts.fill(0);
-        (self.sharing, self.handlers_busy) = (false, 0);
+        self.in_flight.clear();
+        self.sending = 0;
+        self.claim_room.end_sharing();
         self.outcomes.clear();
-        (self.outcomes_since, self.settling) = (None, 0);
         self.postponed.clear();
-        self.receivers.iter_mut().for_each(Receiver::reset);
+        self.receivers.reset();
         self.end_claim();
     }
 
@@ -117,7 +105,7 @@ impl Buffer {
             .take(kept.saturating_sub(share))
             .collect();
         for lane in over {
-            let Some(owned) = self.lanes.get_mut(&lane) else { continue };
+            let Some(owned) = self.lanes.get_mut(lane) else { continue };
             owned.draining = Some(now);
             lock(&self.backlogs).forget_lane(lane);
             let suspects = std::mem::take(&mut owned.suspects);
@@ -129,7 +117,7 @@ impl Buffer {
     /// Keeps the lanes that are not idle though they were to be given up. What was let go of them is read again, from the beginning.
     fn keep_busy_lanes(&mut self, now: Instant, drain_timeout: Duration) {
         let unsettled = self.postponed.lanes();
-        for (number, lane) in &mut self.lanes {
+        for (number, lane) in self.lanes.iter_mut() {
             let busy = lane.busy > 0 && !mutations::active(Mutation::LanesFrozen);
             let Some(since) = lane.draining.filter(|_| busy) else { continue };
             // Sends that take long have longer with each try.
@@ -171,7 +159,7 @@ impl Buffer {
         if self.is_frozen() {
             return Vec::new();
         }
-        let queued = self.hot.iter().chain(self.cold.iter()).chain(self.reserved.values());
+        let queued = self.queues.iter().chain(self.reserved.values());
         let mut unfinished: HashSet<Lane> = queued.map(|item| item.lease.lane).collect();
         unfinished.extend(self.keys.keys().map(|key| key.lane));
         let finished = |lane: &&OwnedLane| {
@@ -184,7 +172,7 @@ impl Buffer {
     pub(crate) fn leave_queued(&mut self, lanes: &[(Lease, Seq)], now: Instant) -> usize {
         let queued = self.queued_in(lanes);
         for (lease, _) in lanes {
-            let owned = self.lanes.get_mut(&lease.lane);
+            let owned = self.lanes.get_mut(lease.lane);
             let suspects = owned.map(|lane| {
                 // A claim that is on its way back may bring more.
                 lane.draining.get_or_insert(now);
@@ -198,14 +186,13 @@ impl Buffer {
 
     /// The same of all lanes.
     pub(crate) fn leave_all_queued(&mut self, now: Instant) -> usize {
-        let all: Vec<_> = self.lanes.values().map(|lane| (lane.lease, lane.suspect_to)).collect();
-        self.leave_queued(&all, now)
+        self.leave_queued(&self.lanes.with_suspects(), now)
     }
 
     /// How many events of these lanes are in memory and not being sent.
     fn queued_in(&self, lanes: &[(Lease, Seq)]) -> usize {
         let lanes: HashSet<Lane> = lanes.iter().map(|(lease, _)| lease.lane).collect();
-        let queued = self.hot.iter().chain(self.cold.iter()).filter(|item| lanes.contains(&item.lease.lane));
+        let queued = self.queues.iter().filter(|item| lanes.contains(&item.lease.lane));
         let suspects = self.lanes.values().filter(|lane| lanes.contains(&lane.lease.lane));
         let followers = self.keys.iter().filter(|(key, _)| lanes.contains(&key.lane));
         queued.count()
@@ -218,7 +205,7 @@ impl Buffer {
     pub(crate) fn marks(&self, claimed: &Claimed, ahead: Seq) -> Vec<(Lease, Seq)> {
         // Events of a lane stand together, more or less.
         let groups = || claimed.events.chunk_by(|one, next| one.lane == next.lane);
-        let lane_of = |events: &[ClaimedEvent]| self.lanes.get(&events.first()?.lane);
+        let lane_of = |events: &[ClaimedEvent]| self.lanes.get(events.first()?.lane);
         let beyond = |events: &[ClaimedEvent]| {
             let last = events.iter().map(|event| event.seq).max();
             lane_of(events).is_some_and(|lane| last > Some(lane.sent_to))
@@ -236,7 +223,7 @@ impl Buffer {
     /// What to mark while a claim runs, so that it has not to be waited for afterwards: the last one left something, and one as long would go
     /// beyond the marks of the lanes that were marked last.
     pub(crate) fn marks_ahead(&self, plan: &ClaimPlan, ahead: Seq) -> Vec<(Lease, Seq)> {
-        let Some((first, last)) = self.left_more.filter(|_| plan.backlog.is_none()) else {
+        let Some((first, last)) = self.claims.left_more().filter(|_| plan.backlog.is_none()) else {
             return Vec::new();
         };
         let next = last.saturating_add(last.saturating_sub(first));
@@ -248,14 +235,14 @@ impl Buffer {
             .claim
             .lanes
             .iter()
-            .filter(|lane| self.lanes.get(&lane.lease.lane).is_some_and(|owned| owned.sent_to == marked));
+            .filter(|lane| self.lanes.get(lane.lease.lane).is_some_and(|owned| owned.sent_to == marked));
         lanes.map(|lane| (lane.lease, next.saturating_add(ahead))).collect()
     }
 
     /// The table knows how far events may be under way.
     pub(crate) fn marked<'m>(&mut self, marks: impl Iterator<Item = &'m (Lease, Seq)>) {
         for (lease, seq) in marks {
-            if let Some(lane) = self.lanes.get_mut(&lease.lane).filter(|lane| lane.lease == *lease) {
+            if let Some(lane) = self.lanes.under_mut(*lease) {
                 lane.sent_to = lane.sent_to.max(*seq);
             }
         }
@@ -264,12 +251,12 @@ impl Buffer {
     /// Takes back what came from lanes that could not be marked, and claims nothing from them for a while.
     pub(crate) fn leave_unmarked(&mut self, claimed: &mut Claimed, locked: &[Lane], now: Instant) {
         for lane in locked {
-            if let Some(owned) = self.lanes.get_mut(lane) {
+            if let Some(owned) = self.lanes.get_mut(*lane) {
                 owned.locked_until = Some(now + LOCKED_PAUSE);
             }
         }
         let is_unmarked = |event: &ClaimedEvent| {
-            let marked = self.lanes.get(&event.lane).map_or(0, |lane| lane.sent_to);
+            let marked = self.lanes.get(event.lane).map_or(0, |lane| lane.sent_to);
             locked.contains(&event.lane) && event.seq > marked
         };
         let left = claimed.events.extract_if(.., |event| is_unmarked(event));
@@ -278,7 +265,7 @@ impl Buffer {
 
     /// Until when something of this lease may be sent; none if it may not be sent now.
     pub(crate) fn may_send_until(&self, lease: Lease, now: Instant) -> Option<Instant> {
-        let lane = self.lanes.get(&lease.lane)?;
+        let lane = self.lanes.get(lease.lane)?;
         (lane.lease == lease && now < lane.deadline && lane.draining.is_none()).then_some(lane.deadline)
     }
 
@@ -289,7 +276,7 @@ impl Buffer {
     /// The lanes that new events without a key are welcome in: none while more is waiting here than this instance can soon send,
     /// so that others have a share in what it cannot keep up with.
     pub(crate) fn hints(&self, settings: &Settings) -> Vec<Lane> {
-        if !self.accepting || self.cold_count > settings.cold_queue / 2 {
+        if !self.accepting || self.in_flight.cold() > settings.cold_queue / 2 {
             return Vec::new();
         }
         self.lanes.iter().filter(|(_, lane)| lane.draining.is_none()).map(|(&lane, _)| lane).collect()

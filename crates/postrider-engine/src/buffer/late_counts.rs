@@ -32,21 +32,21 @@ impl LateCounts {
 impl Buffer {
     /// The count of an attempt was not answered: it may come late.
     pub(crate) fn count_may_come_late(&mut self, item: &Item) {
-        if let Some(lane) = self.lanes.get_mut(&item.lease.lane).filter(|lane| lane.lease == item.lease) {
+        if let Some(lane) = self.lanes.under_mut(item.lease) {
             lane.late_counts.expect(item.seq, item.attempts);
         }
     }
 
     /// A settle was committed, after which a late count may have nothing to change.
     pub(super) fn note_settled(&mut self, lease: Lease, settlement: &Settlement) {
-        if let Some(lane) = self.lanes.get_mut(&lease.lane).filter(|lane| lane.lease == lease) {
+        if let Some(lane) = self.lanes.under_mut(lease) {
             lane.late_counts.settled(settlement.seq, &settlement.change);
         }
     }
 
     /// How many attempts were made of what a claim brought.
     pub(super) fn attempts_of(&self, item: &Item) -> u32 {
-        let lane = self.lanes.get(&item.lease.lane).filter(|lane| lane.lease == item.lease);
+        let lane = self.lanes.under(item.lease);
         lane.map_or(item.attempts, |lane| lane.late_counts.attempts(item.seq, item.attempts))
     }
 }

@@ -183,7 +183,7 @@ impl Buffer {
 
     /// Most events that wait behind one of this slot: no less than its receiver takes of one key at a time.
     fn most_behind(&self, slot: usize) -> usize {
-        self.long_keys.most.max(self.receiver(slot).map_or(0, |receiver| receiver.key_max))
+        self.long_keys.most.max(self.receivers.get(slot).map_or(0, |receiver| receiver.key_max))
     }
 
     fn followers(&self, key: &LaneKey) -> usize {
@@ -255,27 +255,6 @@ mod tests {
 
     const LANE: Lane = 0;
 
-    fn item(key: &str, seq: Seq, slot: usize) -> Item {
-        let event = Event::json_text("A", "1").key(key).build().unwrap();
-        Item {
-            key: event.shared_key().cloned(),
-            key_number: hash::of_key(key),
-            weight_bytes: event.weight_bytes(),
-            content: Ok(event),
-            lease: Lease { lane: LANE, token: Token { epoch: 1, nonce: 1 } },
-            seq,
-            attempts: 0,
-            held: false,
-            source: Source::Cold,
-            destination: None,
-            batched_with_head: false,
-            failed: false,
-            only_deferred: false,
-            isolation: Isolation::Mixed,
-            slot,
-        }
-    }
-
     fn buffer() -> Buffer {
         let routes = Routes::new().on("A", async |_| ()).on("B", async |_| ()).build().unwrap();
         Buffer::new(&routes, &Settings::default())
@@ -283,7 +262,7 @@ mod tests {
 
     /// As a claim brings it. False if it stays in the table.
     fn bring(buffer: &mut Buffer, key: &str, seq: Seq, slot: usize) -> bool {
-        let item = item(key, seq, slot);
+        let item = test_item(key, seq, slot);
         let key = item.lane_key();
         let stays = buffer.exceeds_key_queue(&item, key.as_ref(), None);
         if !stays {
@@ -335,7 +314,7 @@ mod tests {
             bring(&mut buffer, "a", seq, 1);
             bring(&mut buffer, "b", 100 + seq, 1);
         }
-        let key = item("b", 0, 1).lane_key().unwrap();
+        let key = test_item("b", 0, 1).lane_key().unwrap();
         for _ in 0..15 {
             _ = buffer.keys.get_mut(&key).unwrap().pop_front();
             buffer.key_drained(&key);
@@ -352,7 +331,7 @@ mod tests {
         let mut buffer = buffer();
         buffer.long_keys.most_crowds = 0;
         (1..=40).for_each(|seq| _ = bring(&mut buffer, "a", seq, 1));
-        let key = item("a", 0, 1).lane_key().unwrap();
+        let key = test_item("a", 0, 1).lane_key().unwrap();
         _ = buffer.keys.get_mut(&key).unwrap().take();
         assert!(!bring(&mut buffer, "a", 41, 2), "34 stands before it");
         assert_eq!(lock(&buffer.backlogs).slots().collect::<Vec<_>>(), [OVERFLOW_FROM + 1]);

@@ -13,23 +13,32 @@ mod backlog;
 mod backlog_cursor;
 mod batching;
 mod claim;
+mod claim_order;
+mod claim_room;
+mod database_clock;
 mod first_skipped;
 mod followers;
 mod hot;
+mod in_flight;
 mod key_bloom;
 mod lanes;
 mod late_counts;
 mod long_keys;
+mod outcome_queue;
 mod outcomes;
+mod owned_lanes;
 mod pauses;
 mod peek_tracker;
 mod pending_settlements;
 mod postponed;
 mod probes;
 mod queues;
+mod ready_queues;
+mod receiver_table;
 mod receivers;
 mod rewind;
 mod route_pace;
+mod running_claim;
 mod suspects;
 mod tracker;
 mod wakeups;
@@ -46,7 +55,7 @@ use std::{
 };
 
 use postrider_core::{
-    Event, EventId, SinkTraits, Source, Timestamp,
+    Event, EventId, Source, Timestamp,
     event::limits::EVENT_FLAT_BYTES,
     store::{
         Change, Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Lease, Position, Seq, Settlement, Taken,
@@ -58,7 +67,6 @@ use tokio::time::Instant;
 
 use crate::{
     destination::{self, DestinationId},
-    fair_queue::FairQueue,
     hash::{self, QuickState},
     lock,
     mutations::{self, Mutation},
@@ -68,19 +76,28 @@ use crate::{
 };
 pub(crate) use admission::ClaimPlan;
 use backlog::Backlogs;
+use claim_order::ClaimOrder;
+use claim_room::ClaimRoom;
+use database_clock::DatabaseClock;
 use followers::Followers;
 pub(crate) use hot::HotTarget;
+use in_flight::InFlight;
 use late_counts::LateCounts;
 use long_keys::LongKeys;
-use pauses::Pauses;
+use outcome_queue::OutcomeQueue;
+use owned_lanes::OwnedLanes;
+use pauses::PauseState;
 pub(crate) use peek_tracker::PeekResult;
 use peek_tracker::PeekTracker;
-pub(crate) use pending_settlements::{PendingSettlement, PendingSettlements};
+pub(crate) use pending_settlements::{PendingSettlement, PendingSettlements, SettlementOrigin};
 use postponed::PostponedOutcomes;
 pub use postponed::Unsettled;
 pub(crate) use postponed::{PostponeReason, Postponement};
-use route_pace::RoutePace;
-use tracker::Tracker;
+use ready_queues::{ReadyQueues, Turn};
+use receiver_table::ReceiverTable;
+use rewind::Rewind;
+use running_claim::RunningClaim;
+use suspects::SuspectSchedule;
 
 /// A key that is busy. What is in memory of one key shares its text, so that it is seldom compared.
 #[derive(Debug, Clone)]
@@ -334,180 +351,76 @@ impl OwnedLane {
     }
 }
 
+/// Everything that is in memory. It coordinates its parts, each of which owns its state.
 pub(crate) struct Buffer {
-    lanes: BTreeMap<Lane, OwnedLane>,
-    first_deadline: Option<Instant>,
-    hot: FairQueue<Item>,
-    cold: FairQueue<Item>,
-    /// Counts takes modulo three: two for hot, one for cold.
-    turn: u8,
+    lanes: OwnedLanes,
+    in_flight: InFlight,
+    queues: ReadyQueues,
     /// Busy keys, with what waits behind them.
     keys: HashMap<LaneKey, Followers, QuickState>,
-    /// Those of which more is in the table than may wait in memory.
+    /// Keys with more events than may wait in memory.
     long_keys: LongKeys,
-    tracked: Tracker,
-    /// What peeks have told of.
-    peeks: PeekTracker,
     /// Places in the hot queue for events that are about to commit.
     reserved: BTreeMap<Seq, Item>,
-    hot_count: usize,
-    cold_count: usize,
-    /// How many events of each slot are in memory.
-    slot_counts: Vec<usize>,
-    bytes: usize,
-    /// A claim is under way. What is settled meanwhile stays tracked until it has returned, and keys that are held meanwhile are noted.
-    claiming: bool,
-    /// The claim under way passes rows over, and how many such claims have returned; and how many had when the settle under way began.
-    passing: bool,
-    passed: u64,
-    passed_before_settle: u64,
-    /// Whether the last claim of the lanes' own positions passed rows over.
-    passes: bool,
-    /// Since when claims are not begun for want of room.
-    starved_since: Option<Instant>,
-    /// Memory is full and drains slowly: claims look beyond what fills it, and each slot has a share.
-    sharing: bool,
-    /// The first and the last event of the last claim of the lanes' own positions, if it left something.
-    left_more: Option<(Seq, Seq)>,
-    /// What claims have passed over; shared with the claim under way.
-    backlogs: Arc<Mutex<Backlogs>>,
-    /// The slot whose backlog was read last, and whether the lanes' own positions have their turn now.
-    walked_slot: usize,
-    main_turn: bool,
-    /// A held key was freed: what is parked behind it can come back.
-    returning: bool,
-    /// When the next waiting event is due, as far as is known.
-    due_at: Option<Instant>,
-    held_meanwhile: HashSet<LaneKey, QuickState>,
-    /// Events that are being sent.
+    /// How many events are being sent.
     sending: usize,
-    outcomes: PendingSettlements,
-    /// What outcomes had room in that are settled now.
-    outcomes_room: PendingSettlements,
-    outcomes_since: Option<Instant>,
-    /// Whether something lines up that finds no room beside what goes to other destinations.
-    saturated: bool,
-    /// The first moment that a worker is known to wait for.
-    awaited_until: Option<Instant>,
-    /// Whether something was put off that the settles have not been told of.
-    defer: bool,
-    /// Outcomes that a settle under way writes.
-    settling: usize,
-    /// Outcomes that could not be written, and whether they are next.
+    suspects: SuspectSchedule,
+    receivers: ReceiverTable,
+    pauses: PauseState,
+    outcomes: OutcomeQueue,
     postponed: PostponedOutcomes,
-    postponed_turn: bool,
-    /// The leases that were taken since the database went back in time, as long as something from before may be under way.
-    taken_since: Option<HashSet<Token>>,
-    old_leases: Vec<(Lease, Seq)>,
-    /// The database's clock as it was last seen, and when that was here.
-    clock: Option<(Timestamp, Instant)>,
-    /// Since when a suspect waits to go alone, or goes.
-    alone_since: Option<Instant>,
-    /// After a suspect others have their turn, for as long as it took.
-    others_until: Option<Instant>,
-    /// The receiver that the last suspect went to.
-    suspect_receiver: Option<usize>,
-    /// The lane whose suspect went last.
-    suspect_turn: Lane,
-    /// How long suspects and others wait for each other.
-    suspect_timeout: Duration,
-    /// The first is for events without a route; a route's is one more than its number.
-    receivers: Vec<Receiver>,
-    /// The receiver of each slot.
-    receiver_of: Vec<usize>,
-    /// The pace of each slot.
-    paces: Vec<RoutePace>,
-    /// What is paused; shared with the claim under way. And how often something was.
-    pauses: Arc<Pauses>,
-    pauses_begun: Arc<AtomicU64>,
-    /// Most events in memory for a receiver that is down.
-    probes: usize,
-    /// Workers that handlers in this process have between them, how many of them are busy, and how many one slot may have.
-    workers: usize,
-    handlers_busy: usize,
-    workers_of_slot: usize,
+    rewind: Rewind,
+    peeks: PeekTracker,
+    clock: DatabaseClock,
+    running_claim: RunningClaim,
+    claim_room: ClaimRoom,
+    claims: ClaimOrder,
+    /// What claims have skipped, shared with the running claim.
+    backlogs: Arc<Mutex<Backlogs>>,
+    /// The first moment that an idle worker waits for.
+    awaited_until: Option<Instant>,
+    /// Whether outcomes came in that the settler has not been told of.
+    deferred: bool,
     pub(crate) accepting: bool,
 }
 
 impl Buffer {
     pub(crate) fn new(routes: &RouteTable, settings: &Settings) -> Self {
         let slots = routes.len() + 1;
-        let receivers: Vec<Receiver> = std::iter::once(SinkTraits::HANDLER)
-            .chain((0..routes.receivers()).map(|id| routes.traits(id)))
-            .map(Receiver::new)
-            .collect();
-        let receiver_of: Vec<usize> = std::iter::once(0)
-            .chain((0..routes.len()).map(|route| routes.receiver(route).map_or(0, |id| id + 1)))
-            .collect();
-        let paces = std::iter::once(None)
-            .chain((0..routes.len()).map(|route| routes.settings(Some(route))))
-            .map(RoutePace::of)
-            .collect();
-        let of_handlers = |slot: &&usize| receivers.get(**slot).is_some_and(Receiver::is_in_process);
-        // One type whose handler hangs must not take the last worker from the others.
-        let others = receiver_of.iter().skip(1).filter(of_handlers).count() > 1;
         Self {
-            lanes: BTreeMap::new(),
-            first_deadline: None,
-            hot: FairQueue::new(slots),
-            cold: FairQueue::new(slots),
-            turn: 0,
+            lanes: OwnedLanes::default(),
+            in_flight: InFlight::new(slots),
+            queues: ReadyQueues::new(slots),
             keys: HashMap::default(),
             long_keys: LongKeys::new(settings),
-            tracked: Tracker::default(),
-            peeks: PeekTracker::default(),
             reserved: BTreeMap::new(),
-            hot_count: 0,
-            cold_count: 0,
-            slot_counts: vec![0; slots],
-            bytes: 0,
-            claiming: false,
-            passing: false,
-            passes: false,
-            passed: 0,
-            passed_before_settle: 0,
-            starved_since: None,
-            sharing: false,
-            left_more: None,
-            backlogs: Arc::new(Mutex::new(Backlogs::new(slots))),
-            walked_slot: 0,
-            main_turn: true,
-            returning: false,
-            due_at: None,
-            held_meanwhile: HashSet::default(),
             sending: 0,
-            outcomes: PendingSettlements::default(),
-            outcomes_room: PendingSettlements::default(),
-            outcomes_since: None,
-            saturated: false,
-            awaited_until: None,
-            defer: false,
-            settling: 0,
+            suspects: SuspectSchedule::new(settings.lease),
+            receivers: ReceiverTable::new(routes, settings),
+            pauses: PauseState::default(),
+            outcomes: OutcomeQueue::default(),
             postponed: PostponedOutcomes::default(),
-            postponed_turn: false,
-            taken_since: None,
-            old_leases: Vec::new(),
-            clock: None,
-            alone_since: None,
-            others_until: None,
-            suspect_receiver: None,
-            suspect_turn: Lane::MAX,
-            suspect_timeout: settings.lease,
-            pauses: Arc::default(),
-            pauses_begun: Arc::default(),
-            probes: admission::probes(receivers.len(), settings),
-            workers: settings.workers,
-            handlers_busy: 0,
-            workers_of_slot: settings.workers - usize::from(others && settings.workers > 1),
-            receivers,
-            receiver_of,
-            paces,
+            rewind: Rewind::default(),
+            peeks: PeekTracker::default(),
+            clock: DatabaseClock::default(),
+            running_claim: RunningClaim::default(),
+            claim_room: ClaimRoom::default(),
+            claims: ClaimOrder::default(),
+            backlogs: Arc::new(Mutex::new(Backlogs::new(slots))),
+            awaited_until: None,
+            deferred: false,
             accepting: true,
         }
     }
 
+    /// An event enters memory.
+    fn track(&mut self, item: &Item) {
+        self.peeks.came(item.seq);
+        self.in_flight.insert(item);
+    }
+
     pub(crate) fn depths(&self) -> (usize, usize) {
-        (self.hot_count, self.cold_count)
+        (self.in_flight.hot(), self.in_flight.cold())
     }
 
     pub(crate) fn sending(&self) -> usize {
@@ -516,17 +429,17 @@ impl Buffer {
 
     /// Whether outcomes wait to be settled, or are being settled. What the database refuses is not waited for.
     pub(crate) fn has_outcomes(&self) -> bool {
-        !self.outcomes.is_empty() || self.settling > 0 || self.postponed.has_locked()
+        self.outcomes.unwritten() > 0 || self.postponed.has_locked()
     }
 
     /// How many outcomes wait to be settled or are being settled, but for those that were put aside.
     pub(crate) fn unwritten(&self) -> usize {
-        self.outcomes.len() + self.settling
+        self.outcomes.unwritten()
     }
 
     /// Since when outcomes wait that nobody has taken to settle.
     pub(crate) fn outcomes_since(&self) -> Option<Instant> {
-        self.outcomes_since
+        self.outcomes.since()
     }
 
     /// Nothing is being sent, nothing is to be settled, and nothing can be sent.
@@ -536,16 +449,16 @@ impl Buffer {
 
     /// Nothing is in memory, and nothing was passed over but what is paused.
     pub(crate) fn is_empty(&self) -> bool {
-        self.tracked.is_empty() && !self.has_unpaused_backlog()
+        self.in_flight.is_empty() && !self.has_unpaused_backlog()
     }
 
     /// Forgets what is queued, without an attempt counted; says how many events that were.
     pub(crate) fn give_back(&mut self) -> usize {
         let suspects: usize = self.lanes.values_mut().map(|lane| lane.suspects.drain(..).count()).sum();
-        let queued = self.hot.extract(|_| false).len() + self.cold.extract(|_| false).len() + suspects;
+        let queued = self.queues.extract(|_| false).len() + suspects;
         let waiting: usize = self.keys.values_mut().map(|followers| followers.take().len()).sum();
         self.keys.clear();
-        self.tracked.clear();
+        self.in_flight.clear();
         queued + waiting
     }
 
@@ -570,4 +483,28 @@ fn destination_of(event: &Event, slot: usize, routes: &RouteTable) -> Option<Des
 /// The slot of an event; the first if nobody wants it.
 fn slot_of(event: &Event, routes: &RouteTable) -> usize {
     routes.find(event).map_or(0, |route| route + 1)
+}
+
+#[cfg(test)]
+fn test_item(key: &str, seq: Seq, slot: usize) -> Item {
+    use postrider_core::store::Token;
+
+    let event = Event::json_text("A", "1").key(key).build().unwrap();
+    Item {
+        key: event.shared_key().cloned(),
+        key_number: hash::of_key(key),
+        weight_bytes: event.weight_bytes(),
+        content: Ok(event),
+        lease: Lease { lane: 0, token: Token { epoch: 1, nonce: 1 } },
+        seq,
+        attempts: 0,
+        held: false,
+        source: Source::Cold,
+        destination: None,
+        batched_with_head: false,
+        failed: false,
+        only_deferred: false,
+        isolation: Isolation::Mixed,
+        slot,
+    }
 }

@@ -16,14 +16,13 @@ impl Buffer {
         self.sending = self.sending.saturating_sub(settlements.len());
         let back =
             self.note_delivered(assignment, settlements.delivered(), settlements.first_delivered(), now);
-        self.outcomes.append(settlements);
-        self.outcomes_since.get_or_insert(now);
+        self.outcomes.append(settlements, now);
         back
     }
 
     /// When outcomes are to be settled: at once if there are many or nothing else is under way, else soon.
     pub(crate) fn settle_at(&self, settings: &Settings, now: Instant) -> Option<Instant> {
-        let fresh = self.outcomes_since.map(|since| {
+        let fresh = self.outcomes.since().map(|since| {
             let many = self.outcomes.len() >= settings.settle_batch;
             if many || (self.sending == 0 && !self.has_work(now)) {
                 now
@@ -37,35 +36,23 @@ impl Buffer {
     /// Takes outcomes to settle: those that were put aside by themselves, so that no others wait for what they wait for. Those of a lane
     /// that was lost meanwhile are dropped here; the second value says how many.
     pub(crate) fn take_outcomes(&mut self, most: usize, now: Instant) -> (PendingSettlements, u64) {
-        // In turn: what was put aside must not keep the others waiting, nor the other way round.
-        self.postponed_turn = !self.postponed_turn || self.outcomes.is_empty();
-        let mut taken =
-            if self.postponed_turn { self.take_due_postponed(now) } else { PendingSettlements::default() };
-        if taken.is_empty() {
-            taken = self.outcomes.take(most, std::mem::take(&mut self.outcomes_room));
-        }
-        if self.outcomes.is_empty() {
-            self.outcomes_since = None;
-        }
+        let taken = self.outcomes.take(&mut self.postponed, most, now);
         let (held, dropped) = self.still_held(taken);
-        self.settling = held.len();
-        self.passed_before_settle = self.passed;
+        self.outcomes.settle_begins(held.len());
+        self.running_claim.settle_begins();
         (held, dropped)
     }
 
     /// The settle under way has come to its end. The next outcomes have the room that its own had: room that grows with each batch is
     /// copied each time that it grows.
-    pub(crate) fn end_settle(&mut self, mut room: PendingSettlements) {
-        room.clear();
-        self.outcomes_room = room;
-        self.settling = 0;
-        self.tracked.tidy();
+    pub(crate) fn end_settle(&mut self, spare: PendingSettlements) {
+        self.outcomes.settle_ends(spare);
+        self.in_flight.tidy();
     }
 
     /// Parts verdicts into those whose lease still holds as far as we know, and a number of dropped ones.
     pub(crate) fn still_held(&mut self, settlements: PendingSettlements) -> (PendingSettlements, u64) {
-        let (held, mut dropped) =
-            settlements.part(|lease| self.lanes.get(&lease.lane).is_some_and(|lane| lane.lease == lease));
+        let (held, mut dropped) = settlements.part(|lease| self.lanes.under(lease).is_some());
         let count = dropped.len() as u64;
         for outcome in dropped.drain() {
             if self.is_from_before_rewind(outcome.lease) {
@@ -96,8 +83,7 @@ impl Buffer {
         self.leave(outcome.lease, settlement);
         // A claim that passes rows over does not come back to those that were due: if it met this one before the settle was known to be
         // committed, it left it to us. One that went dead may have been redriven by then.
-        let passed = self.passing || self.passed != self.passed_before_settle;
-        if passed && settlement.change != Change::Done {
+        if self.running_claim.skipped_beside_settle() && settlement.change != Change::Done {
             self.recheck(settlement.lane, settlement.seq);
         }
         match settlement.change {
@@ -127,7 +113,9 @@ impl Buffer {
             }
             None => {
                 followers.remove();
-                self.returning |= held;
+                if held {
+                    self.claims.key_returns();
+                }
             }
         }
     }
@@ -137,32 +125,30 @@ impl Buffer {
         let mut busy = self.keys.remove(&key).unwrap_or_default();
         for follower in busy.take() {
             self.recheck(follower.lease.lane, follower.seq);
-            self.untrack(follower.seq);
+            self.in_flight.remove(follower.seq);
         }
         if !busy.departs() {
             // Others of the key are under way: what comes meanwhile waits for them.
             self.keys.insert(key.clone(), busy);
         }
         self.key_drained(&key);
-        if self.claiming {
-            // The claim under way may not have seen the hold, and may bring followers along.
-            self.held_meanwhile.insert(key);
-        }
+        // The claim under way may not have seen the hold, and may bring followers along.
+        self.running_claim.note_held(key);
     }
 
     fn leave(&mut self, lease: Lease, settlement: &Settlement) {
-        if let Some(lane) = self.lanes.get_mut(&settlement.lane).filter(|lane| lane.lease == lease) {
+        if let Some(lane) = self.lanes.under_mut(lease) {
             lane.busy = lane.busy.saturating_sub(1);
             if lane.end_suspect(settlement.seq) {
-                self.suspect_ended();
+                self.suspects.ended(Instant::now());
             }
         }
         self.postponed.forget(settlement.seq);
-        if self.claiming && !mutations::active(Mutation::TrackerForgets) {
-            self.untrack_after_claim(settlement.seq);
+        if self.running_claim.runs() && !mutations::active(Mutation::TrackerForgets) {
+            self.in_flight.settle(settlement.seq);
         } else {
             // The end of the settle is soon enough to tidy up.
-            self.untrack_untidily(settlement.seq);
+            self.in_flight.remove_one_of_many(settlement.seq);
         }
     }
 }

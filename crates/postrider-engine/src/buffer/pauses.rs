@@ -37,6 +37,53 @@ struct PauseRule {
     holds: bool,
 }
 
+/// What is paused, shared with the running claim, and how often something was.
+#[derive(Debug, Default)]
+pub(super) struct PauseState {
+    rules: Arc<Pauses>,
+    begun: Arc<AtomicU64>,
+}
+
+impl PauseState {
+    /// What is paused, for a claim that runs while that may change.
+    pub(super) fn shared(&self) -> Arc<Pauses> {
+        self.rules.clone()
+    }
+
+    /// Whether nothing at all is to be sent.
+    pub(super) fn stop(&self) -> bool {
+        self.rules.stop()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Whether this is the slot of a pause that holds.
+    pub(super) fn holds(&self, slot: usize) -> bool {
+        self.rules.holds(slot)
+    }
+
+    /// The slot of a pause that holds an event back.
+    pub(super) fn of(&self, attributes: EventAttributes<'_>) -> Option<usize> {
+        self.rules.of(attributes)
+    }
+
+    /// How often something was paused.
+    pub(super) fn begun(&self) -> u64 {
+        self.begun.load(Relaxed)
+    }
+
+    /// Something was paused. Workers look again at what they are about to send.
+    fn begins(&self) {
+        self.begun.fetch_add(1, Relaxed);
+    }
+
+    fn rules_mut(&mut self) -> &mut Pauses {
+        Arc::make_mut(&mut self.rules)
+    }
+}
+
 /// What of an event decides whether it is paused.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EventAttributes<'a> {
@@ -173,40 +220,38 @@ impl Pauses {
 impl Buffer {
     /// Nothing is sent before somebody has said what is paused.
     pub(crate) fn wait_for_pauses(&mut self) {
-        if self.pauses.known {
-            Arc::make_mut(&mut self.pauses).known = false;
-            // Whoever has taken something looks again before it is sent.
-            self.pauses_begun.fetch_add(1, Relaxed);
+        if self.pauses.rules.known {
+            self.pauses.rules_mut().known = false;
+            self.pauses.begins();
         }
     }
 
     /// How often something was paused, so far.
     pub(crate) fn pauses_begun(&self) -> Arc<AtomicU64> {
-        self.pauses_begun.clone()
+        self.pauses.begun.clone()
     }
 
     /// Whether somebody has.
     pub(crate) fn knows_pauses(&self) -> bool {
-        self.pauses.known
+        self.pauses.rules.known
     }
 
     /// Whether anything is paused.
     pub(crate) fn has_pauses(&self) -> bool {
-        !self.pauses.is_empty() || self.pauses.source
+        !self.pauses.is_empty() || self.pauses.rules.source
     }
 
     /// Whether the whole source is paused.
     pub(crate) fn is_paused(&self) -> bool {
-        self.pauses.source
+        self.pauses.rules.source
     }
 
     /// This is what is paused now. Says what is new; none if nothing is.
     pub(crate) fn set_pauses(&mut self, list: &[Pause], routes: &RouteTable) -> Option<PauseChanges> {
-        let was_known = self.pauses.known;
-        let changes = Arc::make_mut(&mut self.pauses).update(list, routes, &mut lock(&self.backlogs));
+        let was_known = self.pauses.rules.known;
+        let changes = self.pauses.rules_mut().update(list, routes, &mut lock(&self.backlogs));
         if !changes.began.is_empty() {
-            // Whoever has taken something looks again before it is sent.
-            self.pauses_begun.fetch_add(1, Relaxed);
+            self.pauses.begins();
             self.shed_paused();
         }
         (!was_known || changes != PauseChanges::default()).then_some(changes)
@@ -216,7 +261,7 @@ impl Buffer {
     /// account.
     pub(super) fn forget_pauses(&mut self) {
         if !self.pauses.is_empty() {
-            Arc::make_mut(&mut self.pauses).forget(&mut lock(&self.backlogs));
+            self.pauses.rules_mut().forget(&mut lock(&self.backlogs));
         }
     }
 
@@ -225,10 +270,9 @@ impl Buffer {
         if self.pauses.is_empty() || mutations::active(Mutation::PausedInMemorySent) {
             return;
         }
-        let (pauses, receivers) = (self.pauses.clone(), self.receiver_of.clone());
-        let keep = |item: &Item| pauses.of(item.attributes(&receivers)).is_none();
-        let mut shed = self.hot.extract(keep);
-        shed.extend(self.cold.extract(keep));
+        let (pauses, receivers) = (&self.pauses, &self.receivers);
+        let keep = |item: &Item| pauses.of(item.attributes(receivers)).is_none();
+        let mut shed = self.queues.extract(keep);
         for lane in self.lanes.values_mut() {
             let (kept, paused): (VecDeque<Item>, VecDeque<Item>) = lane.suspects.drain(..).partition(keep);
             lane.suspects = kept;
@@ -240,7 +284,7 @@ impl Buffer {
     /// Whether an event in memory is paused, or its route is stopped.
     pub(super) fn is_held_back(&self, item: &Item) -> bool {
         let is_paused = !self.pauses.is_empty()
-            && self.pauses.of(item.attributes(&self.receiver_of)).is_some()
+            && self.pauses.of(item.attributes(&self.receivers)).is_some()
             && !mutations::active(Mutation::PausedInMemorySent);
         is_paused || self.postponed.stops(item.slot)
     }
@@ -248,12 +292,12 @@ impl Buffer {
 
 impl Item {
     /// What decides whether it is paused.
-    pub(super) fn attributes(&self, receiver_of: &[usize]) -> EventAttributes<'_> {
+    pub(super) fn attributes(&self, receivers: &ReceiverTable) -> EventAttributes<'_> {
         let (event_type, key) = match &self.content {
             Ok(event) => (Some(event.event_type()), event.key()),
             Err(row) => (None, row.key.as_deref()),
         };
-        EventAttributes { event_type, key, receiver: receiver_of.get(self.slot).copied().unwrap_or_default() }
+        EventAttributes { event_type, key, receiver: receivers.number(self.slot) }
     }
 }
 

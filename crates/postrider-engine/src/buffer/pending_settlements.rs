@@ -11,13 +11,13 @@ use crate::destination::DestinationId;
 /// Outcomes of events on their way to the table.
 #[derive(Debug, Default)]
 pub(crate) struct PendingSettlements {
-    origins: Vec<Origin>,
+    origins: Vec<SettlementOrigin>,
     settlements: Vec<Settlement>,
 }
 
 /// What is known of an event beside what the table is told.
 #[derive(Debug)]
-struct Origin {
+pub(crate) struct SettlementOrigin {
     lease: Lease,
     key_number: u64,
     /// Where it went.
@@ -27,6 +27,18 @@ struct Origin {
     /// How often it was put aside.
     tries: u32,
     event: Option<Event>,
+}
+
+impl SettlementOrigin {
+    pub(crate) fn new(
+        lease: Lease,
+        key_number: u64,
+        destination: Option<DestinationId>,
+        batched_with_head: bool,
+        event: Option<Event>,
+    ) -> Self {
+        Self { lease, key_number, destination, batched_with_head, tries: 0, event }
+    }
 }
 
 /// One outcome.
@@ -56,23 +68,15 @@ impl PendingSettlements {
         Self { origins: Vec::with_capacity(count), settlements: Vec::with_capacity(count) }
     }
 
-    pub(crate) fn push(
-        &mut self,
-        lease: Lease,
-        key_number: u64,
-        destination: Option<DestinationId>,
-        batched_with_head: bool,
-        event: Option<Event>,
-        settlement: Settlement,
-    ) {
-        self.origins.push(Origin { lease, key_number, destination, batched_with_head, tries: 0, event });
+    pub(crate) fn push(&mut self, origin: SettlementOrigin, settlement: Settlement) {
+        self.origins.push(origin);
         self.settlements.push(settlement);
     }
 
     /// Takes one up that could not be written before.
     pub(super) fn push_again(&mut self, outcome: PendingSettlement) {
         let PendingSettlement { lease, key_number, tries, event, settlement } = outcome;
-        self.origins.push(Origin {
+        self.origins.push(SettlementOrigin {
             lease,
             key_number,
             destination: None,
@@ -132,7 +136,7 @@ impl PendingSettlements {
         let mut out = Vec::with_capacity(seqs.len());
         for (origin, settlement) in all.origins.drain(..).zip(all.settlements.drain(..)) {
             if seqs.contains(&settlement.seq) {
-                let Origin { lease, key_number, tries, event, .. } = origin;
+                let SettlementOrigin { lease, key_number, tries, event, .. } = origin;
                 out.push(PendingSettlement { lease, key_number, tries, event, settlement });
             } else {
                 self.origins.push(origin);
@@ -157,7 +161,7 @@ impl PendingSettlements {
     /// The leases in lane order, each once.
     pub(crate) fn distinct_leases(&self) -> Vec<Lease> {
         let mut leases = Vec::new();
-        for Origin { lease, .. } in &self.origins {
+        for SettlementOrigin { lease, .. } in &self.origins {
             if leases.last() != Some(lease) {
                 leases.push(*lease);
             }
@@ -178,7 +182,7 @@ impl PendingSettlements {
     /// one thing.
     pub(super) fn take(&mut self, most: usize, mut room: Self) -> Self {
         let mut all = self.origins.iter().zip(&self.settlements).take(most);
-        let holds_behind = |(origin, settlement): (&Origin, &Settlement)| {
+        let holds_behind = |(origin, settlement): (&SettlementOrigin, &Settlement)| {
             origin.batched_with_head && settlement.change != Change::Done
         };
         let most = match all.position(holds_behind) {

@@ -105,7 +105,7 @@ impl PostponedOutcomes {
     }
 
     /// Takes those whose time has come, of one kind: what is refused must not keep others from being written, so of these a few at a time.
-    fn take_due(&mut self, now: Instant) -> PendingSettlements {
+    pub(super) fn take_due(&mut self, now: Instant) -> PendingSettlements {
         let mut taken = PendingSettlements::default();
         let due = |(at, ..): &&(Instant, PostponeReason, PendingSettlement)| *at <= now;
         let Some(kind) = self.waiting.iter().find(due).map(|(_, why, _)| *why) else { return taken };
@@ -172,11 +172,6 @@ impl PostponedOutcomes {
 }
 
 impl Buffer {
-    /// Takes outcomes that were put aside and whose time has come.
-    pub(super) fn take_due_postponed(&mut self, now: Instant) -> PendingSettlements {
-        self.postponed.take_due(now)
-    }
-
     /// An outcome could not be written. Says what is new about that.
     pub(crate) fn postpone(
         &mut self,
@@ -188,9 +183,9 @@ impl Buffer {
         if self.is_from_before_rewind(outcome.lease) {
             return Postponement::default();
         }
-        let Settlement { lane, seq, event_id, key, .. } = &outcome.settlement;
+        let Settlement { seq, event_id, key, .. } = &outcome.settlement;
         // It does not go alone any more: others need not wait for a lock to go.
-        if let Some(lane) = self.lanes.get_mut(lane).filter(|lane| lane.lease == outcome.lease) {
+        if let Some(lane) = self.lanes.under_mut(outcome.lease) {
             lane.end_suspect(*seq);
         }
         let (min, max) = match why {
@@ -214,14 +209,14 @@ impl Buffer {
         if why == PostponeReason::Refused || outcome.tries >= LOCKED_TRIES {
             self.mark_stuck(&outcome);
         }
-        let slot = self.tracked.slot(outcome.settlement.seq);
+        let slot = self.in_flight.slot(outcome.settlement.seq);
         let stopped = slot.filter(|slot| self.postponed.count_in(outcome.settlement.seq, *slot));
         match why {
-            PostponeReason::Locked => self.give_up_slot(outcome.settlement.seq),
+            PostponeReason::Locked => self.in_flight.release_route(outcome.settlement.seq),
             PostponeReason::Refused => {
                 // What may wait for ever keeps nothing in memory but its outcome.
                 outcome.event = None;
-                self.give_up_room(outcome.settlement.seq);
+                self.in_flight.release_room(outcome.settlement.seq);
             }
         }
         let pause = min.saturating_mul(1 << outcome.tries.min(16)).min(max);
@@ -233,8 +228,7 @@ impl Buffer {
 
     /// Leaves to the table what lines up for this slot.
     fn leave_to_table(&mut self, slot: usize) {
-        let mut queued = self.hot.take_all(slot);
-        queued.extend(self.cold.take_all(slot));
+        let mut queued = self.queues.take_route(slot);
         for lane in self.lanes.values_mut() {
             let (left, kept): (VecDeque<Item>, _) =
                 lane.suspects.drain(..).partition(|item| item.slot == slot);
@@ -259,7 +253,7 @@ impl Buffer {
     fn mark_stuck(&mut self, outcome: &PendingSettlement) {
         let Some(key) = outcome.lane_key() else { return };
         let followers = self.keys.get_mut(&key).map(Followers::take).unwrap_or_default();
-        followers.iter().for_each(|follower| self.untrack(follower.seq));
+        followers.iter().for_each(|follower| self.in_flight.remove(follower.seq));
         self.postponed.stuck.insert(key);
     }
 
@@ -277,12 +271,10 @@ impl Buffer {
         }
         let Some(key) = outcome.lane_key().filter(|key| self.postponed.stuck.contains(key)) else { return };
         self.postponed.stuck.remove(&key);
-        if let Some(lane) = self.lanes.get_mut(&key.lane) {
+        if let Some(lane) = self.lanes.get_mut(key.lane) {
             lane.from_start = true;
         }
-        if self.claiming {
-            self.held_meanwhile.insert(key);
-        }
+        self.running_claim.note_held(key);
     }
 
     /// Outcomes that the database refuses to write.

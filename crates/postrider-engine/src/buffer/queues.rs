@@ -34,12 +34,13 @@ impl Buffer {
         }
         // What its destination told to wait has waited already; and what becomes of it says whom that was about.
         let was_limited = self
-            .receiver(item.slot)
+            .receivers
+            .get(item.slot)
             .is_some_and(|receiver| receiver.batch_limit(item.destination, item.key_number).is_some());
         match self.suspects_beside(&item) {
             Some(suspects) => suspects.push_back(item),
-            None if was_limited => self.queue_of(item.source).push_front(item.slot, item),
-            None => self.queue_of(item.source).push(item.slot, item),
+            None if was_limited => self.queues.push_front(item),
+            None => self.queues.push(item),
         }
     }
 
@@ -49,14 +50,7 @@ impl Buffer {
         }
         match self.suspects_beside(&item) {
             Some(suspects) => suspects.push_front(item),
-            None => self.queue_of(item.source).push_front(item.slot, item),
-        }
-    }
-
-    pub(super) fn queue_of(&mut self, source: Source) -> &mut FairQueue<Item> {
-        match source {
-            Source::Hot => &mut self.hot,
-            Source::Cold => &mut self.cold,
+            None => self.queues.push_front(item),
         }
     }
 
@@ -66,8 +60,8 @@ impl Buffer {
         if item.source == Source::Hot {
             return None;
         }
-        let lane = self.lanes.get_mut(&item.lease.lane).filter(|lane| item.seq <= lane.suspect_to)?;
-        self.alone_since.get_or_insert_with(Instant::now);
+        let lane = self.lanes.get_mut(item.lease.lane).filter(|lane| item.seq <= lane.suspect_to)?;
+        self.suspects.begin_wait();
         Some(&mut lane.suspects)
     }
 
@@ -94,26 +88,19 @@ impl Buffer {
     }
 
     fn next_of_lines(&mut self, alone: &SuspectTurn, now: Instant) -> Option<NextWork> {
-        let open = |slot: usize| self.is_open(slot, now) && !self.waits_for(alone, slot);
-        let hot_first = self.turn < 2;
-        let (first, second) = if hot_first { (&self.hot, &self.cold) } else { (&self.cold, &self.hot) };
-        let (from_first, turn) = match first.turn(open) {
-            Some(turn) => (true, Some(turn)),
-            None => (false, second.turn(open)),
-        };
-        let Some((slot, queued)) = turn else {
+        let open = |slot: usize| self.receivers.is_open(slot, now) && !self.waits_for(alone, slot);
+        let Some(Turn { source, slot, queued }) = self.queues.next(open) else {
             return Some(NextWork::Wait(self.next_moment(alone, now)));
         };
-        let alone = self.hot.waiting() + self.cold.waiting() == 1;
+        let alone = self.queues.waiting() == 1;
         let most = self.most_of(slot, queued, alone).max(1);
-        let source = if from_first == hot_first { Source::Hot } else { Source::Cold };
         let mut items = self.take_with_room(source, slot, most, now);
-        self.turn = (self.turn + 1) % 3;
+        self.queues.end_turn();
         let most = most.min(self.events_at_once(slot, &items));
         self.leave_what_is_too_much(&mut items, most);
         let isolation = self.isolate(slot, &mut items);
         let probed = self.keep_ready(slot, &mut items, now);
-        let up = self.receiver(slot).filter(|receiver| receiver.is_up() && probed.is_none());
+        let up = self.receivers.get(slot).filter(|receiver| receiver.is_up() && probed.is_none());
         let key_max = up.filter(|_| isolation != Isolation::Alone).map_or(1, |up| up.key_max);
         if key_max > 1 {
             self.take_along(slot, &mut items, most, key_max);
@@ -129,7 +116,7 @@ impl Buffer {
     /// The most events that the destination of a batch takes in one request.
     fn events_at_once(&self, slot: usize, items: &VecDeque<Item>) -> usize {
         let destination = items.front().and_then(|first| first.destination);
-        self.receiver(slot).map_or(usize::MAX, |receiver| receiver.events_at_once(destination))
+        self.receivers.get(slot).map_or(usize::MAX, |receiver| receiver.events_at_once(destination))
     }
 
     /// Leaves for the next batch what would make this one too large, or have more than so many events.
@@ -146,15 +133,15 @@ impl Buffer {
     /// table comes back one by one, and so do suspects.
     fn take_along(&mut self, slot: usize, items: &mut VecDeque<Item>, most: usize, key_max: usize) {
         let mut bytes = weight_bytes(items);
-        let one_destination = self.receiver(slot).is_some_and(Receiver::has_one_destination);
+        let one_destination = self.receivers.get(slot).is_some_and(Receiver::has_one_destination);
         for place in 0..items.len() {
             let Some(first) = items.get(place).filter(|first| !first.held && items.len() < most) else {
                 continue;
             };
-            let suspect_to = self.lanes.get(&first.lease.lane).map_or(Seq::MAX, |lane| lane.suspect_to);
+            let suspect_to = self.lanes.get(first.lease.lane).map_or(Seq::MAX, |lane| lane.suspect_to);
             let Some(key) = first.lane_key() else { continue };
             let Some(followers) = self.keys.get_mut(&key) else { continue };
-            let paused = |item: &Item| self.pauses.of(item.attributes(&self.receiver_of)).is_some();
+            let paused = |item: &Item| self.pauses.of(item.attributes(&self.receivers)).is_some();
             let destination = first.destination;
             let there = |item: &Item| !one_destination || item.destination == destination;
             let may = |item: &Item| {
@@ -187,12 +174,12 @@ impl Buffer {
     /// How many events of a slot one worker takes: a batch for a sink; for a handler that nobody else waits beside a few, and no more
     /// than leave some for the other workers, unless they are done sooner than another would come; otherwise one.
     fn most_of(&self, slot: usize, queued: usize, alone: bool) -> usize {
-        self.receiver(slot).map_or(1, |receiver| {
+        self.receivers.get(slot).map_or(1, |receiver| {
             if receiver.is_batching() {
-                let probes = if receiver.is_up() { usize::MAX } else { self.probes };
-                receiver.batch_now().min(probes).min(self.paces.get(slot).map_or(1, |pace| pace.batch_max))
+                let probes = if receiver.is_up() { usize::MAX } else { self.receivers.probes() };
+                receiver.batch_now().min(probes).min(self.receivers.batch_max(slot))
             } else if receiver.is_up() && receiver.is_in_process() && alone {
-                (queued / self.workers.max(1)).max(receiver.sent_within(HAND_WORTH)).min(HAND_MAX)
+                (queued / self.receivers.workers().max(1)).max(receiver.sent_within(HAND_WORTH)).min(HAND_MAX)
             } else {
                 1
             }
@@ -205,8 +192,8 @@ impl Buffer {
             return false;
         }
         let alone = self.alone(now);
-        let open = |slot: usize| self.is_open(slot, now) && !self.waits_for(&alone, slot);
-        matches!(alone, SuspectTurn::Now(..)) || self.hot.has(open) || self.cold.has(open)
+        let open = |slot: usize| self.receivers.is_open(slot, now) && !self.waits_for(&alone, slot);
+        matches!(alone, SuspectTurn::Now(..)) || self.queues.has(open)
     }
 }
 

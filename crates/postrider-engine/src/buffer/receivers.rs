@@ -9,30 +9,9 @@ use crate::{
 use postrider_core::{Outcome, rng::Rng};
 
 impl Buffer {
-    pub(super) fn receiver(&self, slot: usize) -> Option<&Receiver> {
-        self.receivers.get(*self.receiver_of.get(slot)?)
-    }
-
-    pub(super) fn receiver_mut(&mut self, slot: usize) -> Option<&mut Receiver> {
-        self.receivers.get_mut(*self.receiver_of.get(slot)?)
-    }
-
     /// Whether this receiver is taken to be up; without one, whoever sees to events that have no route.
     pub(crate) fn is_up(&self, receiver: Option<ReceiverId>) -> bool {
-        self.receivers.get(receiver.map_or(0, |id| id + 1)).is_none_or(Receiver::is_up)
-    }
-
-    /// Whether something of this slot may be sent now, and somebody is free to do it.
-    pub(super) fn is_open(&self, slot: usize, now: Instant) -> bool {
-        self.receiver(slot).is_some_and(|receiver| {
-            receiver.lets_through(now)
-                && self.paces.get(slot).is_none_or(|pace| pace.lets_through(now))
-                && if receiver.is_in_process() {
-                    self.handlers_busy < self.workers && receiver.busy < self.workers_of_slot
-                } else {
-                    receiver.busy < receiver.concurrent(now).unwrap_or(self.workers)
-                }
-        })
+        self.receivers.is_receiver_up(receiver)
     }
 
     /// Nothing can be sent or settled now, and what is in memory or was skipped is paused, or for receivers that are down or have asked for a
@@ -51,49 +30,38 @@ impl Buffer {
     fn is_rest_unavailable(&self, now: Instant) -> bool {
         let is_down = |slot: usize| {
             let down = |receiver: &Receiver| !receiver.is_up() || receiver.is_held_off(now);
-            self.postponed.stops(slot) || self.receiver(slot).is_some_and(down)
+            self.postponed.stops(slot) || self.receivers.get(slot).is_some_and(down)
         };
         // What waits for room behind its key waits for what is in memory.
         let waits = |slot: usize| self.pauses.holds(slot) || is_down(slot) || self.waits_for_its_keys(slot);
-        let mut counts = self.slot_counts.iter().enumerate();
-        counts.all(|(slot, count)| *count == 0 || is_down(slot)) && lock(&self.backlogs).slots().all(waits)
+        let mut counts = self.in_flight.by_route();
+        counts.all(|(slot, count)| count == 0 || is_down(slot)) && lock(&self.backlogs).slots().all(waits)
     }
 
     /// Whether memory has no room, for what cannot be sent now, and there is no other route that a claim could look for beyond it.
     pub(crate) fn is_full_of_unavailable(&self, now: Instant) -> bool {
-        self.slot_counts.len() <= 2 && self.is_unavailable(now)
-    }
-
-    /// When the first receiver that lets nothing through does, or the first route that has to keep its pace may go on.
-    pub(super) fn next_opening(&self, now: Instant) -> Option<Instant> {
-        let receivers = self
-            .receivers
-            .iter()
-            .flat_map(|receiver| receiver.opens_at(now).into_iter().chain(receiver.next_slow_at(now)));
-        receivers.chain(self.paces.iter().filter_map(|pace| pace.opens_at(now))).min()
+        !self.has_several_routes() && self.is_unavailable(now)
     }
 
     /// Takes a worker for what is about to be sent.
     pub(super) fn assignment(&mut self, slot: usize, items: VecDeque<Item>, now: Instant) -> Assignment {
         self.sending += items.len();
         for item in &items {
-            self.lanes.get_mut(&item.lease.lane).into_iter().for_each(|lane| lane.busy += 1);
+            self.lanes.get_mut(item.lease.lane).into_iter().for_each(|lane| lane.busy += 1);
         }
-        self.paces.get_mut(slot).into_iter().for_each(|pace| pace.sending(now));
-        self.receiver_mut(slot).into_iter().for_each(|receiver| receiver.spaced(items.len(), now));
-        let receiver = self.receiver_mut(slot);
-        let in_process = receiver.as_ref().is_some_and(|receiver| receiver.is_in_process());
+        self.receivers.spaced(slot, items.len(), now);
+        let receiver = self.receivers.get_mut(slot);
         let probe = receiver.as_ref().is_some_and(|receiver| !receiver.is_up());
         let destination = items.front().and_then(|item| item.destination);
         let since = receiver.map_or(0, |receiver| receiver.sending(destination, now));
-        self.handlers_busy += usize::from(in_process);
+        self.receivers.take_worker(slot);
         let failed = items.iter().any(Item::has_failed);
         if failed {
-            self.receiver_mut(slot).into_iter().for_each(Receiver::sending_failed);
+            self.receivers.get_mut(slot).into_iter().for_each(Receiver::sending_failed);
         }
-        let receiver = self.receiver_of.get(slot).and_then(|receiver| receiver.checked_sub(1));
+        let receiver = self.receivers.number(slot).checked_sub(1);
         let (taken_at, taken) = (now, items.len());
-        let (until, pauses_begun) = (self.first_deadline, self.pauses_begun.load(Relaxed));
+        let (until, pauses_begun) = (self.lanes.first_deadline(), self.pauses.begun());
         let (sent, probed) = (false, None);
         Assignment {
             receiver,
@@ -114,11 +82,10 @@ impl Buffer {
 
     /// The worker is free again. What it still has in its hand was not sent: it lines up again, at the front.
     pub(crate) fn end_assignment(&mut self, assignment: &mut Assignment, now: Instant) {
-        let in_process = self.receiver(assignment.slot).is_some_and(Receiver::is_in_process);
-        self.handlers_busy = self.handlers_busy.saturating_sub(usize::from(in_process));
+        self.receivers.free_worker(assignment.slot);
         self.put_back(assignment);
         _ = self.sent(assignment, now);
-        if let Some(receiver) = self.receiver_mut(assignment.slot) {
+        if let Some(receiver) = self.receivers.get_mut(assignment.slot) {
             receiver.ended(assignment.destination);
             if assignment.failed {
                 receiver.failed_ended();
@@ -126,7 +93,7 @@ impl Buffer {
             receiver.end_probe(assignment.probe, assignment.probed, now);
             receiver.note_pace(assignment.taken, now.saturating_duration_since(assignment.taken_at));
         }
-        _ = self.make_room(assignment.slot);
+        _ = self.receivers.make_room(assignment.slot);
     }
 
     /// What a worker had in its hand was sent: while it is judged, others may go there. True if somebody may have waited for that.
@@ -134,11 +101,11 @@ impl Buffer {
         if std::mem::replace(&mut assignment.sent, true) {
             return false;
         }
-        let receiver = self.receiver_mut(assignment.slot);
+        let receiver = self.receivers.get_mut(assignment.slot);
         receiver
             .into_iter()
             .for_each(|receiver| receiver.was_sent(assignment.destination, assignment.taken_at, now));
-        self.make_room(assignment.slot)
+        self.receivers.make_room(assignment.slot)
     }
 
     /// What a worker has in its hand and cannot send at once goes back, for others to send.
@@ -166,7 +133,7 @@ impl Buffer {
         first: Option<Seq>,
         now: Instant,
     ) -> bool {
-        let Some(receiver) = self.receiver_mut(assignment.slot) else { return false };
+        let Some(receiver) = self.receivers.get_mut(assignment.slot) else { return false };
         let was_up = receiver.is_up();
         receiver.note_delivered(events, assignment.taken_at(), now);
         let is_back = !was_up && receiver.is_up();
@@ -176,16 +143,9 @@ impl Buffer {
         is_back
     }
 
-    /// All slots whose events go where those of this one go.
-    fn slots_of_receiver(&self, slot: usize) -> impl Iterator<Item = usize> {
-        let receiver = self.receiver_of.get(slot);
-        let all = self.receiver_of.iter().enumerate();
-        all.filter(move |(_, of)| Some(*of) == receiver).map(|(slot, _)| slot)
-    }
-
     /// Whether only the health check of the receiver can tell what this failure means.
     pub(crate) fn has_to_ask(&self, assignment: &Assignment, outcome: &Outcome, attempt: &Attempt) -> bool {
-        self.receiver(assignment.slot).is_some_and(|receiver| receiver.has_to_be_asked(outcome, attempt))
+        self.receivers.get(assignment.slot).is_some_and(|receiver| receiver.has_to_be_asked(outcome, attempt))
     }
 
     /// The health checks of where an event goes.
@@ -194,7 +154,7 @@ impl Buffer {
         assignment: &Assignment,
         destination: Option<DestinationId>,
     ) -> HealthChecks {
-        let receiver = self.receiver(assignment.slot);
+        let receiver = self.receivers.get(assignment.slot);
         receiver.map_or_else(HealthChecks::default, |receiver| receiver.health_checks(destination))
     }
 
@@ -206,7 +166,7 @@ impl Buffer {
         attempt: &Attempt,
         rng: &mut Rng,
     ) -> (Assessment, bool) {
-        let Some(receiver) = self.receiver_mut(assignment.slot) else {
+        let Some(receiver) = self.receivers.get_mut(assignment.slot) else {
             return (Assessment::AsReported, false);
         };
         let was_up = receiver.is_up();
@@ -227,7 +187,7 @@ impl Buffer {
         routes: &RouteTable,
     ) -> rejection_notices::RejectionChanges {
         let mut changes = rejection_notices::RejectionChanges::default();
-        for (id, receiver) in self.receivers.iter_mut().skip(1).enumerate() {
+        for (id, receiver) in self.receivers.iter_mut() {
             // One that has no name can be told of to nobody.
             let Some(name) = routes.names(Some(id)).first() else { continue };
             let was_up = receiver.is_up();
@@ -246,7 +206,9 @@ impl Buffer {
     /// Whether an event that has used up its attempts may die: not where all do.
     pub(crate) fn allows_death(&mut self, assignment: &Assignment, item: &Item, now: Instant) -> bool {
         let (destination, key) = (item.destination, item.key_number);
-        self.receiver_mut(assignment.slot).is_none_or(|receiver| receiver.allows_death(destination, key, now))
+        self.receivers
+            .get_mut(assignment.slot)
+            .is_none_or(|receiver| receiver.allows_death(destination, key, now))
     }
 
     /// How many events a destination had taken, counted with all others of its receiver, when it took its last one; and whether it is out for
@@ -257,24 +219,24 @@ impl Buffer {
         destination: Option<DestinationId>,
         key: u64,
     ) -> (u64, bool) {
-        let receiver = self.receiver(assignment.slot);
+        let receiver = self.receivers.get(assignment.slot);
         receiver.map_or((0, false), |receiver| receiver.seen_at(destination, key))
     }
 
     /// Whether the destination has taken an event of another key since this attempt began.
     /// How many events an outside system has taken; none if it is a handler in this process.
     pub(crate) fn taken_outside(&self, assignment: &Assignment) -> Option<u64> {
-        self.receiver(assignment.slot).filter(|receiver| !receiver.is_in_process()).map(Receiver::taken)
+        self.receivers.get(assignment.slot).filter(|receiver| !receiver.is_in_process()).map(Receiver::taken)
     }
 
     pub(crate) fn is_alive_for(&self, assignment: &Assignment, attempt: &Attempt) -> bool {
-        self.receiver(assignment.slot).is_some_and(|receiver| receiver.is_alive_for(attempt))
+        self.receivers.get(assignment.slot).is_some_and(|receiver| receiver.is_alive_for(attempt))
     }
 
     /// Operators were told that a sink rejects everything.
     pub(crate) fn notice_raised(&mut self, name: &str, routes: &RouteTable) {
         let first = |id: usize| routes.names(Some(id)).first().is_some_and(|known| known == name);
-        let receivers = self.receivers.iter_mut().skip(1).enumerate();
+        let receivers = self.receivers.iter_mut();
         receivers.filter(|(id, _)| first(*id)).for_each(|(_, receiver)| receiver.notice_raised());
     }
 
@@ -305,11 +267,10 @@ impl Buffer {
 
     /// Leaves to the table what is in memory for a receiver that is down, but for a few probes.
     fn shed(&mut self, slot: usize) {
-        let slots: Vec<usize> = self.slots_of_receiver(slot).collect();
-        let mut places = 0..self.probes;
+        let slots: Vec<usize> = self.receivers.slots_beside(slot).collect();
+        let mut places = 0..self.receivers.probes();
         for slot in slots {
-            let mut queued: VecDeque<Item> = self.hot.take_all(slot);
-            queued.extend(self.cold.take_all(slot));
+            let mut queued = self.queues.take_route(slot);
             for lane in self.lanes.values_mut() {
                 let (shed, kept): (VecDeque<Item>, _) =
                     lane.suspects.drain(..).partition(|item| item.slot == slot);
@@ -328,13 +289,13 @@ impl Buffer {
     fn shed_followers(&mut self, item: &Item) {
         let Some(key) = item.lane_key() else { return };
         let followers = self.keys.get_mut(&key).map(Followers::take).unwrap_or_default();
-        if !followers.is_empty() && self.claiming {
+        if !followers.is_empty() {
             // What a claim under way brings of this key would come before those that go back now.
-            self.held_meanwhile.insert(key);
+            self.running_claim.note_held(key);
         }
         for follower in followers {
             self.recheck(follower.lease.lane, follower.seq);
-            self.untrack(follower.seq);
+            self.in_flight.remove(follower.seq);
         }
     }
 
@@ -342,7 +303,7 @@ impl Buffer {
     pub(super) fn release(&mut self, item: Item) {
         let lane = item.lease.lane;
         self.recheck(lane, item.seq);
-        self.untrack(item.seq);
+        self.in_flight.remove(item.seq);
         if let Some(key) = item.lane_key() {
             self.give_back_followers(key);
         }
@@ -351,7 +312,7 @@ impl Buffer {
     /// Takes an event back that is no longer being sent; none if its lane was lost, and it is out of memory.
     pub(super) fn back_from_sending(&mut self, item: Item) -> Option<Item> {
         self.sending = self.sending.saturating_sub(1);
-        if let Some(lane) = self.lanes.get_mut(&item.lease.lane).filter(|lane| lane.lease == item.lease) {
+        if let Some(lane) = self.lanes.under_mut(item.lease) {
             lane.busy = lane.busy.saturating_sub(1);
             lane.end_suspect(item.seq);
             if lane.draining.is_none() {

@@ -21,6 +21,47 @@ struct SuspectCandidate {
     destination: Option<DestinationId>,
 }
 
+/// Who had the last turn, suspects or others, and since when a suspect waits.
+#[derive(Debug)]
+pub(super) struct SuspectSchedule {
+    /// Since when a suspect waits to go alone, or goes.
+    waiting_since: Option<Instant>,
+    /// After a suspect the others have their turn until then.
+    others_until: Option<Instant>,
+    /// The receiver of the last suspect.
+    last_receiver: Option<usize>,
+    /// The lane of the last suspect.
+    last_lane: Lane,
+    /// The longest that suspects and others wait for each other.
+    timeout: Duration,
+}
+
+impl SuspectSchedule {
+    pub(super) fn new(timeout: Duration) -> Self {
+        Self { waiting_since: None, others_until: None, last_receiver: None, last_lane: Lane::MAX, timeout }
+    }
+
+    /// A suspect waits to go alone.
+    pub(super) fn begin_wait(&mut self) {
+        self.waiting_since.get_or_insert_with(Instant::now);
+    }
+
+    pub(super) fn forget_wait(&mut self) {
+        self.waiting_since = None;
+    }
+
+    /// A suspect of this lane goes to this receiver.
+    fn goes(&mut self, lane: Lane, receiver: usize, now: Instant) {
+        (self.waiting_since, self.last_receiver, self.last_lane) = (Some(now), Some(receiver), lane);
+    }
+
+    /// A suspect has ended. The others go for as long as it took: hundreds of suspects in a row would keep them waiting for minutes.
+    pub(super) fn ended(&mut self, now: Instant) {
+        let took = self.waiting_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        self.others_until = Some(now + took.min(OTHERS_GO_FOR));
+    }
+}
+
 impl Buffer {
     /// Whether a suspect goes next. One goes at a time, so that nobody is counted for what somebody else did, and with nothing else for its
     /// receiver; what goes elsewhere goes on. It waits for others of its receiver, and they wait for it, no longer than the patience: a slow one
@@ -37,13 +78,13 @@ impl Buffer {
             .filter(|(until, _)| now < *until)
             .collect();
         if let Some(SuspectCandidate { lane, place, receiver, destination }) = self.suspect(&under_way, now) {
-            let is_busy = self.receivers.get(receiver).is_some_and(|receiver| receiver.busy > 0);
-            let patient_until = self.alone_since.unwrap_or(now) + self.suspect_timeout;
+            let is_busy = self.receivers.numbered(receiver).is_some_and(|receiver| receiver.busy > 0);
+            let patient_until = self.suspects.waiting_since.unwrap_or(now) + self.suspects.timeout;
             let last = under_way.iter().map(|suspect| suspect.since).max();
-            let beside = last.map_or(now, |since| since + HANGS_AFTER.min(self.suspect_timeout));
+            let beside = last.map_or(now, |since| since + HANGS_AFTER.min(self.suspects.timeout));
             let same_receiver = || under_way.iter().filter(|suspect| suspect.receiver == receiver);
             let may_go_at = match same_receiver().find(|suspect| suspect.destination == destination) {
-                Some(same) => same.since + self.suspect_timeout,
+                Some(same) => same.since + self.suspects.timeout,
                 None if same_receiver().next().is_some() => beside,
                 None if is_busy => patient_until,
                 None => beside,
@@ -69,7 +110,7 @@ impl Buffer {
     pub(super) fn defer_suspects(&mut self, now: Instant) -> bool {
         let (under_way, mut any) = (self.suspects_under_way(), false);
         while let Some(SuspectCandidate { lane, place, .. }) = self.shut_suspect(&under_way, now) {
-            let suspects = self.lanes.get_mut(&lane).map(|owned| &mut owned.suspects);
+            let suspects = self.lanes.get_mut(lane).map(|owned| &mut owned.suspects);
             let Some(item) = suspects.and_then(|suspects| suspects.remove(place)) else { break };
             let (slot, mut items) = (item.slot, VecDeque::from([item]));
             _ = self.keep_ready(slot, &mut items, now);
@@ -85,7 +126,9 @@ impl Buffer {
     /// The suspect that would go next, if its destination takes nothing now.
     fn shut_suspect(&self, under_way: &[SuspectUnderWay], now: Instant) -> Option<SuspectCandidate> {
         self.suspect(under_way, now).filter(|next| {
-            self.receivers.get(next.receiver).is_some_and(|receiver| receiver.is_shut(next.destination, now))
+            self.receivers
+                .numbered(next.receiver)
+                .is_some_and(|receiver| receiver.is_shut(next.destination, now))
         })
     }
 
@@ -95,35 +138,26 @@ impl Buffer {
 
     /// For how long others of a receiver wait for its suspect.
     fn keeps_others(&self, receiver: usize) -> Duration {
-        match self.receivers.get(receiver) {
-            Some(outside) if !outside.is_in_process() => HANGS_AFTER.min(self.suspect_timeout),
-            _ => self.suspect_timeout,
+        match self.receivers.numbered(receiver) {
+            Some(outside) if !outside.is_in_process() => HANGS_AFTER.min(self.suspects.timeout),
+            _ => self.suspects.timeout,
         }
     }
 
     /// Until when others have their turn after a suspect, if they do and want it.
     pub(super) fn others_go_until(&self, now: Instant) -> Option<Instant> {
         let until = self
+            .suspects
             .others_until
             .filter(|until| now < *until && !mutations::active(Mutation::SuspectsStopEverybody))?;
-        let same = |slot: usize| self.receiver_of.get(slot).copied() == self.suspect_receiver;
-        (self.hot.has(same) || self.cold.has(same)).then_some(until)
-    }
-
-    /// A suspect has ended, and its outcome is settled: those that waited for it go for as long as it took, or hundreds of suspects would keep
-    /// them waiting for minutes.
-    pub(super) fn suspect_ended(&mut self) {
-        let now = Instant::now();
-        let took = self.alone_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        self.others_until = Some(now + took.min(OTHERS_GO_FOR));
+        let same = |slot: usize| Some(self.receivers.number(slot)) == self.suspects.last_receiver;
+        self.queues.has(same).then_some(until)
     }
 
     /// Whether a slot waits for a suspect.
     pub(super) fn waits_for(&self, alone: &SuspectTurn, slot: usize) -> bool {
         let SuspectTurn::Wait { receivers, .. } = alone else { return false };
-        self.receiver_of.get(slot).is_some_and(|receiver| {
-            receivers.contains(receiver) || mutations::active(Mutation::SuspectsStopEverybody)
-        })
+        receivers.contains(&self.receivers.number(slot)) || mutations::active(Mutation::SuspectsStopEverybody)
     }
 
     /// What was written after a lane was taken was not under way when its last owner ended: the table says how far that *may* have come, which is
@@ -131,7 +165,7 @@ impl Buffer {
     pub(crate) fn acquit(&mut self, claimed: &Claimed) {
         let now = Instant::now();
         for event in &claimed.events {
-            let Some(lane) = self.lanes.get_mut(&event.lane).filter(|lane| event.seq <= lane.suspect_to)
+            let Some(lane) = self.lanes.get_mut(event.lane).filter(|lane| event.seq <= lane.suspect_to)
             else {
                 continue;
             };
@@ -145,7 +179,7 @@ impl Buffer {
 
     /// Takes a suspect out to be sent.
     pub(super) fn take_suspect(&mut self, lane: Lane, place: usize, now: Instant) -> Option<Assignment> {
-        let owned = self.lanes.get_mut(&lane)?;
+        let owned = self.lanes.get_mut(lane)?;
         let item = owned.suspects.remove(place)?;
         let (seq, slot, destination) = (item.seq, item.slot, item.destination);
         // A destination that is down is asked with it whether it is back.
@@ -154,15 +188,13 @@ impl Buffer {
         if items.is_empty() {
             return None;
         }
-        let receiver = self.receiver_of.get(slot).copied().unwrap_or_default();
-        let owned = self.lanes.get_mut(&lane)?;
+        let receiver = self.receivers.number(slot);
+        let owned = self.lanes.get_mut(lane)?;
         owned.suspects_under_way.push(SuspectUnderWay { seq, receiver, destination, since: now });
-        self.suspect_turn = lane;
-        self.alone_since = Some(now);
-        self.suspect_receiver = Some(receiver);
+        self.suspects.goes(lane, receiver, now);
         let mut assignment = self.assignment(slot, items, now);
         assignment.probed = probed;
-        self.receiver_mut(slot).into_iter().for_each(|receiver| receiver.suspect_went_last = true);
+        self.receivers.get_mut(slot).into_iter().for_each(|receiver| receiver.suspect_went_last = true);
         Some(assignment)
     }
 
@@ -170,7 +202,7 @@ impl Buffer {
     /// not be all that it is asked for, and those of a slow receiver not all that is sent.
     fn suspect(&self, under_way: &[SuspectUnderWay], now: Instant) -> Option<SuspectCandidate> {
         let is_free = |receiver: usize| under_way.iter().all(|suspect| suspect.receiver != receiver);
-        let is_next = |receiver: usize| Some(receiver) != self.suspect_receiver;
+        let is_next = |receiver: usize| Some(receiver) != self.suspects.last_receiver;
         let is_apart = |receiver: usize, destination: Option<DestinationId>| {
             let same =
                 |other: &SuspectUnderWay| (other.receiver, other.destination) == (receiver, destination);
@@ -187,13 +219,12 @@ impl Buffer {
         now: Instant,
         wanted: impl Fn(usize, Option<DestinationId>) -> bool,
     ) -> Option<SuspectCandidate> {
-        let (after, before) = (self.lanes.range(self.suspect_turn.saturating_add(1)..), ..=self.suspect_turn);
-        let receiver_of = |item: &Item| self.receiver_of.get(item.slot).copied().unwrap_or_default();
-        after.chain(self.lanes.range(before)).filter(|(_, lane)| !lane.suspects.is_empty()).find_map(
+        let receiver_of = |item: &Item| self.receivers.number(item.slot);
+        self.lanes.after(self.suspects.last_lane).filter(|(_, lane)| !lane.suspects.is_empty()).find_map(
             |(&lane, owned)| {
                 let sendable = |item: &Item| {
                     wanted(receiver_of(item), item.destination)
-                        && self.is_open(item.slot, now)
+                        && self.receivers.is_open(item.slot, now)
                         && !self.gives_way(item.slot)
                 };
                 let (place, item) = owned.suspects.iter().enumerate().find(|(_, item)| sendable(item))?;
@@ -209,9 +240,9 @@ impl Buffer {
 
     /// A receiver that is down is asked for a suspect and for others in turn.
     fn gives_way(&self, slot: usize) -> bool {
-        let Some(receiver) = self.receiver_of.get(slot) else { return false };
-        let same = |slot: usize| self.receiver_of.get(slot) == Some(receiver);
-        self.receiver(slot).is_some_and(|receiver| !receiver.is_up() && receiver.suspect_went_last)
-            && (self.hot.has(same) || self.cold.has(same))
+        let receiver = self.receivers.number(slot);
+        let same = |slot: usize| self.receivers.number(slot) == receiver;
+        self.receivers.get(slot).is_some_and(|receiver| !receiver.is_up() && receiver.suspect_went_last)
+            && (self.queues.has(same))
     }
 }

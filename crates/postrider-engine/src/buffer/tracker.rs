@@ -5,8 +5,6 @@ use std::collections::VecDeque;
 
 use postrider_core::{Source, store::Seq};
 
-use super::{Buffer, Item};
-
 /// The slot of an event that counts for no receiver any more.
 const NO_SLOT: usize = usize::MAX;
 
@@ -14,14 +12,20 @@ const NO_SLOT: usize = usize::MAX;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tracked {
     seq: Seq,
-    source: Source,
+    pub(super) source: Source,
     /// Zero once it is out of the counts.
-    weight: usize,
-    slot: usize,
+    pub(super) weight: usize,
+    pub(super) slot: usize,
     /// Settled while a claim was under way, which may bring it back: it stays until that has returned.
     settled: bool,
     /// False for an entry that is only still there because those around it are.
     present: bool,
+}
+
+impl Tracked {
+    pub(super) fn new(seq: Seq, source: Source, slot: usize, weight: usize) -> Self {
+        Self { seq, source, weight, slot, settled: false, present: true }
+    }
 }
 
 /// The events in memory, in the order of `seq`. Most come in order and go in order, so a queue serves better than a tree.
@@ -39,10 +43,6 @@ impl Tracker {
 
     pub(super) fn is_empty(&self) -> bool {
         self.present == 0
-    }
-
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
     }
 
     pub(super) fn contains(&self, seq: Seq) -> bool {
@@ -81,7 +81,7 @@ impl Tracker {
         self.entries.binary_search_by_key(&seq, |entry| entry.seq)
     }
 
-    fn insert(&mut self, entry: Tracked) {
+    pub(super) fn insert(&mut self, entry: Tracked) {
         match self.place(entry.seq) {
             Ok(place) => {
                 if let Some(there) = self.entries.get_mut(place) {
@@ -114,7 +114,7 @@ impl Tracker {
     }
 
     /// Takes an event out. Says what was known of it.
-    fn remove(&mut self, seq: Seq) -> Option<Tracked> {
+    pub(super) fn remove(&mut self, seq: Seq) -> Option<Tracked> {
         let entry = self.get_mut(seq)?;
         entry.present = false;
         let known = *entry;
@@ -124,11 +124,25 @@ impl Tracker {
     }
 
     /// The event is settled, and goes with [`remove_settled`](Self::remove_settled). Says what was known of it.
-    fn settle(&mut self, seq: Seq) -> Option<Tracked> {
+    pub(super) fn settle(&mut self, seq: Seq) -> Option<Tracked> {
         let entry = self.get_mut(seq)?;
         let known = *entry;
         (entry.weight, entry.settled) = (0, true);
         self.settled += usize::from(!known.settled);
+        Some(known)
+    }
+
+    /// Takes the slot of an event that is counted, which then counts for no route.
+    pub(super) fn take_slot(&mut self, seq: Seq) -> Option<usize> {
+        let tracked = self.get_mut(seq).filter(|tracked| tracked.weight > 0)?;
+        Some(std::mem::replace(&mut tracked.slot, NO_SLOT))
+    }
+
+    /// Takes the weight of an event, which then counts for nothing. Returns what was known of it.
+    pub(super) fn take_weight(&mut self, seq: Seq) -> Option<Tracked> {
+        let tracked = self.get_mut(seq)?;
+        let known = *tracked;
+        tracked.weight = 0;
         Some(known)
     }
 
@@ -157,77 +171,12 @@ impl Tracker {
     }
 }
 
-impl Buffer {
-    pub(super) fn track(&mut self, item: &Item) {
-        self.peeks.came(item.seq);
-        // A place that was given again after a rollback may still be tracked.
-        if self.tracked.contains(item.seq) {
-            self.untrack(item.seq);
-        }
-        let weight = item.weight_bytes;
-        match item.source {
-            Source::Hot => self.hot_count += 1,
-            Source::Cold => self.cold_count += 1,
-        }
-        self.bytes += weight;
-        self.slot_counts.get_mut(item.slot).into_iter().for_each(|count| *count += 1);
-        let (seq, source, slot) = (item.seq, item.source, item.slot);
-        self.tracked.insert(Tracked { seq, source, weight, slot, settled: false, present: true });
-    }
-
-    pub(super) fn untrack(&mut self, seq: Seq) {
-        self.untrack_untidily(seq);
-        self.tracked.tidy();
-    }
-
-    /// Untracks one of many events, after which the tracker is tidied once.
-    pub(super) fn untrack_untidily(&mut self, seq: Seq) {
-        let known = self.tracked.remove(seq);
-        known.into_iter().for_each(|known| self.count_out(known));
-    }
-
-    /// Takes an event out of the counts. It stays tracked until the claim under way has returned.
-    pub(super) fn untrack_after_claim(&mut self, seq: Seq) {
-        let known = self.tracked.settle(seq);
-        known.into_iter().for_each(|known| self.count_out(known));
-    }
-
-    /// The event waits for nobody but the database, so it takes no room from others of its receiver.
-    pub(super) fn give_up_slot(&mut self, seq: Seq) {
-        let Some(tracked) = self.tracked.get_mut(seq).filter(|tracked| tracked.weight > 0) else { return };
-        let slot = std::mem::replace(&mut tracked.slot, NO_SLOT);
-        self.slot_counts.get_mut(slot).into_iter().for_each(|count| *count = count.saturating_sub(1));
-    }
-
-    /// The event is known by its number alone: what is in memory of it is not worth counting.
-    pub(super) fn give_up_room(&mut self, seq: Seq) {
-        let Some(tracked) = self.tracked.get_mut(seq) else { return };
-        let known = *tracked;
-        tracked.weight = 0;
-        self.count_out(known);
-    }
-
-    /// Counts out what was not counted out before.
-    fn count_out(&mut self, tracked: Tracked) {
-        if tracked.weight == 0 {
-            return;
-        }
-        self.bytes = self.bytes.saturating_sub(tracked.weight);
-        self.slot_counts.get_mut(tracked.slot).into_iter().for_each(|count| *count = count.saturating_sub(1));
-        let count = match tracked.source {
-            Source::Hot => &mut self.hot_count,
-            Source::Cold => &mut self.cold_count,
-        };
-        *count = count.saturating_sub(1);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn tracked(seq: Seq) -> Tracked {
-        Tracked { seq, source: Source::Cold, weight: 1, slot: 0, settled: false, present: true }
+        Tracked::new(seq, Source::Cold, 0, 1)
     }
 
     #[test]

@@ -13,7 +13,7 @@ impl Buffer {
             SuspectTurn::NotNeeded => self.others_go_until(now),
             SuspectTurn::Now(..) => None,
         };
-        self.next_opening(now).into_iter().chain(alone_until).min()
+        self.receivers.next_opening(now).into_iter().chain(alone_until).min()
     }
 
     /// A worker has nothing to do, and waits until this moment.
@@ -47,7 +47,7 @@ mod tests {
         let mut buffer = Buffer::new(&routes, &settings);
         assert!(!buffer.needs_waiter(now), "there is nothing to wait for");
         let moment = now + Duration::from_secs(10);
-        buffer.paces[1].set_saturated(Some(moment));
+        buffer.receivers.saturate(1, Some(moment));
         assert!(buffer.needs_waiter(now));
         buffer.wait_begins(Some(moment + Duration::from_secs(1)));
         assert!(buffer.needs_waiter(now), "that is too late");

@@ -1,0 +1,148 @@
+//! Owns the order of claims: whose turn it is, and what is known of what the next one finds.
+
+use postrider_core::store::Seq;
+use tokio::time::Instant;
+
+/// The lanes' own positions and the backlogs are read in turn.
+#[derive(Debug)]
+pub(super) struct ClaimOrder {
+    /// The backlog that was read last.
+    last_backlog: usize,
+    /// It is the turn of the lanes' own positions: at first, and after a backlog.
+    lanes_turn: bool,
+    /// The last claim of the lanes' own positions skipped rows.
+    skipped: bool,
+    /// The first and the last event of the last claim of the lanes' own positions, if it left something.
+    left_more: Option<(Seq, Seq)>,
+    /// A held key was freed: what is parked behind it can come back.
+    returning: bool,
+    /// When the next waiting event is due, as far as is known.
+    due_at: Option<Instant>,
+}
+
+impl Default for ClaimOrder {
+    fn default() -> Self {
+        let (last_backlog, lanes_turn) = (0, true);
+        Self { last_backlog, lanes_turn, skipped: false, left_more: None, returning: false, due_at: None }
+    }
+}
+
+impl ClaimOrder {
+    /// A claim is about to be planned. Settles that commit from here on may name an earlier moment than it will.
+    pub(super) fn forget_due(&mut self, due_at: Option<Instant>) {
+        self.due_at = due_at;
+    }
+
+    /// Whether the lanes' own positions have their turn, and no backlog.
+    pub(super) fn is_lanes_turn(&self) -> bool {
+        self.lanes_turn
+    }
+
+    /// A claim of this backlog is planned, or of the lanes' own positions.
+    pub(super) fn planned(&mut self, backlog: Option<usize>) {
+        self.lanes_turn = backlog.is_some();
+    }
+
+    /// The claim that was planned begins.
+    pub(super) fn begins(&mut self, backlog: Option<usize>) {
+        self.last_backlog = backlog.unwrap_or(self.last_backlog);
+        self.returning &= backlog.is_some();
+    }
+
+    /// The backlog that was read last.
+    pub(super) fn last_backlog(&self) -> usize {
+        self.last_backlog
+    }
+
+    /// A claim of the lanes' own positions skips rows or not. Returns whether it is the first in a row that does.
+    pub(super) fn begins_to_skip(&mut self, skips: bool) -> bool {
+        let skipped = std::mem::replace(&mut self.skipped, skips);
+        skips && !skipped
+    }
+
+    /// A claim has returned these first and last events and left more, if that is known.
+    pub(super) fn returned(&mut self, left_more: Option<(Seq, Seq)>) {
+        self.left_more = left_more;
+    }
+
+    /// The first and the last event of the last claim of the lanes' own positions, if it left something.
+    pub(super) fn left_more(&self) -> Option<(Seq, Seq)> {
+        self.left_more
+    }
+
+    /// A held key was freed.
+    pub(super) fn key_returns(&mut self) {
+        self.returning = true;
+    }
+
+    /// Whether the parked events of a freed key can come back.
+    pub(super) fn is_returning(&self) -> bool {
+        self.returning
+    }
+
+    /// A waiting event is due at this moment. Returns whether none was known to be due earlier.
+    pub(super) fn due(&mut self, at: Instant) -> bool {
+        let earlier = self.due_at.is_none_or(|known| at < known);
+        if earlier {
+            self.due_at = Some(at);
+        }
+        earlier
+    }
+
+    /// When the next waiting event is due, as far as is known.
+    pub(super) fn due_at(&self) -> Option<Instant> {
+        self.due_at
+    }
+
+    /// The database went back in time: what was known of its table is void.
+    pub(super) fn rewind(&mut self) {
+        (self.returning, self.left_more, self.due_at) = (false, None, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn lanes_and_backlogs_take_turns() {
+        let mut order = ClaimOrder::default();
+        assert!(order.is_lanes_turn());
+        order.planned(None);
+        assert!(!order.is_lanes_turn());
+        order.planned(Some(3));
+        order.begins(Some(3));
+        assert_eq!((order.is_lanes_turn(), order.last_backlog()), (true, 3));
+        order.planned(None);
+        order.begins(None);
+        assert_eq!((order.is_lanes_turn(), order.last_backlog()), (false, 3));
+    }
+
+    #[test]
+    fn a_key_that_was_freed_returns_with_the_next_claim_of_the_lanes() {
+        let mut order = ClaimOrder::default();
+        order.key_returns();
+        order.begins(Some(1));
+        assert!(order.is_returning());
+        order.begins(None);
+        assert!(!order.is_returning());
+    }
+
+    #[test]
+    fn the_first_of_several_claims_that_skip_is_known() {
+        let mut order = ClaimOrder::default();
+        let begins: Vec<bool> =
+            [false, true, true, false, true].map(|skips| order.begins_to_skip(skips)).into();
+        assert_eq!(begins, [false, true, false, false, true]);
+    }
+
+    #[test]
+    fn the_earliest_due_moment_is_kept() {
+        let (mut order, now) = (ClaimOrder::default(), Instant::now());
+        assert!(order.due(now + Duration::from_secs(2)));
+        assert!(!order.due(now + Duration::from_secs(3)) && order.due(now + Duration::from_secs(1)));
+        assert_eq!(order.due_at(), Some(now + Duration::from_secs(1)));
+    }
+}
