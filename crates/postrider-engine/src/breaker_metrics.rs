@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use crate::{engine::Shared, lock, routes::ReceiverId};
+use crate::{engine::Shared, lock, routes::ReceiverId, slots::ReceiverSlot};
 
 /// Which receivers the metrics were told to be down. The first is for events without a route; a receiver's is one more than its number.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl BreakerMetrics {
     pub(crate) fn tell(&self, shared: &Shared, receiver: Option<ReceiverId>) {
         let mut told = lock(&self.0);
         let open = !lock(&shared.buffer).is_up(receiver);
-        let Some(before) = told.get_mut(receiver.map_or(0, |id| id + 1)) else { return };
+        let Some(before) = told.get_mut(ReceiverSlot::of(receiver).index()) else { return };
         if std::mem::replace(before, open) == open {
             return;
         }

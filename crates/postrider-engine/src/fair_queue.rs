@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 
+use crate::slots::RouteSlot;
+
 /// One queue for each route, drained in turn.
 pub(crate) struct FairQueue<T> {
     queues: Vec<VecDeque<T>>,
     /// Routes with something in their queue, in the order of their turns.
-    turns: VecDeque<usize>,
+    turns: VecDeque<RouteSlot>,
 }
 
 impl<T> FairQueue<T> {
@@ -14,8 +16,8 @@ impl<T> FairQueue<T> {
         Self { queues: (0..routes).map(|_| VecDeque::new()).collect(), turns: VecDeque::new() }
     }
 
-    pub(crate) fn push(&mut self, route: usize, item: T) {
-        if let Some(queue) = self.queues.get_mut(route) {
+    pub(crate) fn push(&mut self, route: RouteSlot, item: T) {
+        if let Some(queue) = self.queues.get_mut(route.index()) {
             if queue.is_empty() {
                 self.turns.push_back(route);
             }
@@ -25,8 +27,8 @@ impl<T> FairQueue<T> {
 
     /// Puts an item before all others of its route. A route whose queue was empty has had its turn, and takes the last place: it would come
     /// before the others for as long as it puts something back.
-    pub(crate) fn push_front(&mut self, route: usize, item: T) {
-        if let Some(queue) = self.queues.get_mut(route) {
+    pub(crate) fn push_front(&mut self, route: RouteSlot, item: T) {
+        if let Some(queue) = self.queues.get_mut(route.index()) {
             if queue.is_empty() {
                 self.turns.push_back(route);
             }
@@ -40,20 +42,20 @@ impl<T> FairQueue<T> {
     }
 
     /// Takes everything of a route, in order.
-    pub(crate) fn take_all(&mut self, route: usize) -> VecDeque<T> {
+    pub(crate) fn take_all(&mut self, route: RouteSlot) -> VecDeque<T> {
         self.turns.retain(|turn| *turn != route);
-        self.queues.get_mut(route).map(std::mem::take).unwrap_or_default()
+        self.queues.get_mut(route.index()).map(std::mem::take).unwrap_or_default()
     }
 
     /// Whether a route that `open` lets through has something.
-    pub(crate) fn has(&self, open: impl Fn(usize) -> bool) -> bool {
+    pub(crate) fn has(&self, open: impl Fn(RouteSlot) -> bool) -> bool {
         self.turns.iter().any(|&route| open(route))
     }
 
     /// The route whose turn it is among those that `open` lets through, and how much it has.
-    pub(crate) fn turn(&self, open: impl Fn(usize) -> bool) -> Option<(usize, usize)> {
+    pub(crate) fn turn(&self, open: impl Fn(RouteSlot) -> bool) -> Option<(RouteSlot, usize)> {
         let route = self.turns.iter().copied().find(|&route| open(route))?;
-        Some((route, self.queues.get(route)?.len()))
+        Some((route, self.queues.get(route.index())?.len()))
     }
 
     /// How many routes have something.
@@ -62,8 +64,8 @@ impl<T> FairQueue<T> {
     }
 
     /// Takes up to so many items of a route, and ends its turn.
-    pub(crate) fn take(&mut self, route: usize, most: usize) -> VecDeque<T> {
-        let Some(queue) = self.queues.get_mut(route) else { return VecDeque::new() };
+    pub(crate) fn take(&mut self, route: RouteSlot, most: usize) -> VecDeque<T> {
+        let Some(queue) = self.queues.get_mut(route.index()) else { return VecDeque::new() };
         let count = most.min(queue.len());
         let items = queue.drain(..count).collect();
         let place = self.turns.iter().position(|&turn| turn == route);
@@ -82,7 +84,7 @@ impl<T> FairQueue<T> {
             *queue = kept;
             taken.extend(out);
         }
-        self.turns.retain(|&route| self.queues.get(route).is_some_and(|queue| !queue.is_empty()));
+        self.turns.retain(|&route| self.queues.get(route.index()).is_some_and(|queue| !queue.is_empty()));
         taken
     }
 }
@@ -93,9 +95,9 @@ mod tests {
 
     fn pop<T>(
         queue: &mut FairQueue<T>,
-        open: impl Fn(usize) -> bool,
+        open: impl Fn(RouteSlot) -> bool,
         most: usize,
-    ) -> Option<(usize, Vec<T>)> {
+    ) -> Option<(RouteSlot, Vec<T>)> {
         let (route, _) = queue.turn(open)?;
         Some((route, queue.take(route, most).into()))
     }
@@ -103,8 +105,8 @@ mod tests {
     #[test]
     fn routes_take_turns_whatever_their_backlog() {
         let mut queue = FairQueue::new(2);
-        (0..100).for_each(|n| queue.push(0, n));
-        (100..103).for_each(|n| queue.push(1, n));
+        (0..100).for_each(|n| queue.push(RouteSlot::at(0), n));
+        (100..103).for_each(|n| queue.push(RouteSlot::at(1), n));
         let mut first = Vec::new();
         for _ in 0..6 {
             first.extend(pop(&mut queue, |_| true, 1).unwrap().1);
@@ -115,28 +117,31 @@ mod tests {
     #[test]
     fn a_closed_route_is_passed_over_and_keeps_its_place() {
         let mut queue = FairQueue::new(2);
-        queue.push(0, 'a');
-        queue.push(1, 'b');
-        assert_eq!(pop(&mut queue, |route| route != 0, 9), Some((1, vec!['b'])));
-        assert!(!queue.has(|route| route != 0));
-        assert_eq!(pop(&mut queue, |_| true, 9), Some((0, vec!['a'])));
+        queue.push(RouteSlot::at(0), 'a');
+        queue.push(RouteSlot::at(1), 'b');
+        assert_eq!(
+            pop(&mut queue, |route| route != RouteSlot::at(0), 9),
+            Some((RouteSlot::at(1), vec!['b']))
+        );
+        assert!(!queue.has(|route| route != RouteSlot::at(0)));
+        assert_eq!(pop(&mut queue, |_| true, 9), Some((RouteSlot::at(0), vec!['a'])));
         assert_eq!(pop(&mut queue, |_| true, 9), None);
     }
 
     #[test]
     fn what_was_put_back_comes_first() {
         let mut queue = FairQueue::new(1);
-        queue.push(0, 2);
-        queue.push_front(0, 1);
-        assert_eq!(queue.take_all(0), [1, 2]);
+        queue.push(RouteSlot::at(0), 2);
+        queue.push_front(RouteSlot::at(0), 1);
+        assert_eq!(queue.take_all(RouteSlot::at(0)), [1, 2]);
         assert!(!queue.has(|_| true));
     }
 
     #[test]
     fn a_route_that_was_taken_whole_and_put_back_waits_for_its_next_turn() {
         let mut queue = FairQueue::new(2);
-        (0..3).for_each(|n| queue.push(0, n));
-        (10..13).for_each(|n| queue.push(1, n));
+        (0..3).for_each(|n| queue.push(RouteSlot::at(0), n));
+        (10..13).for_each(|n| queue.push(RouteSlot::at(1), n));
         let mut first = Vec::new();
         for _ in 0..4 {
             let (route, taken) = pop(&mut queue, |_| true, 9).unwrap();

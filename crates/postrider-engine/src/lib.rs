@@ -55,6 +55,7 @@ pub mod routes;
 mod send;
 mod settings;
 mod settle;
+mod slots;
 mod store_timeout;
 mod suspect;
 mod throttle;

@@ -3,6 +3,7 @@
 use super::{
     backlog::{AdmissionState, Owner},
     backlog_cursor::BacklogCursor,
+    backlog_id::BacklogId,
     pauses::{EventAttributes, Pauses},
     probes::Probes,
     *,
@@ -14,7 +15,7 @@ pub(crate) struct ClaimPlan {
     pub(crate) claim: Claim,
     except: Option<Arc<ClaimAdmission>>,
     /// The slot whose backlog is walked; none for the lanes' own positions.
-    pub(super) backlog: Option<usize>,
+    pub(super) backlog: Option<BacklogId>,
 }
 
 impl ClaimPlan {
@@ -39,7 +40,7 @@ impl ClaimPlan {
             self.claim.lanes.iter().map(|claim| (claim.lease.lane, claim.lease)).collect();
         let mut items = Vec::with_capacity(events.len());
         // Names and keys may be far from the processor. It fetches several of them at once if little else is done in between.
-        let slots: Vec<usize> = events.iter().map(|event| slot_of(&event.event, routes)).collect();
+        let slots: Vec<RouteSlot> = events.iter().map(|event| slot_of(&event.event, routes)).collect();
         let numbers: Vec<Option<u64>> =
             events.iter().map(|event| Some(hash::of_key(key_of(&event.event)?))).collect();
         let mut lease: Option<Lease> = None;
@@ -113,8 +114,8 @@ impl ClaimPlan {
 }
 
 /// The slot of what was claimed; the first if nobody wants it, or if the row is none.
-fn slot_of(content: &Result<Event, Undecodable>, routes: &RouteTable) -> usize {
-    content.as_ref().map_or(0, |event| super::slot_of(event, routes))
+fn slot_of(content: &Result<Event, Undecodable>, routes: &RouteTable) -> RouteSlot {
+    content.as_ref().map_or(RouteSlot::default(), |event| super::slot_of(event, routes))
 }
 
 fn key_of(content: &Result<Event, Undecodable>) -> Option<&Arc<str>> {
@@ -142,12 +143,12 @@ impl std::fmt::Debug for ClaimAdmission {
 impl Admission for ClaimAdmission {
     fn admits(&self, row: &Glance<'_>) -> bool {
         let route = self.routes.find_by_name(row.event_type, row.aggregate_type);
-        let slot = route.map_or(0, |route| route + 1);
+        let slot = RouteSlot::of(route);
         let mut state = lock(&self.state);
         let whose = if self.pauses.is_empty() {
             slot.into()
         } else {
-            let receiver = route.and_then(|route| self.routes.receiver(route)).map_or(0, |id| id + 1);
+            let receiver = ReceiverSlot::of(route.and_then(|route| self.routes.receiver(route)));
             let attributes = EventAttributes { event_type: Some(row.event_type), key: row.key, receiver };
             let resumed = state.only.is_some_and(|only| self.pauses.fits(only, attributes));
             Owner { slot, paused: self.pauses.of(attributes), resumed }
@@ -158,7 +159,7 @@ impl Admission for ClaimAdmission {
 
 impl Buffer {
     /// Most events of a slot that may be in memory now.
-    fn limit_of(&self, slot: usize, settings: &Settings) -> usize {
+    fn limit_of(&self, slot: RouteSlot, settings: &Settings) -> usize {
         if !self.receivers.is_up(slot) {
             self.receivers.probes()
         } else if self.claim_room.is_shared() {
@@ -172,13 +173,13 @@ impl Buffer {
 
     fn active_slots(&self) -> usize {
         let backlogs = lock(&self.backlogs);
-        let active = |(slot, count): &(usize, usize)| {
-            self.receivers.is_up(*slot) && (*count > 0 || backlogs.has(*slot))
+        let active = |(slot, count): &(RouteSlot, usize)| {
+            self.receivers.is_up(*slot) && (*count > 0 || backlogs.has((*slot).into()))
         };
         self.in_flight.by_route().filter(active).count()
     }
 
-    fn room_of(&self, slot: usize, settings: &Settings) -> usize {
+    fn room_of(&self, slot: RouteSlot, settings: &Settings) -> usize {
         if self.postponed.stops(slot) {
             return 0;
         }
@@ -188,7 +189,7 @@ impl Buffer {
     }
 
     /// How many events are in memory for the receiver of this slot.
-    pub(super) fn count_of_receiver(&self, slot: usize) -> usize {
+    pub(super) fn count_of_receiver(&self, slot: RouteSlot) -> usize {
         self.receivers.slots_beside(slot).map(|slot| self.in_flight.of_route(slot)).sum()
     }
 
@@ -202,17 +203,17 @@ impl Buffer {
     }
 
     /// The slot whose backlog is read next: one with room for half of what it may have, or a pause that has ended.
-    pub(super) fn next_backlog(&self, settings: &Settings) -> Option<usize> {
+    pub(super) fn next_backlog(&self, settings: &Settings) -> Option<BacklogId> {
         if mutations::active(Mutation::BacklogUnread) {
             return None;
         }
         // The limits ask who is behind, so the lock must be free by then.
-        self.slots_to_read(self.claims.last_backlog()).into_iter().find(|slot| {
-            if *slot >= self.in_flight.slots() {
-                return !self.pauses.holds(*slot) && !self.waits_for_its_keys(*slot);
-            }
-            let limit = self.limit_of(*slot, settings).min(settings.cold_queue);
-            self.room_of(*slot, settings) >= limit.div_ceil(2)
+        self.slots_to_read(self.claims.last_backlog()).into_iter().find(|id| {
+            let Some(slot) = id.route() else {
+                return !self.pauses.holds(*id) && !self.waits_for_its_keys(*id);
+            };
+            let limit = self.limit_of(slot, settings).min(settings.cold_queue);
+            self.room_of(slot, settings) >= limit.div_ceil(2)
         })
     }
 
@@ -224,29 +225,33 @@ impl Buffer {
     /// Memory has drained: no need for shares any more, once nobody is behind for want of room.
     pub(super) fn end_sharing(&mut self) {
         let backlogs = lock(&self.backlogs);
-        if !backlogs.slots().any(|slot| self.receivers.is_up(slot)) {
+        if !backlogs.slots().any(|id| id.route().is_some_and(|slot| self.receivers.is_up(slot))) {
             self.claim_room.end_sharing();
         }
     }
 
     /// The lanes in which a claim leaves out what was tried in vain.
-    fn skipped_lanes(&self, slot: usize, claim: &Claim) -> BTreeSet<Lane> {
+    fn skipped_lanes(&self, slot: BacklogId, claim: &Claim) -> BTreeSet<Lane> {
         let backlogs = lock(&self.backlogs);
         let lanes = claim.lanes.iter().map(|lane| (lane.lease.lane, lane.from));
         lanes.filter(|(lane, from)| backlogs.skips_from(slot, *lane, *from)).map(|(lane, _)| lane).collect()
     }
 
+    /// Whether a backlog is that of a receiver which is down.
+    pub(super) fn is_down(&self, id: BacklogId) -> bool {
+        id.route().is_some_and(|slot| !self.receivers.is_up(slot))
+    }
+
     /// Whether a walk over a backlog looks for one event to try.
-    fn looks_for_one(&self, slot: usize) -> bool {
-        let is_down = !self.receivers.get(slot).is_none_or(Receiver::is_up);
-        is_down && lock(&self.backlogs).probes(slot).is_some_and(Probes::looks_for_one)
+    fn looks_for_one(&self, slot: BacklogId) -> bool {
+        self.is_down(slot) && lock(&self.backlogs).probes(slot).is_some_and(Probes::looks_for_one)
     }
 
     /// A claim of these lanes, and what it is to leave.
     pub(super) fn plan(
         &self,
         mut claim: Claim,
-        backlog: Option<usize>,
+        backlog: Option<BacklogId>,
         settings: &Settings,
         routes: &Arc<RouteTable>,
     ) -> ClaimPlan {
@@ -255,14 +260,14 @@ impl Buffer {
         let again = walked.flat_map(|lane| lane.again.iter().copied()).collect();
         let skipped = backlog.map_or_else(BTreeSet::new, |slot| self.skipped_lanes(slot, &claim));
         let one = backlog.filter(|slot| self.looks_for_one(*slot));
-        let room = |slot| if one == Some(slot) { 1 } else { usize::MAX };
+        let room = |slot: RouteSlot| if one == Some(slot.into()) { 1 } else { usize::MAX };
         let except = self.has_exceptions().then(|| {
-            let slots = 0..self.in_flight.slots();
+            let slots = || self.in_flight.by_route().map(|(slot, _)| slot);
             Arc::new(ClaimAdmission {
                 routes: routes.clone(),
                 state: Mutex::new(AdmissionState {
-                    room: slots.map(|slot| self.room_of(slot, settings).min(room(slot))).collect(),
-                    down: (0..self.in_flight.slots()).filter(|slot| !self.receivers.is_up(*slot)).collect(),
+                    room: slots().map(|slot| self.room_of(slot, settings).min(room(slot))).collect(),
+                    down: slots().filter(|slot| !self.receivers.is_up(*slot)).collect(),
                     only: backlog,
                     start,
                     skipped,
@@ -299,9 +304,9 @@ mod tests {
             buffer.claim_room.share();
             let row =
                 Glance { lane: 0, seq: 1, event_type: "A", aggregate_type: "", key: None, due_at: None };
-            lock(&buffer.backlogs).note_probe(1, row.lane, row.seq, None);
+            lock(&buffer.backlogs).note_probe(RouteSlot::at(1).into(), row.lane, row.seq, None);
             sender.send(buffer.next_backlog(&settings)).unwrap();
         });
-        assert_eq!(receiver.recv_timeout(Duration::from_secs(10)), Ok(Some(1)));
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(10)), Ok(Some(RouteSlot::at(1).into())));
     }
 }

@@ -17,7 +17,7 @@ impl Buffer {
     pub(super) fn take_with_room(
         &mut self,
         source: Source,
-        slot: usize,
+        slot: RouteSlot,
         most: usize,
         now: Instant,
     ) -> VecDeque<Item> {
@@ -80,7 +80,7 @@ impl Buffer {
     /// Up to so many of the first destination among what was passed over, if it has room as long as nobody else wants it.
     fn take_alone(
         &mut self,
-        slot: usize,
+        slot: RouteSlot,
         passed: &mut VecDeque<Item>,
         (most, now): (usize, Instant),
     ) -> VecDeque<Item> {
@@ -99,7 +99,7 @@ impl Buffer {
     /// Whether events of a destination that sets its own pace wait in line for it. None if it has room now, as far as its pace is concerned.
     fn paced_room(
         &mut self,
-        slot: usize,
+        slot: RouteSlot,
         items: &VecDeque<Item>,
         passed: &VecDeque<Item>,
         now: Instant,
@@ -133,7 +133,7 @@ impl Buffer {
     /// way. Gives the destination that the batch is a probe of, if it is one.
     pub(super) fn keep_ready(
         &mut self,
-        slot: usize,
+        slot: RouteSlot,
         items: &mut VecDeque<Item>,
         now: Instant,
     ) -> Option<Option<DestinationId>> {
@@ -204,7 +204,7 @@ impl Buffer {
 
     /// Leaves in a batch what may go together, and says with whom that is. What failed before goes alone where one event can fail the others, and
     /// what was told to wait goes with fewer of its kind than the last time: one of them may be the reason.
-    pub(super) fn isolate(&mut self, slot: usize, items: &mut VecDeque<Item>) -> Isolation {
+    pub(super) fn isolate(&mut self, slot: RouteSlot, items: &mut VecDeque<Item>) -> Isolation {
         let Some(receiver) = self.receivers.get(slot).filter(|receiver| receiver.is_batching()) else {
             return Isolation::Mixed;
         };

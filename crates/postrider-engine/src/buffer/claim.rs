@@ -1,6 +1,6 @@
 //! Claims: what to read next, and what becomes of what was read.
 
-use super::*;
+use super::{backlog_id::BacklogId, *};
 
 /// A claim brings at most one part in so many of the bytes that the queues have room for, or one event.
 const CLAIM_SHARE: usize = 8;
@@ -88,7 +88,7 @@ impl Buffer {
 
     /// Whether there is more than one route: a single one has no others to make room for.
     pub(super) fn has_several_routes(&self) -> bool {
-        self.in_flight.slots() > 2
+        self.in_flight.routes() > 2
     }
 
     fn main_lanes(&mut self, settings: &Settings, now: Instant, from_bottom: bool) -> Vec<LaneClaim> {
@@ -114,8 +114,8 @@ impl Buffer {
 
     /// What was passed over of a slot, up to where the lanes' own claims have come. What was let go up to there is met too, since it may
     /// stand before what lies in the backlog: waiting until nothing is let go any more could take for ever.
-    fn backlog_lanes(&mut self, slot: usize, now: Instant) -> Vec<LaneClaim> {
-        let is_down = !self.receivers.get(slot).is_none_or(Receiver::is_up);
+    fn backlog_lanes(&mut self, slot: BacklogId, now: Instant) -> Vec<LaneClaim> {
+        let is_down = self.is_down(slot);
         let stands = |lane: Lane| Some(self.lanes.get(lane).filter(|lane| lane.may_claim(now))?.position);
         let begins = lock(&self.backlogs).begin_walk(slot, is_down, stands);
         let claims = begins.into_iter().filter_map(|(lane, from)| {
@@ -340,10 +340,10 @@ mod tests {
         }
         let plan = buffer.begin_claim(&settings, &routes, now, false).unwrap();
         buffer.lose(lost);
-        lock(&buffer.backlogs).note_probe(1, lost.lane, 5, None);
-        lock(&buffer.backlogs).note_probe(2, kept.lane, 6, None);
+        lock(&buffer.backlogs).note_probe(RouteSlot::at(1).into(), lost.lane, 5, None);
+        lock(&buffer.backlogs).note_probe(RouteSlot::at(2).into(), kept.lane, 6, None);
         buffer.claim_failed(&plan, &[]);
-        assert_eq!(buffer.next_backlog(&settings), Some(2));
+        assert_eq!(buffer.next_backlog(&settings), Some(RouteSlot::at(2).into()));
     }
 
     #[test]
@@ -374,7 +374,7 @@ mod tests {
         let lease = Lease { lane: 0, token: Token { epoch: 1, nonce: 1 } };
         buffer.own(Taken { lease, suspect_to: 0 }, now + Duration::from_secs(60));
         buffer.lanes.get_mut(0).unwrap().position = Position::at(100, Timestamp::EPOCH, 0, &Position::START);
-        lock(&buffer.backlogs).note_probe(1, lease.lane, 50, None);
+        lock(&buffer.backlogs).note_probe(RouteSlot::at(1).into(), lease.lane, 50, None);
         let mut claims = Vec::new();
         for let_go in [7, 107, 8] {
             buffer.recheck(0, let_go);

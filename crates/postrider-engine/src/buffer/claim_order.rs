@@ -3,11 +3,14 @@
 use postrider_core::store::Seq;
 use tokio::time::Instant;
 
+use super::backlog_id::BacklogId;
+use crate::slots::RouteSlot;
+
 /// The lanes' own positions and the backlogs are read in turn.
 #[derive(Debug)]
 pub(super) struct ClaimOrder {
     /// The backlog that was read last.
-    last_backlog: usize,
+    last_backlog: BacklogId,
     /// It is the turn of the lanes' own positions: at first, and after a backlog.
     lanes_turn: bool,
     /// The last claim of the lanes' own positions skipped rows.
@@ -22,7 +25,7 @@ pub(super) struct ClaimOrder {
 
 impl Default for ClaimOrder {
     fn default() -> Self {
-        let (last_backlog, lanes_turn) = (0, true);
+        let (last_backlog, lanes_turn) = (BacklogId::Route(RouteSlot::default()), true);
         Self { last_backlog, lanes_turn, skipped: false, left_more: None, returning: false, due_at: None }
     }
 }
@@ -39,18 +42,18 @@ impl ClaimOrder {
     }
 
     /// A claim of this backlog is planned, or of the lanes' own positions.
-    pub(super) fn planned(&mut self, backlog: Option<usize>) {
+    pub(super) fn planned(&mut self, backlog: Option<BacklogId>) {
         self.lanes_turn = backlog.is_some();
     }
 
     /// The claim that was planned begins.
-    pub(super) fn begins(&mut self, backlog: Option<usize>) {
+    pub(super) fn begins(&mut self, backlog: Option<BacklogId>) {
         self.last_backlog = backlog.unwrap_or(self.last_backlog);
         self.returning &= backlog.is_some();
     }
 
     /// The backlog that was read last.
-    pub(super) fn last_backlog(&self) -> usize {
+    pub(super) fn last_backlog(&self) -> BacklogId {
         self.last_backlog
     }
 
@@ -108,23 +111,24 @@ mod tests {
 
     #[test]
     fn lanes_and_backlogs_take_turns() {
+        let backlog = BacklogId::Pause(3);
         let mut order = ClaimOrder::default();
         assert!(order.is_lanes_turn());
         order.planned(None);
         assert!(!order.is_lanes_turn());
-        order.planned(Some(3));
-        order.begins(Some(3));
-        assert_eq!((order.is_lanes_turn(), order.last_backlog()), (true, 3));
+        order.planned(Some(backlog));
+        order.begins(Some(backlog));
+        assert_eq!((order.is_lanes_turn(), order.last_backlog()), (true, backlog));
         order.planned(None);
         order.begins(None);
-        assert_eq!((order.is_lanes_turn(), order.last_backlog()), (false, 3));
+        assert_eq!((order.is_lanes_turn(), order.last_backlog()), (false, backlog));
     }
 
     #[test]
     fn a_key_that_was_freed_returns_with_the_next_claim_of_the_lanes() {
         let mut order = ClaimOrder::default();
         order.key_returns();
-        order.begins(Some(1));
+        order.begins(Some(BacklogId::Pause(1)));
         assert!(order.is_returning());
         order.begins(None);
         assert!(!order.is_returning());

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use postrider_core::store::Seq;
 
+use super::backlog_id::BacklogId;
+
 /// Places of all routes together, unless they are very many: 8 MiB.
 const PLACES: usize = 1 << 20;
 
@@ -22,7 +24,7 @@ const WORTH: usize = 8;
 pub(super) struct FirstSkipped {
     /// Slots of routes have lower numbers, and larger tables.
     routes: usize,
-    slots: BTreeMap<usize, BacklogFirsts>,
+    slots: BTreeMap<BacklogId, BacklogFirsts>,
 }
 
 /// The first events of one slot: those that were noted lately, and those from before.
@@ -54,34 +56,34 @@ impl FirstSkipped {
         Self { routes, slots: BTreeMap::new() }
     }
 
-    fn places(&self, slot: usize) -> usize {
-        if slot >= self.routes {
+    fn places(&self, id: BacklogId) -> usize {
+        if id.route().is_none() {
             return LEAST;
         }
         (PLACES / self.routes.next_power_of_two()).clamp(LEAST, MOST)
     }
 
     /// An event of a key was passed over.
-    pub(super) fn note(&mut self, slot: usize, key: u64, seq: Seq) {
-        let places = self.places(slot);
-        let of_slot = self.slots.entry(slot).or_insert_with(|| BacklogFirsts::new(places));
+    pub(super) fn note(&mut self, id: BacklogId, key: u64, seq: Seq) {
+        let places = self.places(id);
+        let of_slot = self.slots.entry(id).or_insert_with(|| BacklogFirsts::new(places));
         of_slot.table.note(key, seq);
         of_slot.noted = of_slot.noted.saturating_add(1);
         of_slot.last = of_slot.last.max(seq);
     }
 
     /// No event of this key that was passed over comes before this one; none if none of it was.
-    pub(super) fn least(&self, slot: usize, key: u64) -> Option<Seq> {
-        let of_slot = self.slots.get(&slot)?;
+    pub(super) fn least(&self, id: BacklogId, key: u64) -> Option<Seq> {
+        let of_slot = self.slots.get(&id)?;
         let before = of_slot.before.as_ref().and_then(|before| before.least(key));
         of_slot.table.least(key).into_iter().chain(before).min()
     }
 
     /// Nothing up to this event is still passed over. What was noted of that alone is forgotten once in a while, or a slot that is always
     /// behind would know no first event any more.
-    pub(super) fn is_over(&mut self, slot: usize, to: Seq) {
-        let places = self.places(slot);
-        let Some(of_slot) = self.slots.get_mut(&slot) else { return };
+    pub(super) fn is_over(&mut self, id: BacklogId, to: Seq) {
+        let places = self.places(id);
+        let Some(of_slot) = self.slots.get_mut(&id) else { return };
         if to >= of_slot.before_to && of_slot.noted >= places / WORTH {
             of_slot.before = Some(std::mem::replace(&mut of_slot.table, FirstTable::new(places)));
             (of_slot.before_to, of_slot.noted) = (of_slot.last, 0);
@@ -89,8 +91,8 @@ impl FirstSkipped {
     }
 
     /// Forgets all other slots.
-    pub(super) fn retain(&mut self, keep: impl Fn(usize) -> bool) {
-        self.slots.retain(|slot, _| keep(*slot));
+    pub(super) fn retain(&mut self, keep: impl Fn(BacklogId) -> bool) {
+        self.slots.retain(|id, _| keep(*id));
     }
 }
 
@@ -122,7 +124,9 @@ impl FirstTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash;
+    use crate::{hash, slots::RouteSlot};
+
+    const A: BacklogId = BacklogId::Route(RouteSlot::at(1));
 
     #[test]
     fn the_first_event_of_most_keys_is_known_and_none_is_taken_for_the_first_that_is_not() {
@@ -130,25 +134,25 @@ mod tests {
             let mut firsts = FirstSkipped::new(2);
             let number = |n: u64| hash::of_key(&format!("tenant-{n}"));
             for round in 0..2 {
-                (0..keys).for_each(|n| firsts.note(1, number(n), 1 + round * keys + n));
+                (0..keys).for_each(|n| firsts.note(A, number(n), 1 + round * keys + n));
             }
-            let known = (0..keys).filter(|n| firsts.least(1, number(*n)) == Some(1 + n)).count();
+            let known = (0..keys).filter(|n| firsts.least(A, number(*n)) == Some(1 + n)).count();
             assert!(known as u64 > keys / 50, "{known} of {keys}");
             assert!(keys > 1000 || known > 990, "{known} of {keys}");
-            assert!((0..keys).all(|n| firsts.least(1, number(n)).is_some_and(|first| first <= 1 + n)));
+            assert!((0..keys).all(|n| firsts.least(A, number(n)).is_some_and(|first| first <= 1 + n)));
         }
     }
 
     #[test]
     fn an_event_that_comes_late_is_known_to_be_the_first() {
         let mut firsts = FirstSkipped::default();
-        assert_eq!(firsts.least(1, 7), None);
-        firsts.note(1, 7, 9);
-        firsts.note(1, 7, 5);
-        firsts.note(1, 7, 12);
-        assert_eq!((firsts.least(1, 7), firsts.least(0, 7)), (Some(5), None));
-        firsts.retain(|slot| slot != 1);
-        assert_eq!(firsts.least(1, 7), None);
+        assert_eq!(firsts.least(A, 7), None);
+        firsts.note(A, 7, 9);
+        firsts.note(A, 7, 5);
+        firsts.note(A, 7, 12);
+        assert_eq!((firsts.least(A, 7), firsts.least(BacklogId::Pause(0), 7)), (Some(5), None));
+        firsts.retain(|id| id != A);
+        assert_eq!(firsts.least(A, 7), None);
     }
 
     #[test]
@@ -158,11 +162,11 @@ mod tests {
             let before = seq;
             for n in 0..keys {
                 seq += 1;
-                firsts.note(1, hash::of_seq(n), seq);
+                firsts.note(A, hash::of_seq(n), seq);
             }
-            firsts.is_over(1, before);
+            firsts.is_over(A, before);
         }
-        let is_known = |n: &u64| firsts.least(1, hash::of_seq(*n)) == Some(seq - keys + 1 + n);
+        let is_known = |n: &u64| firsts.least(A, hash::of_seq(*n)) == Some(seq - keys + 1 + n);
         let known = (0..keys).filter(is_known).count() as u64;
         assert!(known > keys / 2, "{known} of {keys}");
     }

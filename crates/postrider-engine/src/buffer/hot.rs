@@ -4,7 +4,7 @@ use super::{pauses::EventAttributes, *};
 
 /// Where an event would go. Its sink decides that, which is user code: it is asked before the buffer is locked.
 pub(crate) struct HotTarget {
-    slot: usize,
+    slot: RouteSlot,
     destination: Option<DestinationId>,
 }
 
@@ -27,7 +27,7 @@ impl Buffer {
         now: Instant,
     ) -> HandOver {
         let slot = bound.slot;
-        let receiver = self.receivers.number(slot);
+        let receiver = self.receivers.of(slot);
         let attributes = EventAttributes { event_type: Some(event.event_type()), key: event.key(), receiver };
         let paused = self.pauses.stop() || self.pauses.of(attributes).is_some();
         if paused || self.postponed.stops(slot) || !self.receivers.is_up(slot) {

@@ -6,6 +6,7 @@ use super::{
     Item,
     tracker::{Tracked, Tracker},
 };
+use crate::slots::RouteSlot;
 
 /// The events in memory, counted from claim or hand-over until their settle is committed.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ impl InFlight {
             Source::Cold => self.cold += 1,
         }
         self.bytes += item.weight_bytes;
-        self.by_route.get_mut(item.slot).into_iter().for_each(|count| *count += 1);
+        self.by_route.get_mut(item.slot.index()).into_iter().for_each(|count| *count += 1);
         self.tracker.insert(Tracked::new(item.seq, item.source, item.slot, item.weight_bytes));
     }
 
@@ -70,7 +71,7 @@ impl InFlight {
     /// No longer counts an event for its route: it waits for the database alone.
     pub(super) fn release_route(&mut self, seq: Seq) {
         let Some(slot) = self.tracker.take_slot(seq) else { return };
-        self.by_route.get_mut(slot).into_iter().for_each(|count| *count = count.saturating_sub(1));
+        self.by_route.get_mut(slot.index()).into_iter().for_each(|count| *count = count.saturating_sub(1));
     }
 
     /// No longer counts an event at all, and still knows it by its number.
@@ -85,7 +86,10 @@ impl InFlight {
             return;
         }
         self.bytes = self.bytes.saturating_sub(tracked.weight);
-        self.by_route.get_mut(tracked.slot).into_iter().for_each(|count| *count = count.saturating_sub(1));
+        self.by_route
+            .get_mut(tracked.slot.index())
+            .into_iter()
+            .for_each(|count| *count = count.saturating_sub(1));
         let count = match tracked.source {
             Source::Hot => &mut self.hot,
             Source::Cold => &mut self.cold,
@@ -121,7 +125,7 @@ impl InFlight {
     }
 
     /// The route that an event counts for, if it counts for one.
-    pub(super) fn slot(&self, seq: Seq) -> Option<usize> {
+    pub(super) fn slot(&self, seq: Seq) -> Option<RouteSlot> {
         self.tracker.slot(seq)
     }
 
@@ -138,17 +142,17 @@ impl InFlight {
     }
 
     /// How many events of a route are in memory.
-    pub(super) fn of_route(&self, slot: usize) -> usize {
-        self.by_route.get(slot).copied().unwrap_or(0)
+    pub(super) fn of_route(&self, slot: RouteSlot) -> usize {
+        self.by_route.get(slot.index()).copied().unwrap_or(0)
     }
 
     /// How many events of each route are in memory.
-    pub(super) fn by_route(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.by_route.iter().copied().enumerate()
+    pub(super) fn by_route(&self) -> impl Iterator<Item = (RouteSlot, usize)> {
+        self.by_route.iter().enumerate().map(|(index, count)| (RouteSlot::at(index), *count))
     }
 
-    /// How many route slots there are.
-    pub(super) fn slots(&self) -> usize {
+    /// How many routes there are, the place for events without one included.
+    pub(super) fn routes(&self) -> usize {
         self.by_route.len()
     }
 }
@@ -158,23 +162,25 @@ mod tests {
     use super::*;
     use crate::buffer::test_item;
 
+    const A: RouteSlot = RouteSlot::at(1);
+
     #[test]
     fn an_event_counts_once_however_it_leaves() {
         let mut in_flight = InFlight::new(2);
         (1..=4).for_each(|seq| in_flight.insert(&test_item("key", seq, 1)));
         let weight = test_item("key", 1, 1).weight_bytes;
-        assert_eq!((in_flight.cold(), in_flight.of_route(1), in_flight.bytes()), (4, 4, 4 * weight));
+        assert_eq!((in_flight.cold(), in_flight.of_route(A), in_flight.bytes()), (4, 4, 4 * weight));
         in_flight.remove(1);
         in_flight.remove(1);
-        assert_eq!((in_flight.cold(), in_flight.of_route(1), in_flight.bytes()), (3, 3, 3 * weight));
+        assert_eq!((in_flight.cold(), in_flight.of_route(A), in_flight.bytes()), (3, 3, 3 * weight));
         // An outcome that waits for a lock takes no room from its route, and is still in memory.
         in_flight.release_route(2);
         in_flight.release_route(2);
-        assert_eq!((in_flight.cold(), in_flight.of_route(1), in_flight.slot(2)), (3, 2, None));
+        assert_eq!((in_flight.cold(), in_flight.of_route(A), in_flight.slot(2)), (3, 2, None));
         in_flight.release_room(2);
         in_flight.settle(2);
         in_flight.settle(3);
-        assert_eq!((in_flight.cold(), in_flight.of_route(1), in_flight.bytes()), (1, 1, weight));
+        assert_eq!((in_flight.cold(), in_flight.of_route(A), in_flight.bytes()), (1, 1, weight));
         assert!(in_flight.contains(3) && !in_flight.is_unsettled(3));
         in_flight.remove_settled();
         assert_eq!(in_flight.seqs(), [4]);
@@ -185,6 +191,9 @@ mod tests {
         let mut in_flight = InFlight::new(2);
         in_flight.insert(&test_item("key", 1, 0));
         in_flight.insert(&test_item("key", 1, 1));
-        assert_eq!((in_flight.cold(), in_flight.of_route(0), in_flight.of_route(1)), (1, 0, 1));
+        assert_eq!(
+            (in_flight.cold(), in_flight.of_route(RouteSlot::at(0)), in_flight.of_route(A)),
+            (1, 0, 1)
+        );
     }
 }

@@ -6,40 +6,34 @@
 //! Each such key is a *crowd* with a backlog of its own. There may be a million long keys, so a route has a limited number of crowds. The keys
 //! beyond that share one backlog of the route, its *overflow*. It is read when half of the crowds are gone, and its keys become crowds then.
 
-use super::{backlog::Backlogs, pauses::KEYS_FROM, *};
-
-/// Slots of crowded keys have numbers from here on, beyond those of paused ones.
-const CROWDS_FROM: usize = usize::MAX / 4 * 3;
-
-/// The overflow of a route has a number from here on, beyond those of pauses and before those of paused keys.
-const OVERFLOW_FROM: usize = usize::MAX / 8 * 3;
+use super::{backlog::Backlogs, backlog_id::BacklogId, *};
 
 /// Most crowds of one route; fewer where little fits into memory.
-const CROWDS_MAX: usize = 256;
+const LONG_KEYS_MAX: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct LongKeys {
-    slots: HashMap<LaneKey, usize, QuickState>,
-    keys: BTreeMap<usize, LongKey>,
+    slots: HashMap<LaneKey, BacklogId, QuickState>,
+    keys: BTreeMap<BacklogId, LongKey>,
     /// How many each route has.
-    counts: BTreeMap<usize, usize>,
+    counts: BTreeMap<RouteSlot, usize>,
     /// Those that may have room; whoever reads one looks.
-    ready: BTreeSet<usize>,
+    ready: BTreeSet<BacklogId>,
     /// The keys that were left to an overflow while a claim came in, by their numbers, and which one that was.
-    overflowed: HashMap<u64, usize, QuickState>,
+    overflowed: HashMap<u64, BacklogId, QuickState>,
     /// Slots are used once: what was skipped on account of one must not be taken for another's.
-    next: usize,
+    next: u64,
     /// Most events that wait behind one key.
     most: usize,
     /// Most crowds of one route.
-    most_crowds: usize,
+    most_keys: usize,
 }
 
 /// A key, the slot of its route, and most events that wait behind its first one.
 #[derive(Debug)]
 struct LongKey {
     key: LaneKey,
-    route: usize,
+    route: RouteSlot,
     most: usize,
 }
 
@@ -51,9 +45,9 @@ impl LongKeys {
             counts: BTreeMap::new(),
             ready: BTreeSet::new(),
             overflowed: HashMap::default(),
-            next: CROWDS_FROM,
+            next: 0,
             most: settings.key_queue,
-            most_crowds: (settings.cold_queue / 4).clamp(1, CROWDS_MAX),
+            most_keys: (settings.cold_queue / 4).clamp(1, LONG_KEYS_MAX),
         }
     }
 
@@ -66,16 +60,16 @@ impl LongKeys {
         self.keys.is_empty() && self.overflowed.is_empty()
     }
 
-    fn count(&self, route: usize) -> usize {
+    fn count(&self, route: RouteSlot) -> usize {
         self.counts.get(&route).copied().unwrap_or(0)
     }
 
     /// Adds a crowd, unless its route has as many as it may.
-    fn add(&mut self, crowd: LongKey, backlogs: &mut Backlogs) -> Option<usize> {
-        if self.count(crowd.route) >= self.most_crowds {
+    fn add(&mut self, crowd: LongKey, backlogs: &mut Backlogs) -> Option<BacklogId> {
+        if self.count(crowd.route) >= self.most_keys {
             return None;
         }
-        let slot = self.next;
+        let slot = BacklogId::LongKey(self.next);
         self.next += 1;
         *self.counts.entry(crowd.route).or_default() += 1;
         backlogs.know_key(slot, crowd.key.number);
@@ -84,7 +78,7 @@ impl LongKeys {
         Some(slot)
     }
 
-    fn remove(&mut self, slot: usize, backlogs: &mut Backlogs) {
+    fn remove(&mut self, slot: BacklogId, backlogs: &mut Backlogs) {
         self.ready.remove(&slot);
         let Some(crowd) = self.keys.remove(&slot) else { return };
         let left = self.counts.remove(&crowd.route).unwrap_or_default().saturating_sub(1);
@@ -96,8 +90,8 @@ impl LongKeys {
     }
 
     /// Whether this is the overflow of a route that has too many crowds to take keys of it in.
-    fn is_overflow_shut(&self, slot: usize) -> bool {
-        (OVERFLOW_FROM..KEYS_FROM).contains(&slot) && self.count(slot - OVERFLOW_FROM) > self.most_crowds / 2
+    fn is_overflow_shut(&self, slot: BacklogId) -> bool {
+        matches!(slot, BacklogId::Overflow(route) if self.count(route) > self.most_keys / 2)
     }
 
     /// A claim has come in.
@@ -110,14 +104,14 @@ impl LongKeys {
 #[derive(Debug, Default)]
 pub(super) struct LongKeyRoom {
     /// The slots of the keys that have no room, by their numbers.
-    full: HashMap<u64, usize, QuickState>,
+    full: HashMap<u64, BacklogId, QuickState>,
     /// The key whose rest is read, and how many more of it may come in.
     walked: Option<(u64, usize)>,
 }
 
 impl LongKeyRoom {
     /// The slot on whose account an event of this key waits.
-    pub(super) fn holder(&self, key: Option<u64>) -> Option<usize> {
+    pub(super) fn holder(&self, key: Option<u64>) -> Option<BacklogId> {
         self.full.get(&key?).copied()
     }
 
@@ -143,7 +137,7 @@ impl Buffer {
         &mut self,
         item: &Item,
         key: Option<&LaneKey>,
-        walked: Option<usize>,
+        walked: Option<BacklogId>,
     ) -> bool {
         let Some(key) = key.filter(|_| !item.held && !mutations::active(Mutation::FollowersUnbounded)) else {
             return false;
@@ -165,16 +159,16 @@ impl Buffer {
         // What lies before this one in its key may have been skipped just now.
         let overflowed = self.long_keys.overflowed.get(&key.number).copied();
         let mut backlogs = lock(&self.backlogs);
-        let has_unpaused_backlog = |slot: usize| backlogs.begins_before(slot, key.lane, Some(item.seq));
-        if !full && overflowed.is_none() && !crowd.is_some_and(has_unpaused_backlog) {
+        let begins_earlier = |slot: BacklogId| backlogs.begins_before(slot, key.lane, Some(item.seq));
+        if !full && overflowed.is_none() && !crowd.is_some_and(begins_earlier) {
             return false;
         }
         let route = item.slot;
         let slot = overflowed
             .or(crowd)
             .or_else(|| self.long_keys.add(LongKey { key: key.clone(), route, most }, &mut backlogs))
-            .unwrap_or(OVERFLOW_FROM + route);
-        if slot < CROWDS_FROM {
+            .unwrap_or(BacklogId::Overflow(route));
+        if matches!(slot, BacklogId::Overflow(_)) {
             self.long_keys.overflowed.insert(key.number, slot);
         }
         backlogs.note_probe(slot, key.lane, item.seq, Some(key.number));
@@ -182,7 +176,7 @@ impl Buffer {
     }
 
     /// Most events that wait behind one of this slot: no less than its receiver takes of one key at a time.
-    fn most_behind(&self, slot: usize) -> usize {
+    fn most_behind(&self, slot: RouteSlot) -> usize {
         self.long_keys.most.max(self.receivers.get(slot).map_or(0, |receiver| receiver.key_max))
     }
 
@@ -191,12 +185,12 @@ impl Buffer {
     }
 
     /// Whether this is the slot of a key that has no room yet.
-    pub(super) fn is_crowded(&self, slot: usize) -> bool {
+    pub(super) fn is_crowded(&self, slot: BacklogId) -> bool {
         self.long_keys.keys.get(&slot).is_some_and(|crowd| self.followers(&crowd.key) > crowd.most / 2)
     }
 
     /// What a claim has to know, which may be one that reads the rest of a key.
-    pub(super) fn crowded(&self, backlog: Option<usize>) -> LongKeyRoom {
+    pub(super) fn crowded(&self, backlog: Option<BacklogId>) -> LongKeyRoom {
         let walked = backlog.and_then(|slot| self.long_keys.keys.get(&slot));
         let full =
             self.long_keys.keys.iter().filter(|(slot, _)| Some(**slot) != backlog && self.is_crowded(**slot));
@@ -209,7 +203,7 @@ impl Buffer {
     }
 
     /// Whether what was skipped on account of this slot waits until fewer events wait behind their keys in memory.
-    pub(super) fn waits_for_its_keys(&self, slot: usize) -> bool {
+    pub(super) fn waits_for_its_keys(&self, slot: BacklogId) -> bool {
         self.is_crowded(slot) || self.long_keys.is_overflow_shut(slot)
     }
 
@@ -225,9 +219,9 @@ impl Buffer {
 
     /// The slots whose backlogs may be read, those after `slot` first. Of the crowds only those that have room: nobody has to look through the
     /// others with each settle.
-    pub(super) fn slots_to_read(&self, slot: usize) -> Vec<usize> {
+    pub(super) fn slots_to_read(&self, slot: BacklogId) -> Vec<BacklogId> {
         let backlogs = lock(&self.backlogs);
-        let others = || backlogs.slots().take_while(|slot| *slot < CROWDS_FROM);
+        let others = || backlogs.slots().take_while(|slot| !matches!(slot, BacklogId::LongKey(_)));
         let ready = || self.long_keys.ready.iter().copied().filter(|slot| backlogs.has(*slot));
         let after = others().chain(ready()).filter(|other| *other > slot);
         after.chain(others().chain(ready()).filter(|other| *other <= slot)).collect()
@@ -239,7 +233,7 @@ impl Buffer {
             return;
         }
         let mut backlogs = lock(&self.backlogs);
-        let gone: Vec<usize> =
+        let gone: Vec<BacklogId> =
             self.long_keys.keys.keys().copied().filter(|slot| !backlogs.has(*slot)).collect();
         gone.into_iter().for_each(|slot| self.long_keys.remove(slot, &mut backlogs));
         drop(backlogs);
@@ -254,6 +248,7 @@ mod tests {
     use crate::Routes;
 
     const LANE: Lane = 0;
+    const FIRST: BacklogId = BacklogId::Route(RouteSlot::at(0));
 
     fn buffer() -> Buffer {
         let routes = Routes::new().on("A", async |_| ()).on("B", async |_| ()).build().unwrap();
@@ -299,12 +294,12 @@ mod tests {
         }
         buffer.long_keys.claim_ended();
         assert_eq!(buffer.next_backlog(&settings), None, "every key has as much as it may");
-        let slots: Vec<usize> = buffer.long_keys.keys.keys().copied().take(125).collect();
+        let slots: Vec<BacklogId> = buffer.long_keys.keys.keys().copied().take(125).collect();
         for slot in slots {
             lock(&buffer.backlogs).walked(slot, LANE, None, None);
         }
         buffer.forget_long_keys();
-        assert_eq!(buffer.next_backlog(&settings), Some(OVERFLOW_FROM + 1));
+        assert_eq!(buffer.next_backlog(&settings), Some(BacklogId::Overflow(RouteSlot::at(1))));
     }
 
     #[test]
@@ -319,21 +314,24 @@ mod tests {
             _ = buffer.keys.get_mut(&key).unwrap().pop_front();
             buffer.key_drained(&key);
         }
-        assert!(buffer.slots_to_read(0).is_empty());
+        assert!(buffer.slots_to_read(FIRST).is_empty());
         _ = buffer.keys.get_mut(&key).unwrap().pop_front();
         buffer.key_drained(&key);
         assert_eq!(buffer.next_backlog(&settings), buffer.long_keys.slots.get(&key).copied());
-        assert_eq!(buffer.slots_to_read(0).len(), 1);
+        assert_eq!(buffer.slots_to_read(FIRST).len(), 1);
     }
 
     #[test]
     fn what_follows_in_a_key_that_was_left_to_an_overflow_does_not_overtake_it() {
         let mut buffer = buffer();
-        buffer.long_keys.most_crowds = 0;
+        buffer.long_keys.most_keys = 0;
         (1..=40).for_each(|seq| _ = bring(&mut buffer, "a", seq, 1));
         let key = test_item("a", 0, 1).lane_key().unwrap();
         _ = buffer.keys.get_mut(&key).unwrap().take();
         assert!(!bring(&mut buffer, "a", 41, 2), "34 stands before it");
-        assert_eq!(lock(&buffer.backlogs).slots().collect::<Vec<_>>(), [OVERFLOW_FROM + 1]);
+        assert_eq!(
+            lock(&buffer.backlogs).slots().collect::<Vec<_>>(),
+            [BacklogId::Overflow(RouteSlot::at(1))]
+        );
     }
 }

@@ -11,6 +11,7 @@
 mod admission;
 mod backlog;
 mod backlog_cursor;
+mod backlog_id;
 mod batching;
 mod claim;
 mod claim_order;
@@ -73,6 +74,7 @@ use crate::{
     receiver::Receiver,
     routes::{ReceiverId, RouteId, RouteTable},
     settings::{KeyOrder, Settings},
+    slots::{ReceiverSlot, RouteSlot},
 };
 pub(crate) use admission::ClaimPlan;
 use backlog::Backlogs;
@@ -148,14 +150,14 @@ pub(crate) struct Item {
     /// With whom it may be sent.
     isolation: Isolation,
     /// Its route, plus one; zero if it has none.
-    slot: usize,
+    slot: RouteSlot,
     weight_bytes: usize,
 }
 
 impl Item {
     /// Its route, if it has one.
     pub(crate) fn route(&self) -> Option<RouteId> {
-        self.slot.checked_sub(1)
+        self.slot.route()
     }
 
     pub(crate) fn id(&self) -> &EventId {
@@ -206,7 +208,7 @@ pub(crate) struct Assignment {
     taken: usize,
     /// How often something had been paused by then.
     pub(crate) pauses_begun: u64,
-    slot: usize,
+    slot: RouteSlot,
     /// Where the first of them goes, and whether the send has ended.
     destination: Option<DestinationId>,
     sent: bool,
@@ -245,7 +247,7 @@ enum SuspectTurn {
     NotNeeded,
     /// One waits until its receiver has nothing else to do, or those of its receiver wait for one that is under way: these receivers send nothing
     /// else, until this moment.
-    Wait { until: Instant, receivers: Vec<usize> },
+    Wait { until: Instant, receivers: Vec<ReceiverSlot> },
     /// One of this lane can go, and where it stands.
     Now(Lane, usize),
 }
@@ -263,7 +265,7 @@ pub(crate) enum HandOver {
 #[derive(Debug, Clone, Copy)]
 struct SuspectUnderWay {
     seq: Seq,
-    receiver: usize,
+    receiver: ReceiverSlot,
     destination: Option<DestinationId>,
     since: Instant,
 }
@@ -469,8 +471,8 @@ impl Buffer {
 }
 
 /// Where the receiver of a slot takes an event, if that has more than one place.
-fn destination_of(event: &Event, slot: usize, routes: &RouteTable) -> Option<DestinationId> {
-    let receiver = routes.receiver(slot.checked_sub(1)?)?;
+fn destination_of(event: &Event, slot: RouteSlot, routes: &RouteTable) -> Option<DestinationId> {
+    let receiver = routes.receiver(slot.route()?)?;
     if routes.traits(receiver).in_process {
         return None;
     }
@@ -481,8 +483,8 @@ fn destination_of(event: &Event, slot: usize, routes: &RouteTable) -> Option<Des
 }
 
 /// The slot of an event; the first if nobody wants it.
-fn slot_of(event: &Event, routes: &RouteTable) -> usize {
-    routes.find(event).map_or(0, |route| route + 1)
+fn slot_of(event: &Event, routes: &RouteTable) -> RouteSlot {
+    RouteSlot::of(routes.find(event))
 }
 
 #[cfg(test)]
@@ -505,6 +507,6 @@ fn test_item(key: &str, seq: Seq, slot: usize) -> Item {
         failed: false,
         only_deferred: false,
         isolation: Isolation::Mixed,
-        slot,
+        slot: RouteSlot::at(slot),
     }
 }

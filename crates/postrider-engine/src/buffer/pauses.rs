@@ -6,13 +6,7 @@
 
 use postrider_core::store::{Pause, Subject};
 
-use super::*;
-
-/// Slots of paused keys have numbers from here on. There may be many, but an event names its key: nobody has to look through them.
-pub(super) const KEYS_FROM: usize = usize::MAX / 2;
-
-/// Slots of other pauses have numbers from here on, beyond those of all routes.
-const OTHERS_FROM: usize = usize::MAX / 4;
+use super::{backlog_id::BacklogId, *};
 
 /// The pauses that hold, and those that have ended and are still behind.
 #[derive(Debug, Clone)]
@@ -21,19 +15,18 @@ pub(super) struct Pauses {
     known: bool,
     /// Everything is paused.
     source: bool,
-    rules: BTreeMap<usize, PauseRule>,
+    rules: BTreeMap<BacklogId, PauseRule>,
     /// The slot of each key that has one.
-    keys: BTreeMap<String, usize>,
+    keys: BTreeMap<String, BacklogId>,
     /// Slots are used once: the filter of keys that were passed over does not forget.
-    next_key: usize,
-    next_other: usize,
+    next: u64,
 }
 
 #[derive(Debug, Clone)]
 struct PauseRule {
     subject: Subject,
     /// The receivers that a paused sink is here.
-    receivers: Vec<usize>,
+    receivers: Vec<ReceiverSlot>,
     holds: bool,
 }
 
@@ -60,12 +53,12 @@ impl PauseState {
     }
 
     /// Whether this is the slot of a pause that holds.
-    pub(super) fn holds(&self, slot: usize) -> bool {
+    pub(super) fn holds(&self, slot: BacklogId) -> bool {
         self.rules.holds(slot)
     }
 
     /// The slot of a pause that holds an event back.
-    pub(super) fn of(&self, attributes: EventAttributes<'_>) -> Option<usize> {
+    pub(super) fn of(&self, attributes: EventAttributes<'_>) -> Option<BacklogId> {
         self.rules.of(attributes)
     }
 
@@ -89,7 +82,7 @@ impl PauseState {
 pub(super) struct EventAttributes<'a> {
     pub(super) event_type: Option<&'a str>,
     pub(super) key: Option<&'a str>,
-    pub(super) receiver: usize,
+    pub(super) receiver: ReceiverSlot,
 }
 
 /// What another list of pauses has changed.
@@ -102,7 +95,7 @@ pub(crate) struct PauseChanges {
 impl Default for Pauses {
     fn default() -> Self {
         let (rules, keys) = (BTreeMap::new(), BTreeMap::new());
-        Self { known: true, source: false, rules, keys, next_key: KEYS_FROM, next_other: OTHERS_FROM }
+        Self { known: true, source: false, rules, keys, next: 0 }
     }
 }
 
@@ -129,32 +122,32 @@ impl Pauses {
     }
 
     /// Whether this is the slot of a pause that holds.
-    pub(super) fn holds(&self, slot: usize) -> bool {
+    pub(super) fn holds(&self, slot: BacklogId) -> bool {
         self.rules.get(&slot).is_some_and(|rule| rule.holds)
     }
 
     /// The slot of a pause on whose account an event waits.
-    pub(super) fn of(&self, attributes: EventAttributes<'_>) -> Option<usize> {
+    pub(super) fn of(&self, attributes: EventAttributes<'_>) -> Option<BacklogId> {
         if self.rules.is_empty() {
             return None;
         }
         let of_key =
             attributes.key.and_then(|key| self.keys.get(key)).copied().filter(|slot| self.holds(*slot));
         of_key.or_else(|| {
-            let mut others = self.rules.range(..KEYS_FROM);
+            let mut others = self.rules.range(..BacklogId::FIRST_KEY);
             others.find(|(_, rule)| rule.holds && rule.fits(attributes)).map(|(slot, _)| *slot)
         })
     }
 
     /// Whether an event is of the pause with this slot, which may have ended.
-    pub(super) fn fits(&self, slot: usize, attributes: EventAttributes<'_>) -> bool {
+    pub(super) fn fits(&self, slot: BacklogId, attributes: EventAttributes<'_>) -> bool {
         self.rules.get(&slot).is_some_and(|rule| rule.fits(attributes))
     }
 
     /// Forgets what has ended and of which nothing is left.
     fn forget(&mut self, backlogs: &mut Backlogs) {
-        let left = |slot: usize, rule: &PauseRule| rule.holds || backlogs.has(slot);
-        let gone: Vec<usize> =
+        let left = |slot: BacklogId, rule: &PauseRule| rule.holds || backlogs.has(slot);
+        let gone: Vec<BacklogId> =
             self.rules.iter().filter(|(slot, rule)| !left(**slot, rule)).map(|(slot, _)| *slot).collect();
         for slot in gone {
             if let Some(PauseRule { subject: Subject::Key(key), .. }) = self.rules.remove(&slot) {
@@ -197,22 +190,24 @@ impl Pauses {
 
     /// False if nothing here can be of this subject.
     fn add(&mut self, subject: Subject, routes: &RouteTable, backlogs: &mut Backlogs) -> bool {
-        let (mut receivers, mut next) = (Vec::new(), &mut self.next_other);
+        let (mut receivers, mut slot) = (Vec::new(), BacklogId::Pause(self.next));
         match &subject {
             Subject::Source | Subject::Rejected(_) | Subject::Brake(_) => return false,
-            Subject::Sink(name) => receivers.extend(routes.receivers_named(name).map(|id| id + 1)),
+            Subject::Sink(name) => {
+                receivers.extend(routes.receivers_named(name).map(|id| ReceiverSlot::of(Some(id))));
+                if receivers.is_empty() {
+                    return false;
+                }
+            }
             Subject::Key(key) => {
-                next = &mut self.next_key;
-                self.keys.insert(key.clone(), *next);
-                backlogs.know_key(*next, hash::of_key(key));
+                slot = BacklogId::PausedKey(self.next);
+                self.keys.insert(key.clone(), slot);
+                backlogs.know_key(slot, hash::of_key(key));
             }
             Subject::Type(_) => {}
         }
-        if matches!(subject, Subject::Sink(_)) && receivers.is_empty() {
-            return false;
-        }
-        self.rules.insert(*next, PauseRule { subject, receivers, holds: true });
-        *next += 1;
+        self.rules.insert(slot, PauseRule { subject, receivers, holds: true });
+        self.next += 1;
         true
     }
 }
@@ -297,7 +292,7 @@ impl Item {
             Ok(event) => (Some(event.event_type()), event.key()),
             Err(row) => (None, row.key.as_deref()),
         };
-        EventAttributes { event_type, key, receiver: receivers.number(self.slot) }
+        EventAttributes { event_type, key, receiver: receivers.of(self.slot) }
     }
 }
 
@@ -323,7 +318,11 @@ mod tests {
     }
 
     fn attributes<'a>(event_type: &'a str, key: Option<&'a str>, receiver: usize) -> EventAttributes<'a> {
-        EventAttributes { event_type: Some(event_type), key, receiver }
+        EventAttributes {
+            event_type: Some(event_type),
+            key,
+            receiver: ReceiverSlot::of(receiver.checked_sub(1)),
+        }
     }
 
     #[test]
@@ -333,7 +332,7 @@ mod tests {
         let changes = pauses.update(&list(&subjects), &routes(), &mut backlogs);
         assert_eq!(changes.began.len(), 3);
         assert!(pauses.of(attributes("OrderPlaced", None, 2)).is_some());
-        assert!(pauses.of(attributes("B", Some("k"), 2)).is_some_and(|slot| slot >= KEYS_FROM));
+        assert!(pauses.of(attributes("B", Some("k"), 2)).is_some_and(|slot| slot.has_one_key()));
         assert!(pauses.of(attributes("A", None, 1)).is_some());
         assert_eq!(pauses.of(attributes("B", Some("other"), 2)), None);
         assert_eq!(pauses.update(&list(&subjects), &routes(), &mut backlogs), PauseChanges::default());

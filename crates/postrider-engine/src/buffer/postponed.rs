@@ -64,10 +64,10 @@ pub(super) struct PostponedOutcomes {
     waiting: Vec<(Instant, PostponeReason, PendingSettlement)>,
     refused: BTreeMap<Seq, Unsettled>,
     /// The slots of the events, as far as they are known, and how many each slot has.
-    slots: BTreeMap<Seq, usize>,
-    counts: BTreeMap<usize, usize>,
+    slots: BTreeMap<Seq, RouteSlot>,
+    counts: BTreeMap<RouteSlot, usize>,
     /// The slots of the routes that are stopped.
-    stopped: BTreeSet<usize>,
+    stopped: BTreeSet<RouteSlot>,
     /// Keys whose followers are not kept in memory.
     stuck: HashSet<LaneKey, QuickState>,
 }
@@ -134,7 +134,7 @@ impl PostponedOutcomes {
     }
 
     /// Counts an outcome for its slot. True if that stops its route.
-    fn count_in(&mut self, seq: Seq, slot: usize) -> bool {
+    fn count_in(&mut self, seq: Seq, slot: RouteSlot) -> bool {
         if self.slots.insert(seq, slot).is_some() {
             return false;
         }
@@ -157,7 +157,7 @@ impl PostponedOutcomes {
     }
 
     /// Whether the route of this slot is stopped.
-    pub(super) fn stops(&self, slot: usize) -> bool {
+    pub(super) fn stops(&self, slot: RouteSlot) -> bool {
         !self.stopped.is_empty() && self.stopped.contains(&slot)
     }
 
@@ -227,7 +227,7 @@ impl Buffer {
     }
 
     /// Leaves to the table what lines up for this slot.
-    fn leave_to_table(&mut self, slot: usize) {
+    fn leave_to_table(&mut self, slot: RouteSlot) {
         let mut queued = self.queues.take_route(slot);
         for lane in self.lanes.values_mut() {
             let (left, kept): (VecDeque<Item>, _) =
@@ -299,7 +299,7 @@ mod tests {
     /// Puts outcomes of a slot aside until its route is stopped. Says how many that took.
     fn stop(postponed: &mut PostponedOutcomes, slot: usize) -> Seq {
         let first = slot as Seq * 10_000;
-        (1..10_000).find(|n| postponed.count_in(first + n, slot)).unwrap()
+        (1..10_000).find(|n| postponed.count_in(first + n, RouteSlot::at(slot))).unwrap()
     }
 
     #[test]
@@ -308,7 +308,9 @@ mod tests {
         let took: Vec<Seq> = (1..=12).map(|slot| stop(&mut postponed, slot)).collect();
         assert_eq!(took[..3], [1365, 910, 607]);
         assert_eq!(took[11], STOPS_MIN as Seq, "{took:?}");
-        assert!((1..=12).all(|slot| postponed.stops(slot)) && !postponed.stops(13));
+        assert!(
+            (1..=12).all(|slot| postponed.stops(RouteSlot::at(slot))) && !postponed.stops(RouteSlot::at(13))
+        );
     }
 
     #[test]
@@ -317,9 +319,9 @@ mod tests {
         let took = stop(&mut postponed, 1);
         let written = (1..=took).find(|n| {
             postponed.forget(10_000 + n);
-            !postponed.stops(1)
+            !postponed.stops(RouteSlot::at(1))
         });
         assert!(written.is_some_and(|written| (300..700).contains(&written)), "{written:?}");
-        assert!(!postponed.count_in(10_001, 1), "it may have some again before it is stopped");
+        assert!(!postponed.count_in(10_001, RouteSlot::at(1)), "it may have some again before it is stopped");
     }
 }

@@ -88,7 +88,7 @@ impl Buffer {
     }
 
     fn next_of_lines(&mut self, alone: &SuspectTurn, now: Instant) -> Option<NextWork> {
-        let open = |slot: usize| self.receivers.is_open(slot, now) && !self.waits_for(alone, slot);
+        let open = |slot: RouteSlot| self.receivers.is_open(slot, now) && !self.waits_for(alone, slot);
         let Some(Turn { source, slot, queued }) = self.queues.next(open) else {
             return Some(NextWork::Wait(self.next_moment(alone, now)));
         };
@@ -114,7 +114,7 @@ impl Buffer {
     }
 
     /// The most events that the destination of a batch takes in one request.
-    fn events_at_once(&self, slot: usize, items: &VecDeque<Item>) -> usize {
+    fn events_at_once(&self, slot: RouteSlot, items: &VecDeque<Item>) -> usize {
         let destination = items.front().and_then(|first| first.destination);
         self.receivers.get(slot).map_or(usize::MAX, |receiver| receiver.events_at_once(destination))
     }
@@ -131,7 +131,7 @@ impl Buffer {
 
     /// Fills a batch with what waits behind its events, for a receiver that keeps the order of a key within it. A key that is held in the
     /// table comes back one by one, and so do suspects.
-    fn take_along(&mut self, slot: usize, items: &mut VecDeque<Item>, most: usize, key_max: usize) {
+    fn take_along(&mut self, slot: RouteSlot, items: &mut VecDeque<Item>, most: usize, key_max: usize) {
         let mut bytes = weight_bytes(items);
         let one_destination = self.receivers.get(slot).is_some_and(Receiver::has_one_destination);
         for place in 0..items.len() {
@@ -173,7 +173,7 @@ impl Buffer {
 
     /// How many events of a slot one worker takes: a batch for a sink; for a handler that nobody else waits beside a few, and no more
     /// than leave some for the other workers, unless they are done sooner than another would come; otherwise one.
-    fn most_of(&self, slot: usize, queued: usize, alone: bool) -> usize {
+    fn most_of(&self, slot: RouteSlot, queued: usize, alone: bool) -> usize {
         self.receivers.get(slot).map_or(1, |receiver| {
             if receiver.is_batching() {
                 let probes = if receiver.is_up() { usize::MAX } else { self.receivers.probes() };
@@ -192,7 +192,7 @@ impl Buffer {
             return false;
         }
         let alone = self.alone(now);
-        let open = |slot: usize| self.receivers.is_open(slot, now) && !self.waits_for(&alone, slot);
+        let open = |slot: RouteSlot| self.receivers.is_open(slot, now) && !self.waits_for(&alone, slot);
         matches!(alone, SuspectTurn::Now(..)) || self.queues.has(open)
     }
 }

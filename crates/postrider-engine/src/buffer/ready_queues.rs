@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use postrider_core::Source;
 
 use super::Item;
-use crate::fair_queue::FairQueue;
+use crate::{fair_queue::FairQueue, slots::RouteSlot};
 
 /// Ready events by source and route. Hot events have two turns of three; routes take turns within each.
 pub(super) struct ReadyQueues {
@@ -19,7 +19,7 @@ pub(super) struct ReadyQueues {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Turn {
     pub(super) source: Source,
-    pub(super) slot: usize,
+    pub(super) slot: RouteSlot,
     pub(super) queued: usize,
 }
 
@@ -53,7 +53,7 @@ impl ReadyQueues {
     }
 
     /// The queue whose turn it is among the routes that `open` lets through.
-    pub(super) fn next(&self, open: impl Fn(usize) -> bool) -> Option<Turn> {
+    pub(super) fn next(&self, open: impl Fn(RouteSlot) -> bool) -> Option<Turn> {
         let order = if self.turn < 2 { [Source::Hot, Source::Cold] } else { [Source::Cold, Source::Hot] };
         order.into_iter().find_map(|source| {
             let (slot, queued) = self.of(source).turn(&open)?;
@@ -67,12 +67,12 @@ impl ReadyQueues {
     }
 
     /// Takes up to so many events of a route.
-    pub(super) fn take(&mut self, source: Source, slot: usize, most: usize) -> VecDeque<Item> {
+    pub(super) fn take(&mut self, source: Source, slot: RouteSlot, most: usize) -> VecDeque<Item> {
         self.of_mut(source).take(slot, most)
     }
 
     /// Takes all events of a route, hot ones first.
-    pub(super) fn take_route(&mut self, slot: usize) -> VecDeque<Item> {
+    pub(super) fn take_route(&mut self, slot: RouteSlot) -> VecDeque<Item> {
         let mut items = self.hot.take_all(slot);
         items.extend(self.cold.take_all(slot));
         items
@@ -86,7 +86,7 @@ impl ReadyQueues {
     }
 
     /// Whether a route that `open` lets through has an event.
-    pub(super) fn has(&self, open: impl Fn(usize) -> bool) -> bool {
+    pub(super) fn has(&self, open: impl Fn(RouteSlot) -> bool) -> bool {
         self.hot.has(&open) || self.cold.has(&open)
     }
 
@@ -104,6 +104,8 @@ impl ReadyQueues {
 mod tests {
     use super::*;
     use crate::buffer::test_item;
+
+    const A: RouteSlot = RouteSlot::at(1);
 
     #[test]
     fn hot_events_have_two_turns_of_three() {
@@ -127,10 +129,10 @@ mod tests {
         let mut queues = ReadyQueues::new(2);
         queues.push(Item { source: Source::Hot, ..test_item("key", 1, 0) });
         queues.push(test_item("key", 2, 1));
-        let turn = Turn { source: Source::Cold, slot: 1, queued: 1 };
-        assert_eq!(queues.next(|slot| slot == 1), Some(turn));
+        let turn = Turn { source: Source::Cold, slot: A, queued: 1 };
+        assert_eq!(queues.next(|slot| slot == A), Some(turn));
         assert_eq!(queues.next(|_| false), None);
-        assert_eq!(queues.take_route(1).len(), 1);
-        assert!(!queues.has(|slot| slot == 1) && queues.waiting() == 1);
+        assert_eq!(queues.take_route(A).len(), 1);
+        assert!(!queues.has(|slot| slot == A) && queues.waiting() == 1);
     }
 }

@@ -8,6 +8,7 @@ use crate::{
     receiver::Receiver,
     routes::{ReceiverId, RouteTable},
     settings::Settings,
+    slots::{ReceiverSlot, RouteSlot},
 };
 
 /// A receiver that is down has at most so many events in memory. They have several keys and are tried in turn, so that one event that it refuses
@@ -18,7 +19,7 @@ const PROBES_MAX: usize = 8;
 pub(super) struct ReceiverTable {
     receivers: Vec<Receiver>,
     /// The receiver of each route.
-    of_slot: Vec<usize>,
+    of_slot: Vec<ReceiverSlot>,
     /// The pace of each route.
     paces: Vec<RoutePace>,
     /// Whether a route waits for a destination to have room again.
@@ -37,14 +38,16 @@ impl ReceiverTable {
             .chain((0..routes.receivers()).map(|id| routes.traits(id)))
             .map(Receiver::new)
             .collect();
-        let of_slot: Vec<usize> = std::iter::once(0)
-            .chain((0..routes.len()).map(|route| routes.receiver(route).map_or(0, |id| id + 1)))
+        let of_slot: Vec<ReceiverSlot> = std::iter::once(None)
+            .chain((0..routes.len()).map(|route| routes.receiver(route)))
+            .map(ReceiverSlot::of)
             .collect();
         let paces = std::iter::once(None)
             .chain((0..routes.len()).map(|route| routes.settings(Some(route))))
             .map(RoutePace::of)
             .collect();
-        let of_handlers = |slot: &&usize| receivers.get(**slot).is_some_and(Receiver::is_in_process);
+        let of_handlers =
+            |slot: &&ReceiverSlot| receivers.get(slot.index()).is_some_and(Receiver::is_in_process);
         // A handler that hangs must not take the last worker from the others.
         let others = of_slot.iter().skip(1).filter(of_handlers).count() > 1;
         Self {
@@ -61,22 +64,22 @@ impl ReceiverTable {
     }
 
     /// The receiver of a route.
-    pub(super) fn get(&self, slot: usize) -> Option<&Receiver> {
-        self.receivers.get(*self.of_slot.get(slot)?)
+    pub(super) fn get(&self, slot: RouteSlot) -> Option<&Receiver> {
+        self.receivers.get(self.of_slot.get(slot.index())?.index())
     }
 
-    pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Receiver> {
-        self.receivers.get_mut(*self.of_slot.get(slot)?)
+    pub(super) fn get_mut(&mut self, slot: RouteSlot) -> Option<&mut Receiver> {
+        self.receivers.get_mut(self.of_slot.get(slot.index())?.index())
     }
 
-    /// The receiver with this number.
-    pub(super) fn numbered(&self, receiver: usize) -> Option<&Receiver> {
-        self.receivers.get(receiver)
+    /// The receiver in this place.
+    pub(super) fn at(&self, receiver: ReceiverSlot) -> Option<&Receiver> {
+        self.receivers.get(receiver.index())
     }
 
-    /// The number of a route's receiver.
-    pub(super) fn number(&self, slot: usize) -> usize {
-        self.of_slot.get(slot).copied().unwrap_or_default()
+    /// The place of a route's receiver.
+    pub(super) fn of(&self, slot: RouteSlot) -> ReceiverSlot {
+        self.of_slot.get(slot.index()).copied().unwrap_or_default()
     }
 
     /// The receivers of all routes with their identities.
@@ -85,19 +88,20 @@ impl ReceiverTable {
     }
 
     /// All routes that go to the receiver of this one.
-    pub(super) fn slots_beside(&self, slot: usize) -> impl Iterator<Item = usize> {
-        let receiver = self.number(slot);
-        self.of_slot.iter().enumerate().filter(move |(_, of)| **of == receiver).map(|(slot, _)| slot)
+    pub(super) fn slots_beside(&self, slot: RouteSlot) -> impl Iterator<Item = RouteSlot> {
+        let receiver = self.of(slot);
+        let beside = self.of_slot.iter().enumerate().filter(move |(_, of)| **of == receiver);
+        beside.map(|(index, _)| RouteSlot::at(index))
     }
 
     /// Whether the receiver of a route is up.
-    pub(super) fn is_up(&self, slot: usize) -> bool {
+    pub(super) fn is_up(&self, slot: RouteSlot) -> bool {
         self.get(slot).is_some_and(Receiver::is_up)
     }
 
     /// Whether this receiver is up, or whoever takes events without a route.
     pub(super) fn is_receiver_up(&self, receiver: Option<ReceiverId>) -> bool {
-        self.numbered(receiver.map_or(0, |id| id + 1)).is_none_or(Receiver::is_up)
+        self.at(ReceiverSlot::of(receiver)).is_none_or(Receiver::is_up)
     }
 
     pub(super) fn are_all_up(&self) -> bool {
@@ -105,10 +109,10 @@ impl ReceiverTable {
     }
 
     /// Whether something of a route may be sent now, and a worker is free for it.
-    pub(super) fn is_open(&self, slot: usize, now: Instant) -> bool {
+    pub(super) fn is_open(&self, slot: RouteSlot, now: Instant) -> bool {
         self.get(slot).is_some_and(|receiver| {
             receiver.lets_through(now)
-                && self.paces.get(slot).is_none_or(|pace| pace.lets_through(now))
+                && self.paces.get(slot.index()).is_none_or(|pace| pace.lets_through(now))
                 && if receiver.is_in_process() {
                     self.handlers_busy < self.workers && receiver.busy < self.workers_of_slot
                 } else {
@@ -127,39 +131,39 @@ impl ReceiverTable {
     }
 
     /// Most events in one batch of a route, by its settings.
-    pub(super) fn batch_max(&self, slot: usize) -> usize {
-        self.paces.get(slot).map_or(1, |pace| pace.batch_max)
+    pub(super) fn batch_max(&self, slot: RouteSlot) -> usize {
+        self.paces.get(slot.index()).map_or(1, |pace| pace.batch_max)
     }
 
     /// A batch of so many events is about to be sent.
-    pub(super) fn spaced(&mut self, slot: usize, events: usize, now: Instant) {
-        self.paces.get_mut(slot).into_iter().for_each(|pace| pace.sending(now));
+    pub(super) fn spaced(&mut self, slot: RouteSlot, events: usize, now: Instant) {
+        self.paces.get_mut(slot.index()).into_iter().for_each(|pace| pace.sending(now));
         self.get_mut(slot).into_iter().for_each(|receiver| receiver.spaced(events, now));
     }
 
     /// A worker begins to send to the receiver of a route.
-    pub(super) fn take_worker(&mut self, slot: usize) {
+    pub(super) fn take_worker(&mut self, slot: RouteSlot) {
         self.handlers_busy += usize::from(self.get(slot).is_some_and(Receiver::is_in_process));
     }
 
     /// The worker is free again.
-    pub(super) fn free_worker(&mut self, slot: usize) {
+    pub(super) fn free_worker(&mut self, slot: RouteSlot) {
         let in_process = self.get(slot).is_some_and(Receiver::is_in_process);
         self.handlers_busy = self.handlers_busy.saturating_sub(usize::from(in_process));
     }
 
     /// What is ready of a route finds no room beside what goes to other destinations: until this moment, or until a send ends.
-    pub(super) fn saturate(&mut self, slot: usize, until: Option<Instant>) {
-        self.paces.get_mut(slot).into_iter().for_each(|pace| pace.set_saturated(until));
+    pub(super) fn saturate(&mut self, slot: RouteSlot, until: Option<Instant>) {
+        self.paces.get_mut(slot.index()).into_iter().for_each(|pace| pace.set_saturated(until));
         self.saturated |= until.is_some();
     }
 
     /// A send to the receiver of a route has ended. Returns whether there may be room now for what found none.
-    pub(super) fn make_room(&mut self, slot: usize) -> bool {
+    pub(super) fn make_room(&mut self, slot: RouteSlot) -> bool {
         if !std::mem::take(&mut self.saturated) {
             return false;
         }
-        let receiver = self.number(slot);
+        let receiver = self.of(slot);
         let same = self.of_slot.iter().zip(&mut self.paces).filter(|(other, _)| **other == receiver);
         same.for_each(|(_, pace)| pace.set_saturated(None));
         self.saturated = self.paces.iter().any(RoutePace::is_saturated);
@@ -193,13 +197,13 @@ mod tests {
         let routes = Routes::new().on("A", async |_| ()).on("B", async |_| ()).build().unwrap();
         let settings = Settings { workers: 2, ..Settings::default() };
         let (mut table, now) = (ReceiverTable::new(&routes, &settings), Instant::now());
-        table.take_worker(1);
-        table.get_mut(1).unwrap().sending(None, now);
-        assert!(!table.is_open(1, now) && table.is_open(2, now));
-        table.take_worker(2);
-        assert!(!table.is_open(2, now), "no worker is left");
-        table.free_worker(1);
-        assert!(table.is_open(2, now));
+        table.take_worker(RouteSlot::at(1));
+        table.get_mut(RouteSlot::at(1)).unwrap().sending(None, now);
+        assert!(!table.is_open(RouteSlot::at(1), now) && table.is_open(RouteSlot::at(2), now));
+        table.take_worker(RouteSlot::at(2));
+        assert!(!table.is_open(RouteSlot::at(2), now), "no worker is left");
+        table.free_worker(RouteSlot::at(1));
+        assert!(table.is_open(RouteSlot::at(2), now));
     }
 
     #[test]
@@ -208,8 +212,8 @@ mod tests {
         let routes =
             Routes::new().sink("A", sink.clone()).sink("B", sink).on("C", async |_| ()).build().unwrap();
         let table = ReceiverTable::new(&routes, &Settings::default());
-        assert_eq!(table.slots_beside(1).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(table.slots_beside(0).collect::<Vec<_>>(), [0]);
+        assert_eq!(table.slots_beside(RouteSlot::at(1)).collect::<Vec<_>>(), [1, 2].map(RouteSlot::at));
+        assert_eq!(table.slots_beside(RouteSlot::at(0)).collect::<Vec<_>>(), [0].map(RouteSlot::at));
     }
 
     #[test]
@@ -217,9 +221,9 @@ mod tests {
         let routes = Routes::new().on("A", async |_| ()).build().unwrap();
         let (mut table, now) = (ReceiverTable::new(&routes, &Settings::default()), Instant::now());
         let later = now + std::time::Duration::from_secs(1);
-        assert!(!table.make_room(1), "nobody waits");
-        table.saturate(1, Some(later));
-        assert_eq!((table.is_open(1, now), table.next_opening(now)), (false, Some(later)));
-        assert!(table.make_room(1) && table.is_open(1, now));
+        assert!(!table.make_room(RouteSlot::at(1)), "nobody waits");
+        table.saturate(RouteSlot::at(1), Some(later));
+        assert_eq!((table.is_open(RouteSlot::at(1), now), table.next_opening(now)), (false, Some(later)));
+        assert!(table.make_room(RouteSlot::at(1)) && table.is_open(RouteSlot::at(1), now));
     }
 }

@@ -1,6 +1,6 @@
 //! Receivers in memory: what became of what was sent to them, and what to do when one of them is down.
 
-use super::*;
+use super::{backlog_id::BacklogId, *};
 use crate::{
     health_checks::HealthChecks,
     receiver::{Assessment, Attempt, RejectionNotice},
@@ -28,12 +28,14 @@ impl Buffer {
     }
 
     fn is_rest_unavailable(&self, now: Instant) -> bool {
-        let is_down = |slot: usize| {
+        let is_down = |slot: RouteSlot| {
             let down = |receiver: &Receiver| !receiver.is_up() || receiver.is_held_off(now);
             self.postponed.stops(slot) || self.receivers.get(slot).is_some_and(down)
         };
         // What waits for room behind its key waits for what is in memory.
-        let waits = |slot: usize| self.pauses.holds(slot) || is_down(slot) || self.waits_for_its_keys(slot);
+        let waits = |id: BacklogId| {
+            self.pauses.holds(id) || id.route().is_some_and(is_down) || self.waits_for_its_keys(id)
+        };
         let mut counts = self.in_flight.by_route();
         counts.all(|(slot, count)| count == 0 || is_down(slot)) && lock(&self.backlogs).slots().all(waits)
     }
@@ -44,7 +46,7 @@ impl Buffer {
     }
 
     /// Takes a worker for what is about to be sent.
-    pub(super) fn assignment(&mut self, slot: usize, items: VecDeque<Item>, now: Instant) -> Assignment {
+    pub(super) fn assignment(&mut self, slot: RouteSlot, items: VecDeque<Item>, now: Instant) -> Assignment {
         self.sending += items.len();
         for item in &items {
             self.lanes.get_mut(item.lease.lane).into_iter().for_each(|lane| lane.busy += 1);
@@ -59,7 +61,7 @@ impl Buffer {
         if failed {
             self.receivers.get_mut(slot).into_iter().for_each(Receiver::sending_failed);
         }
-        let receiver = self.receivers.number(slot).checked_sub(1);
+        let receiver = self.receivers.of(slot).receiver();
         let (taken_at, taken) = (now, items.len());
         let (until, pauses_begun) = (self.lanes.first_deadline(), self.pauses.begun());
         let (sent, probed) = (false, None);
@@ -138,7 +140,7 @@ impl Buffer {
         receiver.note_delivered(events, assignment.taken_at(), now);
         let is_back = !was_up && receiver.is_up();
         if let Some(seq) = first.filter(|_| is_back) {
-            lock(&self.backlogs).note_taken(assignment.slot, seq);
+            lock(&self.backlogs).note_taken(assignment.slot.into(), seq);
         }
         is_back
     }
@@ -254,20 +256,20 @@ impl Buffer {
     /// The receiver is down, and others have their turn before this one is tried again.
     pub(crate) fn tried(&self, assignment: &Assignment, item: &Item) {
         let key = item.key.as_ref().map(|_| item.key_number);
-        lock(&self.backlogs).note_tried(item.slot, (item.lease.lane, item.seq), key, assignment.probe);
+        lock(&self.backlogs).note_tried(item.slot.into(), (item.lease.lane, item.seq), key, assignment.probe);
     }
 
     /// An event that is sent to see whether its receiver is back.
     fn enqueue_probe(&mut self, item: Item) {
         let key = item.key.as_ref().map(|_| item.key_number);
-        lock(&self.backlogs).note_probe(item.slot, item.lease.lane, item.seq, key);
+        lock(&self.backlogs).note_probe(item.slot.into(), item.lease.lane, item.seq, key);
         self.shed_followers(&item);
         self.enqueue(item);
     }
 
     /// Leaves to the table what is in memory for a receiver that is down, but for a few probes.
-    fn shed(&mut self, slot: usize) {
-        let slots: Vec<usize> = self.receivers.slots_beside(slot).collect();
+    fn shed(&mut self, slot: RouteSlot) {
+        let slots: Vec<RouteSlot> = self.receivers.slots_beside(slot).collect();
         let mut places = 0..self.receivers.probes();
         for slot in slots {
             let mut queued = self.queues.take_route(slot);

@@ -17,7 +17,7 @@ struct SuspectCandidate {
     lane: Lane,
     /// Its place among the suspects of its lane.
     place: usize,
-    receiver: usize,
+    receiver: ReceiverSlot,
     destination: Option<DestinationId>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct SuspectSchedule {
     /// After a suspect the others have their turn until then.
     others_until: Option<Instant>,
     /// The receiver of the last suspect.
-    last_receiver: Option<usize>,
+    last_receiver: Option<ReceiverSlot>,
     /// The lane of the last suspect.
     last_lane: Lane,
     /// The longest that suspects and others wait for each other.
@@ -51,7 +51,7 @@ impl SuspectSchedule {
     }
 
     /// A suspect of this lane goes to this receiver.
-    fn goes(&mut self, lane: Lane, receiver: usize, now: Instant) {
+    fn goes(&mut self, lane: Lane, receiver: ReceiverSlot, now: Instant) {
         (self.waiting_since, self.last_receiver, self.last_lane) = (Some(now), Some(receiver), lane);
     }
 
@@ -72,13 +72,13 @@ impl Buffer {
         if under_way.is_empty() && self.others_go_until(now).is_some() {
             return SuspectTurn::NotNeeded;
         }
-        let mut waits: Vec<(Instant, Option<usize>)> = under_way
+        let mut waits: Vec<(Instant, Option<ReceiverSlot>)> = under_way
             .iter()
             .map(|suspect| (suspect.since + self.keeps_others(suspect.receiver), Some(suspect.receiver)))
             .filter(|(until, _)| now < *until)
             .collect();
         if let Some(SuspectCandidate { lane, place, receiver, destination }) = self.suspect(&under_way, now) {
-            let is_busy = self.receivers.numbered(receiver).is_some_and(|receiver| receiver.busy > 0);
+            let is_busy = self.receivers.at(receiver).is_some_and(|receiver| receiver.busy > 0);
             let patient_until = self.suspects.waiting_since.unwrap_or(now) + self.suspects.timeout;
             let last = under_way.iter().map(|suspect| suspect.since).max();
             let beside = last.map_or(now, |since| since + HANGS_AFTER.min(self.suspects.timeout));
@@ -126,9 +126,7 @@ impl Buffer {
     /// The suspect that would go next, if its destination takes nothing now.
     fn shut_suspect(&self, under_way: &[SuspectUnderWay], now: Instant) -> Option<SuspectCandidate> {
         self.suspect(under_way, now).filter(|next| {
-            self.receivers
-                .numbered(next.receiver)
-                .is_some_and(|receiver| receiver.is_shut(next.destination, now))
+            self.receivers.at(next.receiver).is_some_and(|receiver| receiver.is_shut(next.destination, now))
         })
     }
 
@@ -137,8 +135,8 @@ impl Buffer {
     }
 
     /// For how long others of a receiver wait for its suspect.
-    fn keeps_others(&self, receiver: usize) -> Duration {
-        match self.receivers.numbered(receiver) {
+    fn keeps_others(&self, receiver: ReceiverSlot) -> Duration {
+        match self.receivers.at(receiver) {
             Some(outside) if !outside.is_in_process() => HANGS_AFTER.min(self.suspects.timeout),
             _ => self.suspects.timeout,
         }
@@ -150,14 +148,14 @@ impl Buffer {
             .suspects
             .others_until
             .filter(|until| now < *until && !mutations::active(Mutation::SuspectsStopEverybody))?;
-        let same = |slot: usize| Some(self.receivers.number(slot)) == self.suspects.last_receiver;
+        let same = |slot: RouteSlot| Some(self.receivers.of(slot)) == self.suspects.last_receiver;
         self.queues.has(same).then_some(until)
     }
 
     /// Whether a slot waits for a suspect.
-    pub(super) fn waits_for(&self, alone: &SuspectTurn, slot: usize) -> bool {
+    pub(super) fn waits_for(&self, alone: &SuspectTurn, slot: RouteSlot) -> bool {
         let SuspectTurn::Wait { receivers, .. } = alone else { return false };
-        receivers.contains(&self.receivers.number(slot)) || mutations::active(Mutation::SuspectsStopEverybody)
+        receivers.contains(&self.receivers.of(slot)) || mutations::active(Mutation::SuspectsStopEverybody)
     }
 
     /// What was written after a lane was taken was not under way when its last owner ended: the table says how far that *may* have come, which is
@@ -188,7 +186,7 @@ impl Buffer {
         if items.is_empty() {
             return None;
         }
-        let receiver = self.receivers.number(slot);
+        let receiver = self.receivers.of(slot);
         let owned = self.lanes.get_mut(lane)?;
         owned.suspects_under_way.push(SuspectUnderWay { seq, receiver, destination, since: now });
         self.suspects.goes(lane, receiver, now);
@@ -201,9 +199,9 @@ impl Buffer {
     /// The first suspect that could be sent, and where it goes. Receivers have turns, and so have lanes: one that its receiver refuses for good must
     /// not be all that it is asked for, and those of a slow receiver not all that is sent.
     fn suspect(&self, under_way: &[SuspectUnderWay], now: Instant) -> Option<SuspectCandidate> {
-        let is_free = |receiver: usize| under_way.iter().all(|suspect| suspect.receiver != receiver);
-        let is_next = |receiver: usize| Some(receiver) != self.suspects.last_receiver;
-        let is_apart = |receiver: usize, destination: Option<DestinationId>| {
+        let is_free = |receiver: ReceiverSlot| under_way.iter().all(|suspect| suspect.receiver != receiver);
+        let is_next = |receiver: ReceiverSlot| Some(receiver) != self.suspects.last_receiver;
+        let is_apart = |receiver: ReceiverSlot, destination: Option<DestinationId>| {
             let same =
                 |other: &SuspectUnderWay| (other.receiver, other.destination) == (receiver, destination);
             !under_way.iter().any(same)
@@ -217,9 +215,9 @@ impl Buffer {
     fn suspect_where(
         &self,
         now: Instant,
-        wanted: impl Fn(usize, Option<DestinationId>) -> bool,
+        wanted: impl Fn(ReceiverSlot, Option<DestinationId>) -> bool,
     ) -> Option<SuspectCandidate> {
-        let receiver_of = |item: &Item| self.receivers.number(item.slot);
+        let receiver_of = |item: &Item| self.receivers.of(item.slot);
         self.lanes.after(self.suspects.last_lane).filter(|(_, lane)| !lane.suspects.is_empty()).find_map(
             |(&lane, owned)| {
                 let sendable = |item: &Item| {
@@ -239,9 +237,9 @@ impl Buffer {
     }
 
     /// A receiver that is down is asked for a suspect and for others in turn.
-    fn gives_way(&self, slot: usize) -> bool {
-        let receiver = self.receivers.number(slot);
-        let same = |slot: usize| self.receivers.number(slot) == receiver;
+    fn gives_way(&self, slot: RouteSlot) -> bool {
+        let receiver = self.receivers.of(slot);
+        let same = |slot: RouteSlot| self.receivers.of(slot) == receiver;
         self.receivers.get(slot).is_some_and(|receiver| !receiver.is_up() && receiver.suspect_went_last)
             && (self.queues.has(same))
     }

@@ -5,8 +5,10 @@ use std::collections::VecDeque;
 
 use postrider_core::{Source, store::Seq};
 
+use crate::slots::RouteSlot;
+
 /// The slot of an event that counts for no receiver any more.
-const NO_SLOT: usize = usize::MAX;
+const NO_SLOT: RouteSlot = RouteSlot::at(usize::MAX);
 
 /// What is known of an event in memory.
 #[derive(Debug, Clone, Copy)]
@@ -15,7 +17,7 @@ pub(super) struct Tracked {
     pub(super) source: Source,
     /// Zero once it is out of the counts.
     pub(super) weight: usize,
-    pub(super) slot: usize,
+    pub(super) slot: RouteSlot,
     /// Settled while a claim was under way, which may bring it back: it stays until that has returned.
     settled: bool,
     /// False for an entry that is only still there because those around it are.
@@ -23,7 +25,7 @@ pub(super) struct Tracked {
 }
 
 impl Tracked {
-    pub(super) fn new(seq: Seq, source: Source, slot: usize, weight: usize) -> Self {
+    pub(super) fn new(seq: Seq, source: Source, slot: RouteSlot, weight: usize) -> Self {
         Self { seq, source, weight, slot, settled: false, present: true }
     }
 }
@@ -103,7 +105,7 @@ impl Tracker {
     }
 
     /// The slot that an event counts for, if it does.
-    pub(super) fn slot(&self, seq: Seq) -> Option<usize> {
+    pub(super) fn slot(&self, seq: Seq) -> Option<RouteSlot> {
         let entry = self.place(seq).ok().and_then(|place| self.entries.get(place))?;
         Some(entry.slot).filter(|slot| entry.present && *slot != NO_SLOT)
     }
@@ -133,7 +135,7 @@ impl Tracker {
     }
 
     /// Takes the slot of an event that is counted, which then counts for no route.
-    pub(super) fn take_slot(&mut self, seq: Seq) -> Option<usize> {
+    pub(super) fn take_slot(&mut self, seq: Seq) -> Option<RouteSlot> {
         let tracked = self.get_mut(seq).filter(|tracked| tracked.weight > 0)?;
         Some(std::mem::replace(&mut tracked.slot, NO_SLOT))
     }
@@ -176,7 +178,7 @@ mod tests {
     use super::*;
 
     fn tracked(seq: Seq) -> Tracked {
-        Tracked::new(seq, Source::Cold, 0, 1)
+        Tracked::new(seq, Source::Cold, RouteSlot::at(0), 1)
     }
 
     #[test]

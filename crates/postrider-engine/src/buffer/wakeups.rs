@@ -47,7 +47,7 @@ mod tests {
         let mut buffer = Buffer::new(&routes, &settings);
         assert!(!buffer.needs_waiter(now), "there is nothing to wait for");
         let moment = now + Duration::from_secs(10);
-        buffer.receivers.saturate(1, Some(moment));
+        buffer.receivers.saturate(RouteSlot::at(1), Some(moment));
         assert!(buffer.needs_waiter(now));
         buffer.wait_begins(Some(moment + Duration::from_secs(1)));
         assert!(buffer.needs_waiter(now), "that is too late");
