@@ -1,4 +1,4 @@
-//! What a worker has in its hand: events to send, and outcomes to hand on.
+//! Owns the events that a worker has taken until each was sent, requeued or settled.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -11,22 +11,22 @@ use tokio::time::Instant;
 use crate::{
     buffer::{Assignment, Item, PendingSettlements, SettlementOrigin},
     destination::DestinationId,
-    engine::Shared,
-    lock, outcome_policy,
+    lock, outcome_report,
     receiver::Attempt,
     routes::ReceiverId,
+    shared::Shared,
 };
 
-/// What allows to send something; to be looked at last before it is sent.
+/// Permission to send. Workers check it last, right before they send.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SendPermit {
     until: Option<Instant>,
-    /// None for an attempt that is counted already: it is under way, whatever is paused meanwhile.
+    /// None for an attempt that is already counted: a pause does not stop it any more.
     pauses_begun: Option<u64>,
 }
 
 impl SendPermit {
-    /// Whether the lease has not run out, and nothing was paused.
+    /// Returns whether the lease still holds and nothing was paused since.
     pub(crate) fn holds(self, shared: &Shared) -> bool {
         let late = self.until.is_some_and(|until| Instant::now() >= until);
         let paused = self.pauses_begun.is_some_and(|begun| begun != shared.pauses_begun.load(Relaxed));
@@ -34,19 +34,20 @@ impl SendPermit {
     }
 }
 
-/// Events that a worker has taken. However it ends, the worker is free again, and what was not sent lines up again.
+/// Events that a worker has taken. When it ends, in whatever way, the worker is free and unsent events are
+/// requeued.
 pub(crate) struct ActiveAssignment<'a> {
     pub(crate) shared: &'a Shared,
     assignment: Assignment,
     settlements: PendingSettlements,
-    /// The attempt was written before it was made.
+    /// Whether the attempt was written to the table before it was made.
     pub(crate) counted: bool,
-    /// The receiver's health check did not pass for one of the events since the last was taken. A batch asks for no other then, since a
-    /// check that hangs takes its time.
+    /// Whether the health check failed for an event since the last one was taken. A batch then skips further
+    /// checks, because a check that hangs takes its time.
     pub(crate) unwell: bool,
-    /// Where something was delivered since then.
+    /// The destinations that took an event since then.
     delivered_to: Vec<Option<DestinationId>>,
-    /// When the first of them failed since then.
+    /// When the first event failed since then.
     pub(crate) failed_at: Option<Instant>,
     ended: bool,
 }
@@ -81,14 +82,14 @@ impl<'a> ActiveAssignment<'a> {
         &self.assignment
     }
 
-    /// What the receiver calls the destination of an event; empty where it has only one.
+    /// Returns the name of an event's destination; empty if the receiver has only one.
     pub(crate) fn destination(&self, item: &Item) -> String {
         let sink = self.receiver().and_then(|id| self.shared.routes.sink(id));
         let Some((sink, event)) = sink.zip(item.content.as_ref().ok()) else { return String::new() };
         catch_unwind(AssertUnwindSafe(|| sink.destination(event))).ok().flatten().unwrap_or_default()
     }
 
-    /// What its receiver has to know of an attempt to rule on its outcome.
+    /// Describes an attempt for the receiver, which assesses its outcome.
     pub(crate) fn attempt(&self, item: &Item) -> Attempt {
         let (destination, key, since) = (item.destination, item.key_number, self.assignment.since);
         let (sent_at, others_delivered) =
@@ -104,15 +105,15 @@ impl<'a> ActiveAssignment<'a> {
         }
     }
 
-    /// The next event to send, as long as it may be sent.
+    /// Returns the next event, while it may be sent.
     pub(crate) fn next(&mut self) -> Option<Item> {
         (self.unwell, self.failed_at) = (false, None);
         self.delivered_to.clear();
-        // Handlers that block may have used up the lease on those before.
+        // Handlers that block may have used up the lease on earlier events.
         if self.permit().holds(self.shared) { self.assignment.items.pop_front() } else { None }
     }
 
-    /// What allows to send what is in the hand.
+    /// Returns the permission to send what is left.
     pub(crate) fn permit(&self) -> SendPermit {
         SendPermit {
             until: self.assignment.until,
@@ -120,19 +121,20 @@ impl<'a> ActiveAssignment<'a> {
         }
     }
 
-    /// These were to be sent, and may not be any more: they line up again before the rest.
+    /// Requeues events that may no longer be sent, before the rest.
     pub(crate) fn take_back(&mut self, items: Vec<Item>) {
         items.into_iter().rev().for_each(|item| self.assignment.items.push_front(item));
         self.put_back_rest();
     }
 
-    /// The lease was looked at again: it holds for longer. The attempt is counted, and under way whatever is paused meanwhile.
+    /// Extends the permission: the lease was checked again, and a counted attempt goes on whatever is paused
+    /// meanwhile.
     pub(crate) fn extend(&mut self, until: Instant) {
         self.assignment.until = Some(until);
         self.assignment.pauses_begun = self.shared.pauses_begun.load(Relaxed);
     }
 
-    /// Others can send what this worker cannot at once.
+    /// Requeues what this worker cannot send at once, for other workers.
     pub(crate) fn give_way(&mut self) {
         self.submit_outcomes(false);
         if !self.assignment.items.is_empty() {
@@ -141,7 +143,7 @@ impl<'a> ActiveAssignment<'a> {
         }
     }
 
-    /// The event was delivered, which is to be settled.
+    /// Records that an event was delivered.
     pub(crate) fn delivered(&mut self, item: Item) {
         if self.assignment.taken() > 1 && !self.delivered_to.contains(&item.destination) {
             self.delivered_to.push(item.destination);
@@ -156,28 +158,30 @@ impl<'a> ActiveAssignment<'a> {
             .push(origin, Settlement { lane: lease.lane, seq, event_id, key, held, change: Change::Done });
     }
 
-    /// These were not sent, or not taken, because an earlier event of their key was not: they wait behind it. To be said before what
-    /// became of that one.
+    /// Requeues events that were not sent because an earlier event of their key failed. Call it before the
+    /// outcome of that event is recorded.
     pub(crate) fn requeue_followers(&mut self, items: Vec<Item>) {
         if !items.is_empty() {
             lock(&self.shared.buffer).requeue(&mut items.into());
         }
     }
 
-    /// A batch with these in it has failed as a whole: they are sent again apart, by key and then one by one, before anything is counted.
-    pub(crate) fn part(&mut self, items: Vec<Item>) {
-        lock(&self.shared.buffer).part(&self.assignment, items);
+    /// Splits a batch that failed as a whole. Its events are sent again by key, then one by one, and no attempt
+    /// is counted.
+    pub(crate) fn split_batch(&mut self, items: Vec<Item>) {
+        lock(&self.shared.buffer).split_batch(&self.assignment, items);
         self.shared.work.notify_one();
     }
 
-    /// What may no longer be sent goes back at once: it must not come behind what becomes of those before it.
+    /// Requeues what may no longer be sent at once, so that it does not come after the outcomes of earlier
+    /// events.
     pub(crate) fn put_back_rest(&mut self) {
         if !self.assignment.items.is_empty() {
             lock(&self.shared.buffer).put_back(&mut self.assignment);
         }
     }
 
-    /// The outcome of an event, to be settled.
+    /// Records the outcome of an event.
     pub(crate) fn settle(&mut self, item: Item, change: Change) {
         if matches!(change, Change::Dead { .. }) {
             let sinks = self.shared.routes.names(self.assignment.receiver);
@@ -187,19 +191,19 @@ impl<'a> ActiveAssignment<'a> {
             (item.lease, item.key_number, item.destination, item.batched_with_head);
         let event = item.content.as_ref().ok().cloned();
         let receiver = self.assignment.receiver;
-        let settlement = outcome_policy::settlement(self.shared, receiver, item, change);
+        let settlement = outcome_report::settlement(self.shared, receiver, item, change);
         let origin = SettlementOrigin::new(lease, key_number, destination, batched_with_head, event);
         self.settlements.push(origin, settlement);
     }
 
-    /// The receiver is down: the event stays where it is.
+    /// Leaves an event in the table: its receiver is down.
     pub(crate) fn keep(&mut self, item: Item) {
         lock(&self.shared.buffer).requeue_refused(&self.assignment, item);
-        // The next claim brings another one to try.
+        // The next claim brings another event to try.
         self.shared.wake.notify_one();
     }
 
-    /// Hands outcomes on to be settled, so that what follows is judged in their light.
+    /// Hands outcomes over to the settler, so that the next assessment knows of them.
     pub(crate) fn flush(&mut self) {
         self.submit_outcomes(false);
         if lock(&self.shared.buffer).sent(&mut self.assignment, Instant::now()) {
@@ -207,7 +211,7 @@ impl<'a> ActiveAssignment<'a> {
         }
     }
 
-    /// Everything was sent. Says whether it is time to settle.
+    /// Ends the assignment. Returns whether it is time to settle.
     pub(crate) fn end(mut self) -> bool {
         self.submit_outcomes(true)
     }
@@ -230,7 +234,7 @@ impl<'a> ActiveAssignment<'a> {
         };
         let due = settle_at.is_some_and(|at| at <= now);
         if back {
-            outcome_policy::is_back(self.shared, self.assignment.receiver);
+            outcome_report::is_back(self.shared, self.assignment.receiver);
         }
         if due || (first && settle_at.is_some()) {
             self.shared.outcomes.notify_one();

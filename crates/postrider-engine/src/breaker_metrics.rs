@@ -1,10 +1,10 @@
-//! What the metrics are told of receivers that are down: the truth, in its order, and each change of it once.
+//! Reports receivers that go down or come back to the metrics: each change once, and in order.
 
 use std::sync::Mutex;
 
-use crate::{engine::Shared, lock, routes::ReceiverId, slots::ReceiverSlot};
+use crate::{lock, routes::ReceiverId, shared::Shared, slots::ReceiverSlot};
 
-/// Which receivers the metrics were told to be down. The first is for events without a route; a receiver's is one more than its number.
+/// Which receivers were reported as down, by their slots.
 #[derive(Debug)]
 pub(crate) struct BreakerMetrics(Mutex<Vec<bool>>);
 
@@ -13,23 +13,23 @@ impl BreakerMetrics {
         Self(Mutex::new(vec![false; receivers + 1]))
     }
 
-    /// Tells whether the breaker of this receiver is open, if that is not what was told before.
+    /// Reports the breaker of a receiver, if it changed since the last report.
     ///
-    /// Workers find out beside each other. Whoever tells looks at what is true now and keeps the others waiting meanwhile, or the last word
-    /// could be an old one.
-    pub(crate) fn tell(&self, shared: &Shared, receiver: Option<ReceiverId>) {
-        let mut told = lock(&self.0);
+    /// Workers find out concurrently. Each one holds the lock while it reads the current state, so the last
+    /// report is never an old one.
+    pub(crate) fn report(&self, shared: &Shared, receiver: Option<ReceiverId>) {
+        let mut reported = lock(&self.0);
         let open = !lock(&shared.buffer).is_up(receiver);
-        let Some(before) = told.get_mut(ReceiverSlot::of(receiver).index()) else { return };
+        let Some(before) = reported.get_mut(ReceiverSlot::of(receiver).index()) else { return };
         if std::mem::replace(before, open) == open {
             return;
         }
         shared.metrics.breaker(shared.routes.names(receiver), open);
     }
 
-    /// The same for all receivers: what is in memory was forgotten, and with it who is down.
+    /// Reports all receivers, after memory was reset.
     pub(crate) fn report_all(&self, shared: &Shared) {
         let receivers = (0..shared.routes.receivers()).map(Some);
-        std::iter::once(None).chain(receivers).for_each(|receiver| self.tell(shared, receiver));
+        std::iter::once(None).chain(receivers).for_each(|receiver| self.report(shared, receiver));
     }
 }

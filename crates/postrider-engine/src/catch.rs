@@ -1,4 +1,4 @@
-//! Running user code so that its panic is an outcome and not the end of a worker.
+//! Runs user code so that a panic in it is an outcome and does not end a worker.
 
 use std::{
     any::Any,
@@ -29,7 +29,7 @@ impl<F: Future> Future for CatchPanic<'_, F> {
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
     let text =
         panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));

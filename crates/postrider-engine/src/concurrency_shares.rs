@@ -1,8 +1,9 @@
-//! What part of the sends that a receiver has under way at a time each of its destinations may have.
+//! Shares the concurrent sends of a receiver between its destinations.
 //!
-//! A destination that hangs keeps its sends until they are given up. So that others find room meanwhile, one that has delivered nothing yet has
-//! one send, and all such together three quarters; one that has delivered may have as many more as it delivered, but where others want
-//! room no more than a quarter of what is free, and the last quarter is for those that have none.
+//! A destination that hangs keeps its sends until they are given up, and others need room meanwhile. A
+//! destination that has delivered nothing yet gets one send, and all such destinations together three quarters.
+//! One that has delivered gets one more send for each delivery, but while others want room no more than a
+//! quarter of what is free. The last quarter is for destinations without a running send.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -13,50 +14,50 @@ use tokio::time::Instant;
 
 use crate::{destination::DestinationId, hash::QuickState};
 
-/// One part in so many is a destination's share, and so much is left to those that have nothing under way.
+/// A destination's share is one part of this many, and as much is left to destinations without a running send.
 const SHARE: usize = 4;
 
-/// A send that has taken so long is slow: what finds no room beside it does not wait in memory.
+/// A send is slow after this long. What finds no room beside a slow send does not wait in memory.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// What finds no room beside a slow send comes again after so long...
+/// Shortest and longest wait of what finds no room beside a slow send.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// ...and one after the other, but none later than this.
+/// Events come back this far apart, and none later than the maximum.
 const TURN: Duration = Duration::from_millis(2);
 const TURNS_MAX: Duration = Duration::from_secs(600);
 
-/// Most destinations of which it is remembered what they have delivered. Beyond that they begin anew.
+/// Most destinations whose deliveries are remembered. Others start anew.
 const KNOWN_MAX: usize = 1024;
 
 const WINDOW_MAX: usize = 1 << 20;
 
-/// Whether there is room for one more send to a destination beside those to others.
+/// Whether there is room for one more send to a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendRoom {
     Yes,
-    /// There will be soon: it is asked again when a send has ended, or at this moment.
+    /// Soon: ask again when a send has ended, or at this moment.
     Soon(Instant),
-    /// What is under way takes long: it waits for so long, and elsewhere.
+    /// Not soon: running sends are slow, and the event waits elsewhere for this long.
     Wait(Duration),
 }
 
-/// The sends to one destination.
+/// The running sends to one destination.
 #[derive(Debug, Default)]
 struct ActiveSends {
     began: VecDeque<Instant>,
-    /// Those that were answered, and of which it is not known yet what that means.
+    /// Sends that have ended and whose outcomes are not assessed yet.
     unassessed: usize,
 }
 
 /// What is remembered of one destination.
 #[derive(Debug)]
 struct DestinationShare {
-    /// Most sends at a time.
+    /// Most concurrent sends.
     window: usize,
     delivered_at: Option<Instant>,
-    /// What waits elsewhere comes again one after the other, the last of them then.
+    /// When the last of the events that wait elsewhere comes back.
     turns_until: Option<Instant>,
 }
 
@@ -68,7 +69,7 @@ impl Default for DestinationShare {
 
 #[derive(Debug, Default)]
 pub(crate) struct ConcurrencyShares {
-    /// Has those only that have something under way.
+    /// Only destinations with running sends.
     under_way: HashMap<u64, ActiveSends, QuickState>,
     known: HashMap<u64, DestinationShare, QuickState>,
 }
@@ -94,7 +95,7 @@ impl ConcurrencyShares {
         self.under_way.iter().filter(|(name, _)| !self.has_delivered(**name)).map(|(_, sends)| sends)
     }
 
-    /// Whether `free` of `most` sends are enough for one more to this destination, where others want room or not.
+    /// Whether `free` of `most` sends allow one more to this destination, while others want room or not.
     fn is_room(&self, name: u64, free: usize, most: usize, contended: bool) -> bool {
         let window = self.known.get(&name).map_or(1, |known| known.window);
         match self.under_way.get(&name) {
@@ -109,20 +110,20 @@ impl ConcurrencyShares {
         }
     }
 
-    /// How many sends have taken so long that they are no sign of what the others will take.
+    /// Returns how many sends are slow, and no sign of what others will take.
     pub(crate) fn slow(&self, now: Instant) -> usize {
         let began = self.under_way.values().flat_map(|sends| &sends.began);
         began.filter(|began| now.saturating_duration_since(**began) >= SLOW).count()
     }
 
-    /// When the next send has taken so long.
+    /// Returns when the next send becomes slow.
     pub(crate) fn next_slow_at(&self, now: Instant) -> Option<Instant> {
         let began = self.under_way.values().flat_map(|sends| &sends.began);
         began.map(|began| *began + SLOW).filter(|at| *at > now).min()
     }
 
-    /// Whether there is room for one more send to this destination, where `busy` of `most` are under way and others want room too. `spread` parts
-    /// those that wait elsewhere.
+    /// Returns whether there is room for one more send, while `busy` of `most` run and others want room too.
+    /// `spread` separates those that wait elsewhere.
     pub(crate) fn room(
         &mut self,
         name: Option<DestinationId>,
@@ -134,7 +135,7 @@ impl ConcurrencyShares {
         if self.is_room(name, most.saturating_sub(busy), most, true) {
             return SendRoom::Yes;
         }
-        // One that has nothing under way waits for others that have delivered nothing either.
+        // A destination without running sends waits for others that have delivered nothing.
         let oldest = match self.under_way.get(&name) {
             Some(sends) => sends.began.front().copied(),
             None => self.on_trial().filter_map(|sends| sends.began.front().copied()).min(),
@@ -147,12 +148,12 @@ impl ConcurrencyShares {
         }
     }
 
-    /// The same where nobody else wants room.
+    /// Whether there is room while no other destination wants it.
     pub(crate) fn has_room_alone(&self, name: Option<DestinationId>, busy: usize, most: usize) -> bool {
         self.is_room(number(name), most.saturating_sub(busy), most, false)
     }
 
-    /// How long something waits that comes again one after the other with others.
+    /// Returns how long an event waits for its turn to come back.
     fn turn(&mut self, name: u64, oldest: Instant, spread: u64, now: Instant) -> Duration {
         let wait = (now.saturating_duration_since(oldest) / 2).clamp(WAIT_MIN, WAIT_MAX);
         let known = self.known(name);
@@ -166,7 +167,7 @@ impl ConcurrencyShares {
         self.under_way.entry(number(name)).or_default().began.push_back(now);
     }
 
-    /// A send that began then was answered, or given up; it has to be judged yet.
+    /// Records that a send has ended. Its outcome is still to be assessed.
     pub(crate) fn sent(&mut self, name: Option<DestinationId>, began: Instant, now: Instant) {
         let name = number(name);
         let Some(sends) = self.under_way.get_mut(&name) else { return };
@@ -181,12 +182,12 @@ impl ConcurrencyShares {
             known.window = 1;
         }
         if !is_slow && has_delivered {
-            // It is quick again: what comes now does not queue behind the turns that were given while it hung.
+            // It is quick again. New events do not queue behind turns from the time when it hung.
             known.turns_until = None;
         }
     }
 
-    /// One that was sent was judged.
+    /// Records that an ended send was assessed.
     pub(crate) fn ended(&mut self, name: Option<DestinationId>) {
         let name = number(name);
         let Some(sends) = self.under_way.get_mut(&name) else { return };
@@ -196,7 +197,7 @@ impl ConcurrencyShares {
         }
     }
 
-    /// An event was delivered to this destination.
+    /// Records a delivery to this destination.
     pub(crate) fn delivered(&mut self, name: Option<DestinationId>, now: Instant) {
         let known = self.known(number(name));
         known.window = (known.window + 1).min(WINDOW_MAX);
@@ -215,7 +216,7 @@ mod tests {
         Some(destination_id(&format!("/{n}")))
     }
 
-    /// Sends to a destination for as long as there is room. Says how often.
+    /// Sends to a destination while there is room. Returns how often.
     fn fill(shares: &mut ConcurrencyShares, busy: &mut usize, n: usize, now: Instant) -> usize {
         let mut sent = 0;
         while *busy < MOST && shares.room(place(n), (*busy, MOST), 0, now) == SendRoom::Yes {
@@ -272,7 +273,7 @@ mod tests {
         let later = now + SLOW * 10;
         let waits: Vec<SendRoom> = (0..3).map(|_| shares.room(place(0), (1, MOST), 0, later)).collect();
         assert_eq!(waits[0], SendRoom::Wait(SLOW * 5));
-        // What is delivered meanwhile does not change that.
+        // Deliveries meanwhile do not change that.
         shares.delivered(place(0), later);
         shares.sending(place(0), now);
         assert_eq!(shares.room(place(0), (2, MOST), 0, later), SendRoom::Wait(SLOW * 5 + TURN * 3));
@@ -287,7 +288,7 @@ mod tests {
             assert!(matches!(shares.room(place(0), (1, MOST), 0, later), SendRoom::Wait(_)));
         }
         assert_eq!(shares.room(place(0), (1, MOST), 0, later), SendRoom::Wait(TURNS_MAX));
-        // What came beyond the longest wait moves nobody's turn any further.
+        // Events beyond the longest wait move nobody's turn.
         let in_a_minute = later + Duration::from_secs(60);
         assert_eq!(
             shares.room(place(0), (1, MOST), 0, in_a_minute),

@@ -1,94 +1,30 @@
-//! Deliver: interceptors, then the handler or sink that the route names.
+//! Delivers: runs the interceptors, then the handler or sink that the route names.
 
 use std::{
     future::poll_fn,
     pin::{Pin, pin},
-    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
 use postrider_core::{BoxFuture, Delivery, Event, Outcome};
-use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::{
     assignment::{ActiveAssignment, SendPermit},
-    buffer::{Item, NextWork},
+    buffer::Item,
     catch::catch,
-    engine::Shared,
+    delivery_end::{DeliveryEnd, unroutable},
     failure_warnings::batch_failed,
-    lock,
     mutations::{self, Mutation},
     outcome_policy::conclude,
     routes::ReceiverId,
     send::{SendOne, send, send_one},
-    sleep_until, suspect, trace,
+    shared::Shared,
+    trace,
 };
 
-/// One worker: takes what lines up, delivers it, hands the outcome on.
-pub(crate) async fn run(shared: Arc<Shared>) {
-    let mut watched = false;
-    loop {
-        let next = {
-            let mut buffer = lock(&shared.buffer);
-            let now = Instant::now();
-            if std::mem::take(&mut watched) {
-                buffer.wait_ended();
-            }
-            let next = buffer.next(now);
-            if buffer.take_deferred() {
-                shared.outcomes.notify_one();
-            }
-            // A single wake-up may stand for several events: pass it on before getting busy.
-            // Where something waits for a moment to come, another worker has to wait for that.
-            match next {
-                NextWork::Wait(until) => {
-                    watched = until.is_some();
-                    buffer.wait_begins(until);
-                }
-                NextWork::Send(_) | NextWork::Suspect(_)
-                    if buffer.has_work(now) || buffer.needs_waiter(now) =>
-                {
-                    shared.work.notify_one();
-                }
-                NextWork::Send(_) | NextWork::Suspect(_) => {}
-            }
-            next
-        };
-        match next {
-            NextWork::Send(assignment) => {
-                // Whoever a task wakes may have to wait for its thread, and a handler that never waits would not let it go.
-                if deliver(ActiveAssignment::new(&shared, assignment)).await {
-                    tokio::task::yield_now().await;
-                }
-            }
-            NextWork::Suspect(assignment) => {
-                suspect::deliver(ActiveAssignment::new(&shared, assignment)).await
-            }
-            NextWork::Wait(until) => {
-                tokio::select! {
-                    biased;
-                    () = shared.work.notified() => {}
-                    () = sleep_until(until) => {}
-                }
-            }
-        }
-    }
-}
-
-/// How one delivery ended.
-pub(crate) enum DeliveryEnd {
-    Outcome(Outcome),
-    /// An interceptor failed the attempt; the receiver was not asked.
-    Intercepted(Outcome),
-    Unroutable,
-    Undecodable,
-    /// It may no longer be sent, and was not.
-    NotSent,
-}
-
-/// Sends what is in the hand. Says whether it is time to settle.
+/// Delivers an assignment. Returns whether it is time to settle.
 pub(crate) async fn deliver(mut assignment: ActiveAssignment<'_>) -> bool {
     let shared = assignment.shared;
     let batching = assignment.receiver().filter(|id| shared.routes.traits(*id).batch_max > 1);
@@ -99,7 +35,8 @@ pub(crate) async fn deliver(mut assignment: ActiveAssignment<'_>) -> bool {
     assignment.end()
 }
 
-/// One after the other, for as long as each ends at once. What would have to wait for the first that does not goes to other workers.
+/// Delivers one event after the other, while each ends at once. The first one that does not makes the rest go
+/// to other workers.
 async fn deliver_each(assignment: &mut ActiveAssignment<'_>) {
     let (shared, receiver) = (assignment.shared, assignment.receiver());
     while let Some(item) = assignment.next() {
@@ -121,7 +58,7 @@ async fn deliver_each(assignment: &mut ActiveAssignment<'_>) {
     }
 }
 
-/// How long the receiver may take for an event, if it is a handler in this process: an outside system has a limit of its own.
+/// Returns the time limit of a handler in this process. Outside systems have limits of their own.
 fn handler_timeout(shared: &Shared, receiver: Option<ReceiverId>, item: &Item) -> Option<Duration> {
     receiver.filter(|id| shared.routes.traits(*id).in_process)?;
     let of_route = shared.routes.settings(item.route()).and_then(|route| route.handler_timeout);
@@ -129,7 +66,7 @@ fn handler_timeout(shared: &Shared, receiver: Option<ReceiverId>, item: &Item) -
     Some(limit).filter(|limit| !limit.is_zero() && !mutations::active(Mutation::NoHandlerTimeout))
 }
 
-/// Waits for the end of a delivery. A handler that takes longer is given up, and nobody knows what it has done.
+/// Waits for a delivery up to a limit. It is unknown what a handler that takes longer has done.
 async fn in_time(limit: Option<Duration>, sending: DeliveryFuture<'_>) -> DeliveryEnd {
     let Some(limit) = limit else { return sending.await };
     match Box::pin(tokio::time::timeout(limit, sending)).await {
@@ -151,10 +88,10 @@ fn delivery_of(event: &Event, item: &Item) -> Delivery {
     }
 }
 
-/// One event on its way. What most events do not need is boxed: a future is as large as all that it could become, and is moved about; and
-/// each `async` around another is polled through.
+/// A delivery under way. Parts that most events do not need are boxed: a future is as large as its largest
+/// state and is moved with every event, and each `async` layer is polled through.
 enum DeliveryFuture<'a> {
-    /// Nothing stands between the event and its receiver.
+    /// Without interceptors, trace or time limit.
     Plainly(SendOne<'a>),
     Otherwise(BoxFuture<'a, DeliveryEnd>),
 }
@@ -204,7 +141,7 @@ async fn intercepted(
         after(shared, &delivery, &outcome, passed).await;
         return DeliveryEnd::Intercepted(outcome);
     }
-    // Interceptors take their time.
+    // Interceptors take time.
     if !permit.holds(shared) {
         after(shared, &delivery, &Outcome::deferred(Duration::ZERO), shared.interceptors.len()).await;
         return DeliveryEnd::NotSent;
@@ -225,7 +162,7 @@ async fn ask(shared: &Shared, receiver: Option<ReceiverId>, delivery: Delivery) 
     DeliveryEnd::Outcome(send_one(sink, shared.routes.traits(receiver).send_timeout, delivery).await)
 }
 
-/// A batch for a sink. Interceptors run for each event; those that one of them fails are left out.
+/// Delivers a batch to a sink. Events that an interceptor fails are left out.
 async fn deliver_batch(assignment: &mut ActiveAssignment<'_>, receiver: ReceiverId) {
     let shared = assignment.shared;
     let Some(sink) = shared.routes.sink(receiver) else { return };
@@ -253,7 +190,7 @@ async fn deliver_batch(assignment: &mut ActiveAssignment<'_>, receiver: Receiver
             }
         }
     }
-    // Interceptors take their time.
+    // Interceptors take time.
     if !assignment.permit().holds(shared) {
         for delivery in std::mem::take(&mut batch) {
             after(shared, &delivery, &Outcome::deferred(Duration::ZERO), shared.interceptors.len()).await;
@@ -270,7 +207,7 @@ async fn deliver_batch(assignment: &mut ActiveAssignment<'_>, receiver: Receiver
     }
     let outcomes = send(sink, shared.routes.traits(receiver).send_timeout, &batch).await;
     let outcomes = match outcomes {
-        // It was not sent, so it never counts; and to come again at once would help nobody.
+        // It was not sent, so it does not count. Trying again at once would not help.
         outcomes if was_nothing_sent(&outcomes) => {
             vec![Outcome::unavailable("nothing was sent"); outcomes.len()]
         }
@@ -300,22 +237,23 @@ async fn deliver_batch(assignment: &mut ActiveAssignment<'_>, receiver: Receiver
     }
     assignment.requeue_followers(order.untried);
     if !isolation.is_empty() {
-        debug!(events = batch.len(), "a batch failed as a whole: its events are sent apart");
-        assignment.part(isolation);
+        debug!(events = batch.len(), "batch failed as a whole: sending its events separately");
+        assignment.split_batch(isolation);
     }
-    // What was delivered beside them says whether the receiver was there for the others.
+    // Deliveries beside them show whether the receiver was up.
     for (item, outcome) in failed {
         conclude(assignment, item, DeliveryEnd::Outcome(outcome)).await;
     }
 }
 
-/// Whether the sink says of all events that they were not sent because of another: then there is a reason that it does not know.
+/// Whether the sink says of all events that another one kept them from being sent, so that none of them is the
+/// reason.
 fn was_nothing_sent(outcomes: &[Outcome]) -> bool {
     let not_sent = |outcome: &Outcome| matches!(outcome, Outcome::Deferred { after } if after.is_zero());
     !outcomes.is_empty() && outcomes.iter().all(not_sent)
 }
 
-/// Whether all events of a batch failed for the same reason, and none got through: then any of them may be the reason.
+/// Whether all events of a batch failed for the same reason, so that any of them may be the cause.
 fn failed_as_a_whole(outcomes: &[Outcome]) -> bool {
     let failed = |outcome: &Outcome| match outcome {
         Outcome::Retry { error, .. } | Outcome::Unknown { error } | Outcome::Later { error, .. } => {
@@ -327,7 +265,8 @@ fn failed_as_a_whole(outcomes: &[Outcome]) -> bool {
     outcomes.len() > 1 && first.is_some() && outcomes.iter().all(|outcome| failed(outcome) == first)
 }
 
-/// What an event got that the sink forgot. Beside others it was not named, so that nobody knows whether it is the reason.
+/// Returns the outcome of an event that the sink left out. In a batch it is unknown whether that event is the
+/// cause.
 fn missing(events: usize) -> Outcome {
     if events > 1 { as_a_whole(Outcome::missing()) } else { Outcome::missing() }
 }
@@ -336,10 +275,11 @@ fn as_a_whole(outcome: Outcome) -> Outcome {
     Outcome::batch_failed(outcome.error().unwrap_or_default())
 }
 
-/// Keeps the order of keys within a batch: once an event of a key has failed, those behind it have not been tried.
+/// Keeps the order of keys within a batch: after an event of a key has failed, the later ones count as not
+/// tried.
 #[derive(Default)]
 struct KeyOrderInBatch {
-    /// Keys that an event of has failed, by their numbers.
+    /// The numbers of keys that had a failed event.
     stopped: Vec<u64>,
     untried: Vec<Item>,
 }
@@ -349,7 +289,7 @@ impl KeyOrderInBatch {
         self.stopped.push(item.key_number);
     }
 
-    /// The event, unless it stands behind one that has failed.
+    /// Returns the event, unless an earlier one of its key has failed.
     fn keeps(&mut self, item: Item) -> Option<Item> {
         if item.batched_with_head
             && self.stopped.contains(&item.key_number)
@@ -362,15 +302,8 @@ impl KeyOrderInBatch {
     }
 }
 
-pub(crate) fn unroutable(event: &Event) -> String {
-    format!(
-        "unroutable: no handler for the event type {:?} of the aggregate type {:?}",
-        event.event_type(),
-        event.aggregate_type()
-    )
-}
-
-/// Runs the interceptors in order; an error is a failed attempt, with the number of those that had passed.
+/// Runs the interceptors in order. An error is a failed attempt; the number of interceptors that passed comes
+/// with it.
 async fn before(shared: &Shared, delivery: &Delivery) -> Result<(), (usize, Outcome)> {
     for (passed, interceptor) in shared.interceptors.iter().enumerate() {
         let error = match catch(pin!(async { interceptor.before(delivery).await })).await {
@@ -383,7 +316,7 @@ async fn before(shared: &Shared, delivery: &Delivery) -> Result<(), (usize, Outc
     Ok(())
 }
 
-/// Runs the first `passed` interceptors in reverse order; what goes wrong in them is logged.
+/// Runs the first `passed` interceptors in reverse order. Errors in them are logged.
 async fn after(shared: &Shared, delivery: &Delivery, outcome: &Outcome, passed: usize) {
     for interceptor in shared.interceptors.iter().take(passed).rev() {
         let error = match catch(pin!(async { interceptor.after(delivery, outcome).await })).await {
@@ -391,6 +324,6 @@ async fn after(shared: &Shared, delivery: &Delivery, outcome: &Outcome, passed: 
             Ok(Err(error)) => postrider_core::sink::error_chain(&*error),
             Err(panic) => panic,
         };
-        warn!(event = %delivery.id(), %error, "an interceptor failed after delivery: the outcome stands");
+        warn!(event_id = %delivery.id(), %error, "interceptor failed after delivery: the outcome stands");
     }
 }

@@ -1,19 +1,20 @@
-//! When a destination was sent what it has delivered: whether it worked at the moment that another event was sent to it.
+//! Remembers when delivered events were sent, to tell whether a destination worked at the moment when another
+//! event was sent.
 //!
-//! What hangs with its receiver fails long after the receiver delivers again. That others were delivered since it was sent says nothing of it then; that
-//! others were which were sent right after it does.
+//! An event that hangs with its receiver fails long after the receiver delivers again. Deliveries since it was
+//! sent prove nothing then; deliveries of events that were sent right after it do.
 
 use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
-/// Of each step of time the last moments are remembered.
+/// Each step of this length keeps its last moments.
 const STEP: Duration = Duration::from_millis(250);
 
-/// What was sent within this time after an event was sent right after it.
+/// An event sent within this time after another one was sent right after it.
 pub(crate) const SOON: Duration = Duration::from_secs(1);
 
-/// How many steps are remembered: five minutes, which is longer than nearly every send may take.
+/// Most steps that are kept: five minutes, longer than nearly every send may take.
 const STEPS_MAX: usize = 1200;
 
 #[derive(Debug, Default)]
@@ -24,7 +25,8 @@ pub(crate) struct DeliveryHistory {
     steps: VecDeque<HistoryStep>,
 }
 
-/// When an event that was delivered was sent last in one step, with its key; and when one of another key was.
+/// The last delivered events of one step: when the last one was sent, with its key, and the last one of another
+/// key.
 #[derive(Debug, Clone, Copy)]
 struct HistoryStep {
     number: u64,
@@ -43,7 +45,7 @@ impl HistoryStep {
         }
     }
 
-    /// Whether it knows of another key within this time.
+    /// Whether it has another key within this time.
     fn has_other_than(&self, key: u64, from: Instant, to: Instant) -> bool {
         let is_witness = |(other, at): (u64, Instant)| other != key && at >= from && at <= to;
         is_witness(self.last) || self.other.is_some_and(is_witness)
@@ -51,7 +53,7 @@ impl HistoryStep {
 }
 
 impl DeliveryHistory {
-    /// An event of this key was sent at this moment, and has been delivered.
+    /// Records a delivered event with the moment when it was sent.
     pub(crate) fn delivered(&mut self, key: u64, sent_at: Instant) {
         let began = *self.began.get_or_insert(sent_at);
         let number = number(began, sent_at);
@@ -69,7 +71,7 @@ impl DeliveryHistory {
         }
     }
 
-    /// Whether an event of another key was delivered that was sent at this moment, or right after it.
+    /// Whether an event of another key was delivered that was sent at this moment or right after it.
     pub(crate) fn worked_for_others(&self, key: u64, sent_at: Instant) -> bool {
         let Some(began) = self.began else { return false };
         let to = sent_at + SOON;

@@ -1,6 +1,7 @@
-//! How an engine is: when its verbs last succeeded, and since when they do not.
+//! Owns the engine's health: when its calls to the store last succeeded, and since when they fail.
 //!
-//! A database that answers a ping may refuse every settle. So nobody is asked: what the engine does anyway tells.
+//! A database that answers a ping may refuse every settle. So the health comes from the calls that the engine
+//! makes anyway.
 
 use std::{collections::BTreeSet, sync::Mutex, time::Duration};
 
@@ -12,11 +13,11 @@ use crate::{
     mutations::{self, Mutation},
 };
 
-/// What a verb has come to, last.
+/// The last result of one kind of call.
 #[derive(Debug, Default)]
 struct VerbHealth {
     succeeded: Option<Instant>,
-    /// Since when it has not succeeded, and why.
+    /// Since when it fails, and why.
     failing: Option<(Instant, String)>,
 }
 
@@ -41,22 +42,22 @@ struct HealthState {
     renewal: VerbHealth,
     claim: VerbHealth,
     settle: VerbHealth,
-    /// Since when the settle under way is.
+    /// Since when the running settle runs.
     settling: Option<Instant>,
-    /// When an outcome was written last.
+    /// When an outcome was last written.
     wrote: Instant,
     locked_lanes: Option<LockedLanes>,
 }
 
-/// Lanes that an instance could have, and that another session has locked.
+/// Lanes that this instance could have and another session has locked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LockedLanes {
-    /// Since when some are.
+    /// Since when some are locked.
     pub(crate) since: Instant,
     pub(crate) lanes: usize,
 }
 
-/// What the tasks of an engine note of their verbs.
+/// Records the results of the engine's calls.
 #[derive(Debug)]
 pub(crate) struct HealthTracker(Mutex<HealthState>);
 
@@ -76,7 +77,7 @@ impl HealthTracker {
         }))
     }
 
-    /// A lane was renewed or taken; or, where it has none, others hold all of them.
+    /// Records that a lane was renewed or taken; or, without lanes, that others hold all of them.
     pub(crate) fn renewed(&self) {
         lock(&self.0).renewal.succeed();
     }
@@ -85,19 +86,19 @@ impl HealthTracker {
         lock(&self.0).renewal.fail(error_chain(error));
     }
 
-    /// None of its lanes could be renewed or taken: another session has locked so many.
+    /// Records that no lane could be renewed or taken, because another session has locked this many.
     pub(crate) fn locked_out(&self, lanes: usize) {
         lock(&self.0).renewal.fail(format!("another session has locked the rows of {lanes} lanes"));
     }
 
-    /// So many lanes that it asked for are locked.
+    /// Records how many of the requested lanes are locked.
     pub(crate) fn lanes_locked(&self, lanes: usize) {
         let mut state = lock(&self.0);
         let since = state.locked_lanes.map_or_else(Instant::now, |locked| locked.since);
         state.locked_lanes = (lanes > 0).then_some(LockedLanes { since, lanes });
     }
 
-    /// The lanes that it could have and that are locked, if there are some.
+    /// Returns the locked lanes, if there are any.
     pub(crate) fn locked_lanes(&self) -> Option<LockedLanes> {
         lock(&self.0).locked_lanes
     }
@@ -110,7 +111,7 @@ impl HealthTracker {
         lock(&self.0).claim.fail(error_chain(error));
     }
 
-    /// Outcomes were taken to be settled.
+    /// Records that outcomes were taken to be settled.
     pub(crate) fn settling(&self) {
         lock(&self.0).settling = Some(Instant::now());
     }
@@ -119,30 +120,30 @@ impl HealthTracker {
         lock(&self.0).settle.fail(error_chain(error));
     }
 
-    /// Since when no settle succeeds, if none does.
+    /// Returns since when settles fail, if they do.
     pub(crate) fn settle_failing_since(&self) -> Option<Instant> {
         lock(&self.0).settle.failing.as_ref().map(|(since, _)| *since)
     }
 
-    /// Outcomes were written.
+    /// Records that outcomes were written.
     pub(crate) fn wrote(&self) {
         lock(&self.0).wrote = Instant::now();
     }
 
-    /// When an outcome was written last, or when the engine started.
+    /// Returns when an outcome was last written, or when the engine started.
     pub(crate) fn wrote_at(&self) -> Instant {
         lock(&self.0).wrote
     }
 
-    /// The outcomes that were taken are settled, or are nobody's any more.
+    /// Records that the taken outcomes are settled or dropped.
     pub(crate) fn settled(&self) {
         let mut state = lock(&self.0);
         state.settling = None;
         state.settle.succeed();
     }
 
-    /// How the engine is; `waiting` is since when outcomes wait that nobody has taken yet, `refused` are those that the database refuses, and
-    /// `stopped` the types that are no longer sent for that reason.
+    /// Returns the health. `waiting` is since when outcomes wait to be taken, `refused` are those that the
+    /// database refuses, and `stopped` the event types that are not sent for that reason.
     pub(crate) fn health(
         &self,
         lease: Duration,
@@ -190,27 +191,29 @@ impl HealthTracker {
     }
 }
 
-/// How an engine is. Everything in it is an age.
+/// The health of an engine. All durations are ages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EngineHealth {
-    /// Since a lane of its own was renewed or taken; since it saw that others hold all lanes, if it has none; since it started, before either.
+    /// Since a lane was renewed or taken. Without lanes: since it saw that others hold all of them. Before
+    /// that: since it started.
     pub renewed: Duration,
-    /// Since the last claim that succeeded, if there was one.
+    /// Since the last claim that succeeded, if any.
     pub claimed: Option<Duration>,
-    /// Since the last settle that was committed, if there was one. An idle engine settles nothing.
+    /// Since the last settle that was committed, if any. An idle engine settles nothing.
     pub settled: Option<Duration>,
     /// Since when claims fail, if they do.
     pub claim_failing: Option<Duration>,
-    /// How long the oldest outcome waits to be settled, if one does.
+    /// How long the oldest outcome has been waiting to be settled, if any.
     pub unsettled: Option<Duration>,
-    /// Why the engine is not ready, for people to read; none if it is. It is not when its last renewal is older than the lease, be it because another
-    /// session has locked its lanes, when claims have failed for longer than that, when outcomes wait for longer, or when the database refuses to write one.
+    /// Why the engine is not ready; empty if it is. It is not ready when its last renewal is older than the
+    /// lease, when claims have failed or outcomes have waited for longer than that, or when the database
+    /// refuses to write an outcome.
     pub reasons: Vec<String>,
 }
 
 impl EngineHealth {
-    /// Whether it does its work.
+    /// Whether the engine is ready.
     pub fn is_ready(&self) -> bool {
         self.reasons.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What the user of a builder has said, so that a store's own defaults fill in the rest and nothing else.
+//! Knows which settings the user of a builder set, so that a store's defaults fill in only the others.
 
 use postrider_core::store::{Defaults, Features};
 
@@ -16,7 +16,7 @@ pub(crate) struct ExplicitSettings {
 impl ExplicitSettings {
     pub(crate) const ALL: Self = Self { claim_batch: true, poll: true, max_attempts: true, dead_heads: true };
 
-    /// Sets what was left open.
+    /// Sets the others.
     pub(crate) fn fill(self, settings: &mut Settings, features: &Features, defaults: Option<&Defaults>) {
         if !self.dead_heads && !features.keeps.dead_heads {
             settings.dead_heads = DeadHeads::Skip;

@@ -1,5 +1,5 @@
-//! What operators are told of attempts that fail: all of it in the metrics and at debug, and once a minute a warning for each destination where
-//! events have been failing for long.
+//! Reports failed attempts: each one as a metric and a debug line, and once a minute a warning for each
+//! destination where events keep failing.
 
 use std::{borrow::Cow, collections::HashMap, time::Duration};
 
@@ -12,21 +12,22 @@ use crate::{
     lock, routes::ReceiverId,
 };
 
-/// An event that has been failing for so long is worth a warning.
+/// An event that has failed for this long is worth a warning.
 const WORTH_A_WARNING: Duration = Duration::from_secs(60);
 
-/// No destination is warned of more often.
+/// How often one destination is warned of at most.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
-/// Most destinations that are told apart; the others share one warning.
+/// Most destinations that are warned of separately. The others share one warning.
 const DESTINATIONS_MAX: usize = 1024;
 
-/// When each destination was warned of last, and how many attempts have failed there since.
+/// When each destination was last warned of, and how many attempts failed there since.
 #[derive(Debug, Default)]
 pub(crate) struct FailureWarnings(HashMap<(Option<ReceiverId>, Option<DestinationId>), (Instant, u64)>);
 
 impl FailureWarnings {
-    /// One more attempt of an event that has been failing for long. How many that are since the last warning, if it is time for one.
+    /// Records an attempt of an event that keeps failing. Returns how many there were since the last warning,
+    /// if it is time for one.
     fn note(
         &mut self,
         receiver: Option<ReceiverId>,
@@ -53,7 +54,7 @@ impl FailureWarnings {
     }
 }
 
-/// The word for an outcome, as metrics and logs have it.
+/// Returns the name of an outcome in metrics and logs.
 const fn outcome_label(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Delivered => "delivered",
@@ -67,7 +68,7 @@ const fn outcome_label(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// What the receiver said, for operators.
+/// Returns the receiver's answer, for operators.
 fn answer_text(outcome: &Outcome) -> Cow<'_, str> {
     match outcome {
         Outcome::Deferred { after } => format!("it asks to come again after {after:?}").into(),
@@ -75,12 +76,12 @@ fn answer_text(outcome: &Outcome) -> Cow<'_, str> {
     }
 }
 
-/// Whether it will be long until the next attempt, because the receiver says so.
+/// Whether the receiver asks for a long pause.
 fn is_long(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Deferred { after } if *after >= WORTH_A_WARNING)
 }
 
-/// Counts an attempt that failed, and logs it.
+/// Counts and logs a failed attempt.
 fn note(assignment: &ActiveAssignment<'_>, item: &Item, outcome: &Outcome, counted: bool) {
     let shared = assignment.shared;
     shared.metrics.attempt_failed(
@@ -88,16 +89,17 @@ fn note(assignment: &ActiveAssignment<'_>, item: &Item, outcome: &Outcome, count
         outcome_label(outcome),
         counted,
     );
-    let (sink, error) = (shared.routes.told(assignment.receiver()), answer_text(outcome));
-    debug!(event = %item.id(), sink, outcome = outcome_label(outcome), counted, %error, "an attempt failed");
+    let (sink, error) = (shared.routes.describe(assignment.receiver()), answer_text(outcome));
+    debug!(event_id = %item.id(), sink, outcome = outcome_label(outcome), counted, %error, "attempt failed");
 }
 
-/// The batch of an event has failed as a whole. It says nothing about the event, which is sent again by itself.
+/// Reports an event whose batch failed as a whole. That says nothing about the event, which is sent again
+/// separately.
 pub(crate) fn batch_failed(assignment: &ActiveAssignment<'_>, item: &Item, outcome: &Outcome) {
     note(assignment, item, outcome, false);
 }
 
-/// An attempt has failed: whether it counts, what kind of failure it was, and whether its destination is out for others.
+/// Reports a failed attempt: whether it counts, its kind, and whether the destination fails for others too.
 pub(crate) fn attempt_failed(
     assignment: &ActiveAssignment<'_>,
     item: &Item,
@@ -107,7 +109,7 @@ pub(crate) fn attempt_failed(
 ) {
     note(assignment, item, outcome, counted);
     let shared = assignment.shared;
-    let (sink, error) = (shared.routes.told(assignment.receiver()), answer_text(outcome));
+    let (sink, error) = (shared.routes.describe(assignment.receiver()), answer_text(outcome));
     let now = Instant::now();
     let failure = {
         let mut failing = lock(&shared.failing_events);
@@ -123,9 +125,9 @@ pub(crate) fn attempt_failed(
     {
         let (lasts, destination) = (failure.lasts, assignment.destination(item));
         if asks_for_long {
-            warn!(event = %item.id(), sink, destination, attempts, %error, "a receiver asks for a long pause");
+            warn!(event_id = %item.id(), sink, destination, attempts, %error, "receiver asks for a long pause");
         } else {
-            warn!(event = %item.id(), sink, destination, attempts, ?lasts, %error, "events keep failing here");
+            warn!(event_id = %item.id(), sink, destination, attempts, ?lasts, %error, "events keep failing at this destination");
         }
     }
 }

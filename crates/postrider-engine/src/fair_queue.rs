@@ -1,4 +1,4 @@
-//! A queue that is shared fairly between routes: a flood of one type does not hold up the others.
+//! Shares a queue fairly between routes: a flood of one type does not delay the others.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use crate::slots::RouteSlot;
 /// One queue for each route, drained in turn.
 pub(crate) struct FairQueue<T> {
     queues: Vec<VecDeque<T>>,
-    /// Routes with something in their queue, in the order of their turns.
+    /// Routes with something in their queues, in the order of their turns.
     turns: VecDeque<RouteSlot>,
 }
 
@@ -25,8 +25,8 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Puts an item before all others of its route. A route whose queue was empty has had its turn, and takes the last place: it would come
-    /// before the others for as long as it puts something back.
+    /// Puts an item before all others of its route. A route whose queue was empty has had its turn and goes
+    /// last, or it would keep its turn for as long as it puts items back.
     pub(crate) fn push_front(&mut self, route: RouteSlot, item: T) {
         if let Some(queue) = self.queues.get_mut(route.index()) {
             if queue.is_empty() {
@@ -36,34 +36,34 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Everything that lines up.
+    /// All items.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.queues.iter().flatten()
     }
 
-    /// Takes everything of a route, in order.
+    /// Takes all items of a route, in order.
     pub(crate) fn take_all(&mut self, route: RouteSlot) -> VecDeque<T> {
         self.turns.retain(|turn| *turn != route);
         self.queues.get_mut(route.index()).map(std::mem::take).unwrap_or_default()
     }
 
-    /// Whether a route that `open` lets through has something.
+    /// Whether a route that `open` lets through has an item.
     pub(crate) fn has(&self, open: impl Fn(RouteSlot) -> bool) -> bool {
         self.turns.iter().any(|&route| open(route))
     }
 
-    /// The route whose turn it is among those that `open` lets through, and how much it has.
+    /// Returns the next route that `open` lets through, and how many items it has.
     pub(crate) fn turn(&self, open: impl Fn(RouteSlot) -> bool) -> Option<(RouteSlot, usize)> {
         let route = self.turns.iter().copied().find(|&route| open(route))?;
         Some((route, self.queues.get(route.index())?.len()))
     }
 
-    /// How many routes have something.
+    /// Returns how many routes have an item.
     pub(crate) fn waiting(&self) -> usize {
         self.turns.len()
     }
 
-    /// Takes up to so many items of a route, and ends its turn.
+    /// Takes items of a route and ends its turn.
     pub(crate) fn take(&mut self, route: RouteSlot, most: usize) -> VecDeque<T> {
         let Some(queue) = self.queues.get_mut(route.index()) else { return VecDeque::new() };
         let count = most.min(queue.len());
@@ -76,7 +76,7 @@ impl<T> FairQueue<T> {
         items
     }
 
-    /// Takes out what does not satisfy `keep`, in order.
+    /// Takes out the items that do not satisfy `keep`, in order.
     pub(crate) fn extract(&mut self, keep: impl Fn(&T) -> bool) -> Vec<T> {
         let mut taken = Vec::new();
         for queue in &mut self.queues {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_route_is_passed_over_and_keeps_its_place() {
+    fn a_closed_route_is_skipped_and_keeps_its_place() {
         let mut queue = FairQueue::new(2);
         queue.push(RouteSlot::at(0), 'a');
         queue.push(RouteSlot::at(1), 'b');

@@ -1,43 +1,46 @@
-//! Keys that are known to fail by themselves: they failed, and then another key was delivered at the same place.
+//! Remembers keys that fail on their own: they failed, and then another key was delivered at the same place.
 //!
-//! Their next failure says nothing about the receiver. Without this memory the same few bad keys would look like an outage again and again,
-//! and everybody else would wait for it. What is known of a key holds for one failure after each delivery: one that fails twice with nothing
-//! delivered in between is as good a witness of an outage as any other.
+//! Their next failure says nothing about the receiver. Otherwise the same few bad keys would look like an
+//! outage again and again, and everybody would wait. What is known of a key holds for one failure after each
+//! delivery: a key that fails twice without a delivery in between is as good a sign of an outage as any other.
 
 use std::collections::HashMap;
 
-use crate::{destination::FAILING_KEYS, hash::QuickState};
+use crate::hash::QuickState;
 
-/// The most keys that are remembered.
+/// This many failing keys in a row without a delivery in between are an outage.
+pub(crate) const FAILING_KEYS: usize = 5;
+
+/// Most keys that are remembered.
 const MOST: usize = 1024;
 
-/// The keys of one destination that fail by themselves.
+/// The faulty keys of one destination.
 #[derive(Debug, Default)]
 pub(crate) struct FaultyKeys {
     keys: HashMap<u64, FaultyKey, QuickState>,
-    /// How many events were delivered, counted as long as any key is remembered, and how many keys were ever noted.
+    /// How many events were delivered while any key was remembered, and how many keys were ever recorded.
     delivered: u64,
     noted: u64,
-    /// How many keys accuse the receiver: they failed since the last delivery, and nobody knows that it is their own fault.
+    /// How many keys accuse the receiver: they failed since the last delivery, and are not known to be faulty.
     accusing: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct FaultyKey {
-    /// Its place among all that were noted, to forget the oldest first.
+    /// Its place among all recorded keys, to forget the oldest first.
     number: u64,
-    /// How many events had been delivered when it failed last.
+    /// How many events had been delivered when it last failed.
     last: u64,
     /// Whether its last failure accuses the receiver.
     accuses: bool,
-    /// How often it has failed after others were delivered.
+    /// How often it failed after others were delivered.
     times: u32,
-    /// Its next event goes with so many at most, itself among them.
+    /// Most events in the batch of its next one.
     batch_limit: usize,
 }
 
 impl FaultyKeys {
-    /// An event of this key has failed. Says whether that accuses the receiver.
+    /// Records a failure of this key. Returns whether it accuses the receiver.
     pub(crate) fn failed(&mut self, key: u64) -> bool {
         let now = self.delivered;
         let Some(known) = self.keys.get_mut(&key) else {
@@ -65,7 +68,7 @@ impl FaultyKeys {
         self.accusing += 1;
     }
 
-    /// An event of this key was delivered. Whoever else failed before has failed by itself.
+    /// Records a delivery of this key. Other keys that failed before are faulty.
     pub(crate) fn delivered(&mut self, key: u64) {
         if !self.keys.is_empty() {
             self.delivered += 1;
@@ -74,29 +77,30 @@ impl FaultyKeys {
         }
     }
 
-    /// An event of this key has failed together with others, so many in all: any of them may be the reason. Its next one goes with half as many.
+    /// Records that an event of this key failed in a batch of this size, in which any may be the cause. Its
+    /// next batch is half as large.
     pub(crate) fn halve_batch(&mut self, key: u64, events: usize) {
         self.keys.get_mut(&key).into_iter().for_each(|known| known.batch_limit = (events / 2).max(1));
     }
 
-    /// How often a key that is known to fail by itself has failed since that is known.
+    /// Returns how often a faulty key has failed since it is known to be faulty.
     pub(crate) fn times(&self, key: u64) -> u32 {
         self.keys.get(&key).filter(|_| self.accusing < FAILING_KEYS).map_or(0, |known| known.times)
     }
 
-    /// With how many the next event of this key may go. None if it has not failed.
+    /// Returns the size limit of the next batch with this key; none if it has not failed.
     pub(crate) fn batch_limit(&self, key: u64) -> Option<usize> {
         self.keys.get(&key).map(|known| known.batch_limit)
     }
 
-    /// How many other keys accuse the receiver.
+    /// Returns how many other keys accuse the receiver.
     pub(crate) fn accusing_beside(&self, key: u64) -> usize {
         let own = self.keys.get(&key).is_some_and(|known| known.accuses && known.last == self.delivered);
         self.accusing.saturating_sub(usize::from(own))
     }
 
-    /// Whether a key is known to fail by itself. Where so many accuse the receiver that it is an outage, none is.
-    pub(crate) fn knows(&self, key: u64) -> bool {
+    /// Whether a key is faulty. During an outage none is.
+    pub(crate) fn is_faulty(&self, key: u64) -> bool {
         let is_known =
             self.keys.get(&key).is_some_and(|known| known.times > 0 || known.last < self.delivered);
         is_known && self.accusing < FAILING_KEYS
@@ -110,14 +114,14 @@ mod tests {
     #[test]
     fn a_key_that_failed_before_another_was_delivered_is_known_until_it_is_delivered_itself() {
         let mut faulty_keys = FaultyKeys::default();
-        assert!(faulty_keys.failed(1) && !faulty_keys.knows(1), "it may be an outage");
+        assert!(faulty_keys.failed(1) && !faulty_keys.is_faulty(1), "it may be an outage");
         faulty_keys.delivered(2);
-        assert!(faulty_keys.knows(1) && !faulty_keys.knows(2));
+        assert!(faulty_keys.is_faulty(1) && !faulty_keys.is_faulty(2));
         faulty_keys.delivered(1);
-        assert!(!faulty_keys.knows(1));
+        assert!(!faulty_keys.is_faulty(1));
         faulty_keys.failed(3);
         faulty_keys.delivered(3);
-        assert!(!faulty_keys.knows(3), "it works again");
+        assert!(!faulty_keys.is_faulty(3), "it works again");
     }
 
     #[test]
@@ -126,15 +130,15 @@ mod tests {
         let keys = || 0..FAILING_KEYS as u64;
         keys().for_each(|key| _ = faulty_keys.failed(key));
         faulty_keys.delivered(99);
-        assert!(keys().all(|key| !faulty_keys.failed(key) && faulty_keys.knows(key)));
+        assert!(keys().all(|key| !faulty_keys.failed(key) && faulty_keys.is_faulty(key)));
         assert_eq!((faulty_keys.accusing_beside(99), faulty_keys.times(0)), (0, 1));
         assert!(keys().all(|key| faulty_keys.failed(key)));
-        assert!(keys().all(|key| !faulty_keys.knows(key)), "it is an outage");
+        assert!(keys().all(|key| !faulty_keys.is_faulty(key)), "it is an outage");
         assert_eq!((faulty_keys.accusing_beside(99), faulty_keys.accusing_beside(0)), (5, 4));
         keys().for_each(|key| _ = faulty_keys.failed(key));
         assert_eq!(faulty_keys.accusing_beside(99), 5, "each of them once");
         faulty_keys.delivered(99);
-        assert!(keys().all(|key| faulty_keys.knows(key)));
+        assert!(keys().all(|key| faulty_keys.is_faulty(key)));
     }
 
     #[test]
@@ -142,7 +146,7 @@ mod tests {
         let mut faulty_keys = FaultyKeys::default();
         (0..=MOST as u64).for_each(|key| _ = faulty_keys.failed(key));
         faulty_keys.delivered(u64::MAX);
-        assert!(!faulty_keys.knows(0) && faulty_keys.knows(1) && faulty_keys.knows(MOST as u64));
+        assert!(!faulty_keys.is_faulty(0) && faulty_keys.is_faulty(1) && faulty_keys.is_faulty(MOST as u64));
         assert_eq!(faulty_keys.keys.len(), MOST);
     }
 }

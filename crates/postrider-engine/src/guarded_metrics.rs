@@ -1,4 +1,4 @@
-//! Metrics of the user's that may panic, and must not end a task of the engine.
+//! Guards the engine's tasks against metrics of the user's that panic.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -12,10 +12,10 @@ use tracing::error;
 
 use crate::{catch::message, lock};
 
-/// How often it is told that they panic.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+/// How often a panic is logged at most.
+const WARN_EVERY: Duration = Duration::from_secs(60);
 
-/// Passes everything on. What panics is told now and then, and is not measured.
+/// Forwards everything. What panics is logged from time to time, and not measured.
 pub(crate) struct GuardedMetrics {
     metrics: Arc<dyn Metrics>,
     warned_at: Mutex<Option<Instant>>,
@@ -26,30 +26,30 @@ impl GuardedMetrics {
         Self { metrics, warned_at: Mutex::new(None) }
     }
 
-    fn tell(&self, what: impl FnOnce(&dyn Metrics)) {
+    fn forward(&self, what: impl FnOnce(&dyn Metrics)) {
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| what(&*self.metrics))) else { return };
         let mut warned_at = lock(&self.warned_at);
-        if warned_at.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+        if warned_at.is_none_or(|warned| warned.elapsed() >= WARN_EVERY) {
             *warned_at = Some(Instant::now());
-            error!(panic = message(&*panic), "the metrics panicked: what they were told is not measured");
+            error!(panic = message(&*panic), "metrics panicked: the measurement is lost");
         }
     }
 }
 
-/// Each method passes on what it is told.
-macro_rules! pass_on {
+/// Forwards each method.
+macro_rules! forward_all {
     ($($method:ident($($argument:ident: $type:ty),*);)*) => {
         impl Metrics for GuardedMetrics {
             $(
                 fn $method(&self, $($argument: $type),*) {
-                    self.tell(|metrics| metrics.$method($($argument),*));
+                    self.forward(|metrics| metrics.$method($($argument),*));
                 }
             )*
         }
     };
 }
 
-pass_on! {
+forward_all! {
     hot_enqueued();
     hot_dropped();
     cold_enqueued(count: u64);

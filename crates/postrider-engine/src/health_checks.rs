@@ -1,10 +1,10 @@
-//! Health checks: events that fail at the same time ask once.
+//! Shares health checks between events that fail at the same time.
 
 use std::sync::Arc;
 
 use tokio::{sync::Mutex, time::Instant};
 
-/// The last health check of one destination, and the one under way.
+/// The last health check of one destination, and the running one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HealthChecks(Arc<Mutex<Option<HealthCheck>>>);
 
@@ -15,7 +15,8 @@ struct HealthCheck {
 }
 
 impl HealthChecks {
-    /// What a check says that began at this moment or later. If there was none, `ask` makes one, while all others wait for it.
+    /// Returns the result of a check that began at this moment or later. If there is none, `ask` makes one
+    /// while all others wait for it.
     pub(crate) async fn since(&self, moment: Instant, ask: impl Future<Output = bool>) -> bool {
         let mut last = self.0.lock().await;
         if let Some(check) = last.filter(|check| check.began >= moment) {

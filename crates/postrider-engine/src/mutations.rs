@@ -1,92 +1,92 @@
-//! Flaws that are kept on purpose: the simulator is trusted only as long as it finds each of them.
+//! Defects that the test kit switches on, one at a time, to prove that its tests find them.
 //!
-//! Without the feature `mutations`, which only the tests of the test kit turn on, none of them exists and every question for one is
-//! answered with no at compile time. With it, one flaw at a time is switched on for the thread that asks.
+//! Without the feature `mutations`, which only the test kit enables, none exists: every check is false at
+//! compile time. With it, one mutation is active for the current thread.
 
-/// A flaw.
+/// A defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mutation {
     /// The store writes every settle, whoever holds the lane.
     NoFence,
-    /// The store compares the token and then writes, and holds no lock in between.
+    /// The store compares the token and then writes without a lock.
     FenceNotLocked,
-    /// The store gives rows to whoever comes first, and knows no lanes.
+    /// The store gives rows to whoever comes first, without lanes.
     ClaimByRow,
-    /// Held keys are known to the owner of their lane alone, and forgotten when it changes hands.
+    /// Only the owner of a lane knows its held keys, and they are forgotten when the lane moves.
     HoldsInMemory,
     /// `committed()` delivers, whatever became of the transaction.
     ReceiptDelivers,
     /// An event is forgotten when it is settled, although an older claim may still bring it.
     TrackerForgets,
-    /// What may have ended a process goes along with all the others, and is not counted beforehand.
+    /// Suspects are sent together with others, and not counted beforehand.
     NoSuspects,
-    /// A failure counts although nobody knows whether the receiver was there.
+    /// Failures count although the receiver may have been down.
     OutageCounts,
-    /// A key is not busy while its head is: the next event of it goes along.
+    /// A key is not busy while its head is: its next event is sent too.
     TwoOfAKey,
-    /// What stands behind a failed event of its key in a batch has failed as well.
+    /// Events after a failed one of their key in a batch have failed as well.
     BehindFails,
-    /// Nobody knows which keys were passed over.
+    /// Skipped keys are forgotten.
     PassedKeysForgotten,
-    /// What was passed over is never read again.
+    /// Backlogs are never read.
     BacklogUnread,
-    /// What is in memory when something is paused is sent all the same.
+    /// Events in memory are sent although they were paused.
     PausedInMemorySent,
-    /// The event that a receiver refused is the next one that it is asked for.
+    /// A refused event is the next one that the receiver is asked for.
     ProbeStays,
-    /// A scan behind the front that could not be finished starts over with the next claim.
+    /// A scan for late commits that could not be finished starts over with the next claim.
     ScanStartsOver,
     /// A scan that goes on sees what has committed since it began.
     ScanSeesMore,
-    /// A settle names a row by its number alone, which may have been given again.
+    /// A settle names a row by its number alone, which may have been given to another event.
     SettleBySeqAlone,
     /// A settle that meets a locked row is repeated whole, and nothing else is written meanwhile.
     LockedRowBlocks,
-    /// A settle that is refused is repeated whole, for ever.
+    /// A refused settle is repeated whole, for ever.
     RefusedSettleRepeatedWhole,
-    /// A database that went back in time is claimed from where its lost future ended.
+    /// A database that went back in time is claimed from the old positions.
     KeepsPositionsAfterGoingBack,
-    /// An attempt that is counted makes its event new, also after its outcome was written.
+    /// A counted attempt makes its event new, even after its outcome was written.
     CountedAttemptIsNew,
-    /// One destination that is down is taken for the whole receiver.
+    /// One destination that is down counts as the whole receiver.
     OneDestinationIsAll,
-    /// A destination that hangs may have all that is sent to its receiver at a time.
+    /// A destination that hangs may have all concurrent sends of its receiver.
     HangingDestinationTakesAll,
     /// A receiver that says "too fast" is sent as much as before.
     TooFastIgnored,
-    /// A batch that fails as a whole has failed for each of its events.
+    /// A batch that fails as a whole counts as a failure of each event.
     BatchFailsEach,
-    /// What a destination rejects dies, however much that is.
+    /// Rejected events die, however many in a row.
     RejectionsUnbraked,
-    /// A key has as many followers in memory as there is room for.
+    /// The number of followers in memory is not limited per key.
     FollowersUnbounded,
-    /// A handler may take as long as it likes.
+    /// Handlers have no time limit.
     NoHandlerTimeout,
-    /// Failing keys open the breaker of a destination, although its health check passes.
+    /// Failing keys open the breaker of a destination although its health check passes.
     HealthCheckIgnored,
     /// While a suspect is under way, nothing is sent to any receiver.
     SuspectsStopEverybody,
-    /// One lane that is not idle keeps all others from being released.
+    /// One busy lane keeps all others from being released.
     LanesFrozen,
-    /// After an outage all that is allowed goes at once.
+    /// After an outage all concurrent sends start at once.
     NoRamp,
-    /// An event that its receiver refuses alone waits for ever.
+    /// An event that is refused alone waits for ever.
     UnavailableForIgnored,
-    /// Events die of used-up attempts, however many do in a row.
+    /// Events that used up their attempts die, however many in a row.
     ExhaustionUnbraked,
-    /// A send may take as long as it likes.
+    /// Sends have no time limit.
     SendsWithoutDeadline,
-    /// The engine waits for the store for as long as it takes.
+    /// Calls to the store have no time limit.
     VerbsWithoutLimit,
-    /// What a peek finds is left to the next poll.
+    /// What peeks find is left to the next poll.
     PeeksIgnored,
-    /// The engine says that it is ready, whatever its verbs have come to.
+    /// The engine reports that it is ready, whatever its calls return.
     ReadyRegardless,
 }
 
 #[cfg(not(feature = "mutations"))]
-/// Whether this flaw is switched on: never.
+/// Whether this mutation is active: never.
 pub const fn active(_: Mutation) -> bool {
     false
 }
@@ -113,18 +113,18 @@ mod switch {
         static ACTIVE: Cell<Option<Mutation>> = const { Cell::new(None) };
     }
 
-    /// Whether this flaw is switched on.
+    /// Whether this mutation is active.
     pub fn active(mutation: Mutation) -> bool {
         ACTIVE.get() == Some(mutation)
     }
 
-    /// Runs something with a flaw switched on, on this thread.
+    /// Runs `run` with a mutation active on this thread.
     pub fn with<T>(mutation: Mutation, run: impl FnOnce() -> T) -> T {
         let _restore = Restore(ACTIVE.replace(Some(mutation)));
         run()
     }
 
-    /// Sets back what was, however the run ends.
+    /// Restores the previous mutation, however the run ends.
     struct Restore(Option<Mutation>);
 
     impl Drop for Restore {
@@ -134,7 +134,7 @@ mod switch {
     }
 
     impl Engine {
-        /// What a receipt must not do: delivers events that nobody knows to have committed, at places that no row has.
+        /// Delivers events that may not have committed, at places that no row has: what a receipt must not do.
         pub(crate) fn deliver_unproved(self: &Arc<Self>, events: &[Event]) {
             static NOWHERE: AtomicU64 = AtomicU64::new(Seq::MAX / 2);
             let Some(lease) = lock(&self.shared.buffer).leases().first().copied() else { return };

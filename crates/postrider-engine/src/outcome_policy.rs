@@ -1,4 +1,4 @@
-//! What the end of a delivery means for the event.
+//! Decides what the end of a delivery means for its event: done, retried, deferred or dead.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -7,35 +7,35 @@ use std::{
 };
 
 use postrider_core::{
-    Backoff, Health, Outcome, RetryPolicy, Source,
-    event::limits::{KEY_CHARS_MAX, clean_error},
-    store::{Change, HoldReason, Settlement},
+    Backoff, Health, Outcome, RetryPolicy,
+    event::limits::KEY_CHARS_MAX,
+    store::{Change, HoldReason},
 };
 use tokio::time::Instant;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
 use crate::{
     DeadHeads,
     assignment::ActiveAssignment,
     buffer::Item,
     catch::catch,
-    deliver::{DeliveryEnd, unroutable},
-    engine::Shared,
+    delivery_end::{DeliveryEnd, unroutable},
     failing_events::FailureKind,
     failure_warnings::attempt_failed,
     lock,
     mutations::{self, Mutation},
+    outcome_report::is_back,
     receiver::{Assessment, Attempt},
-    routes::ReceiverId,
+    shared::Shared,
 };
 
-/// How long a health check may take.
+/// Time limit of a health check.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Turns the end of a delivery into what the table is to say.
+/// Turns the end of a delivery into the change that is settled.
 pub(crate) async fn conclude(assignment: &mut ActiveAssignment<'_>, item: Item, end: DeliveryEnd) {
     let end = match end {
-        // It was alone in its batch, so it is the reason.
+        // It was alone in its batch, so it is the cause.
         DeliveryEnd::Outcome(Outcome::BatchFailed { error }) => {
             DeliveryEnd::Outcome(Outcome::Unknown { error })
         }
@@ -50,12 +50,12 @@ pub(crate) async fn conclude(assignment: &mut ActiveAssignment<'_>, item: Item, 
             {
                 failed_too_long(assignment.shared, &item, &outcome)
             }
-            // It stays in the table as it is, unless it was asked to come later than others.
+            // The row stays as it is, unless the event was told to come later than others.
             Assessment::ReceiverDown { pause, .. } if !assignment.counted && asked_for(&outcome) <= pause => {
                 return assignment.keep(item);
             }
             ruling @ Assessment::ReceiverDown { .. } => {
-                // The attempt that was written before it was made has to be taken back.
+                // The attempt was counted beforehand and has to be taken back.
                 lock(&assignment.shared.buffer).tried(assignment.assignment(), &item);
                 change(assignment.shared, &item, outcome, ruling)
             }
@@ -76,7 +76,7 @@ pub(crate) async fn conclude(assignment: &mut ActiveAssignment<'_>, item: Item, 
         DeliveryEnd::NotSent => return assignment.take_back(vec![item]),
         DeliveryEnd::Undecodable => {
             let error = item.content.as_ref().err().map_or_else(String::new, |row| row.reason.clone());
-            // No event can have such a key, so nothing follows it; and a key as long as that cannot be held.
+            // No event can have such a key, so none follows it; and a key that long cannot be held.
             let block = block && item.key.as_ref().is_none_or(|key| key.chars().count() <= KEY_CHARS_MAX);
             Change::Dead { attempts: item.attempts, error: format!("undecodable: {error}"), block }
         }
@@ -84,7 +84,7 @@ pub(crate) async fn conclude(assignment: &mut ActiveAssignment<'_>, item: Item, 
     assignment.settle(item, change);
 }
 
-/// An event was being delivered each time that a process ended, as often as it may be tried: it is not tried again.
+/// Gives up an event that was being delivered each time that a process crashed, as often as it may be tried.
 pub(crate) fn give_up(mut assignment: ActiveAssignment<'_>) {
     if let Some(item) = assignment.next() {
         let error = format!("the process ended {} times while this event was being delivered", item.attempts);
@@ -100,23 +100,23 @@ fn blocks(shared: &Shared, item: &Item) -> bool {
     of_route.unwrap_or(shared.settings.dead_heads) == DeadHeads::Block && item.key.is_some()
 }
 
-/// How often an event may be tried.
+/// Returns how often an event may be tried.
 pub(crate) fn max_attempts(shared: &Shared, item: &Item) -> u32 {
     let of_route = shared.routes.settings(item.route()).and_then(|route| route.max_attempts);
     of_route.unwrap_or(shared.settings.max_attempts)
 }
 
-/// How long an event may fail without anybody knowing why; none for any time.
+/// Returns how long an event may fail for unknown reasons; none for no limit.
 fn unavailable_for(shared: &Shared, item: &Item) -> Option<Duration> {
     let of_route = shared.routes.settings(item.route()).and_then(|route| route.unavailable_for);
     let limit = of_route.unwrap_or(shared.settings.unavailable_for);
     Some(limit).filter(|limit| !limit.is_zero() && !mutations::active(Mutation::UnavailableForIgnored))
 }
 
-/// The longest pause after a failure that is not counted: the event may be in order, and what it waits for over by then. A policy may know no limit.
+/// Longest pause after a failure that does not count: the event may be fine, and a policy may have no limit.
 const NOT_COUNTED_MAX: Duration = Duration::from_secs(60);
 
-/// It grows as if there had been no more attempts than this.
+/// That pause grows as if there had been at most this many attempts.
 const NOT_COUNTED_TIMES_MAX: u32 = 32;
 
 /// How long an event waits that has used up its attempts where all do.
@@ -125,8 +125,9 @@ const SPARED_FOR: Duration = Duration::from_secs(30);
 /// How long an event that has used up its attempts waits for a sign that its destination still works.
 const SIGN_OF_LIFE_WITHIN: Duration = Duration::from_secs(1);
 
-/// An event that has used up its attempts waits instead of dying, where all do: its destination is broken, whatever its health check says. It also
-/// waits where nothing shows that the destination works after it has failed: this may be how an outage begins.
+/// Defers the death of an event that has used up its attempts where all do: its destination is broken, whatever
+/// its health check says. Also where nothing shows that the destination still works after the failure: an
+/// outage may begin like this.
 async fn spare(assignment: &mut ActiveAssignment<'_>, item: &Item, change: Change) -> Change {
     let Change::Dead { error, .. } = &change else { return change };
     let still_works = still_works(assignment, item).await;
@@ -140,7 +141,7 @@ async fn spare(assignment: &mut ActiveAssignment<'_>, item: &Item, change: Chang
     Change::Wait { after, attempts, error: Some(error.clone()), reason }
 }
 
-/// Whether the destination works after the event has failed: others are delivered, or its health check passes.
+/// Returns whether the destination works after the failure: others are delivered, or its health check passes.
 async fn still_works(assignment: &mut ActiveAssignment<'_>, item: &Item) -> bool {
     let shared = assignment.shared;
     let Some(since) = lock(&shared.buffer).taken_outside(assignment.assignment()) else { return true };
@@ -158,18 +159,18 @@ async fn still_works(assignment: &mut ActiveAssignment<'_>, item: &Item) -> bool
         if now >= until {
             return false;
         }
-        // What another worker delivers is no progress that anybody tells of.
+        // Deliveries of other workers notify nobody.
         let _ = tokio::time::timeout_at(until.min(now + shared.settings.poll_min), progress).await;
     }
 }
 
-/// Whether its destination seems to be down each time that it is sent this event, takes others in between, and that for too long.
+/// Whether its destination has long seemed down for this event and taken others in between.
 fn is_refused_alone(shared: &Shared, item: &Item) -> bool {
-    let (lasts, times) = lock(&shared.failing_events).of(item.id(), Instant::now()).alone;
+    let (lasts, times) = lock(&shared.failing_events).of(item.id(), Instant::now()).refused_alone;
     unavailable_for(shared, item).is_some_and(|limit| lasts >= limit) && times >= max_attempts(shared, item)
 }
 
-/// It has failed for as long as it may without anybody knowing why.
+/// Declares an event dead that has failed for too long for unknown reasons.
 fn failed_too_long(shared: &Shared, item: &Item, outcome: &Outcome) -> Change {
     let limit = unavailable_for(shared, item).unwrap_or_default();
     let error = outcome.error().unwrap_or_default();
@@ -177,9 +178,9 @@ fn failed_too_long(shared: &Shared, item: &Item, outcome: &Outcome) -> Change {
     Change::Dead { attempts: item.attempts, error, block: blocks(shared, item) }
 }
 
-/// Asks what is known of the receiver.
+/// Assesses a failure with what is known of the receiver, and reports it.
 async fn assess(assignment: &mut ActiveAssignment<'_>, item: &Item, outcome: &Outcome) -> Assessment {
-    // What this worker has delivered is a sign of life, and has to be known first.
+    // This worker's own deliveries are signs of life, and have to be known first.
     assignment.flush();
     let shared = assignment.shared;
     let mut attempt = assignment.attempt(item);
@@ -206,9 +207,9 @@ async fn assess(assignment: &mut ActiveAssignment<'_>, item: &Item, outcome: &Ou
                 FailureKind::RefusedAlone(taken)
             }
             (Assessment::Excused(_), Outcome::Unavailable { .. }) => FailureKind::Refused(taken),
-            // It has answered, and said why.
+            // It has answered, with a reason.
             (Assessment::Excused(_), Outcome::Rejected { .. }) => FailureKind::Explained,
-            (_, Outcome::Deferred { .. }) => FailureKind::PutOff,
+            (_, Outcome::Deferred { .. }) => FailureKind::Deferred,
             (Assessment::Excused(_), _) => FailureKind::Unexplained,
             (Assessment::AsReported | Assessment::Counts, _) => FailureKind::Explained,
         };
@@ -219,26 +220,26 @@ async fn assess(assignment: &mut ActiveAssignment<'_>, item: &Item, outcome: &Ou
     }
     if let Assessment::DestinationDown { pause, newly: true } = ruling {
         let error = outcome.error().unwrap_or_default();
-        let (receiver, destination) =
-            (shared.routes.told(assignment.receiver()), assignment.destination(item));
-        warn!(receiver, destination, %error, ?pause, "a destination is unavailable: what goes to it waits");
+        let (sink, destination) =
+            (shared.routes.describe(assignment.receiver()), assignment.destination(item));
+        warn!(sink, destination, %error, ?pause, "destination unavailable: its events wait");
     }
     if let Assessment::ReceiverDown { pause, newly } = ruling {
-        // Somebody has to wake up when the pause is over, and this worker may be busy then.
+        // Somebody has to wake up when the pause ends, and this worker may be busy then.
         shared.work.notify_one();
         if newly {
             let error = outcome.error().unwrap_or_default();
-            let receiver = shared.routes.told(assignment.receiver());
-            warn!(receiver, %error, ?pause, "a receiver is unavailable: what goes to it waits");
-            shared.breaker_metrics.tell(shared, assignment.receiver());
-            // What was let go is for the next claim to pass over.
+            let sink = shared.routes.describe(assignment.receiver());
+            warn!(sink, %error, ?pause, "sink unavailable: its events wait");
+            shared.breaker_metrics.report(shared, assignment.receiver());
+            // The next claim skips what went back to the table.
             shared.wake.notify_one();
         }
     }
     ruling
 }
 
-/// Whether the health check passes for where an event goes, as was seen since it failed.
+/// Returns whether the health check has passed since the event failed.
 async fn is_well(assignment: &mut ActiveAssignment<'_>, item: &Item) -> bool {
     if assignment.unwell {
         return false;
@@ -251,15 +252,7 @@ async fn is_well(assignment: &mut ActiveAssignment<'_>, item: &Item) -> bool {
     is_well
 }
 
-/// A receiver that was thought to be down has answered.
-pub(crate) fn is_back(shared: &Shared, receiver: Option<ReceiverId>) {
-    info!(receiver = shared.routes.told(receiver), "a receiver is available again");
-    shared.breaker_metrics.tell(shared, receiver);
-    shared.work.notify_one();
-    shared.wake.notify_one();
-}
-
-/// Whether the receiver is up, as far as this event needs it.
+/// Runs the health check for the destination of this event.
 async fn is_healthy(assignment: &ActiveAssignment<'_>, item: &Item) -> bool {
     let Some(sink) = assignment.receiver().and_then(|id| assignment.shared.routes.sink(id)) else {
         return false;
@@ -269,7 +262,7 @@ async fn is_healthy(assignment: &ActiveAssignment<'_>, item: &Item) -> bool {
     matches!(tokio::time::timeout(HEALTH_TIMEOUT, catch(asking)).await, Ok(Ok(Health::Up)))
 }
 
-/// How long the receiver asks this event to wait.
+/// Returns how long the receiver asks this event to wait.
 fn asked_for(outcome: &Outcome) -> Duration {
     match outcome {
         Outcome::Retry { after, .. } => after.unwrap_or_default(),
@@ -290,12 +283,12 @@ fn change(shared: &Shared, item: &Item, outcome: Outcome, ruling: Assessment) ->
             let error = outcome.error().map(str::to_owned);
             let failure = lock(&shared.failing_events).of(item.id(), Instant::now());
             let unexplained = unavailable_for(shared, item).is_some_and(|limit| failure.unexplained >= limit);
-            // What is told to wait never dies of it.
+            // An event that is told to wait never dies of it.
             let may_die = !matches!(outcome, Outcome::Deferred { .. });
             if may_die && (unexplained || is_refused_alone(shared, item)) {
                 return failed_too_long(shared, item, &outcome);
             }
-            // Nothing is counted, so a receiver that asks for no pause would be sent the event again without end.
+            // Nothing counts, so a receiver that asks for no pause would get the event without end.
             let times = attempts.max(in_a_row).max(failure.times).min(NOT_COUNTED_TIMES_MAX);
             let pause = delay(shared, item, times, error.as_deref().unwrap_or_default());
             not_counted(asked_for(&outcome).max(pause.min(NOT_COUNTED_MAX)), error)
@@ -309,7 +302,7 @@ fn change(shared: &Shared, item: &Item, outcome: Outcome, ruling: Assessment) ->
     }
 }
 
-/// A failed attempt: wait and try again, or dead if it was the last.
+/// Turns a counted failure into a retry, or into death after the last attempt.
 fn fail(shared: &Shared, item: &Item, outcome: Outcome) -> Change {
     let attempts = item.attempts.saturating_add(1);
     let (error, after) = match outcome {
@@ -323,49 +316,13 @@ fn fail(shared: &Shared, item: &Item, outcome: Outcome) -> Change {
     Change::Wait { after, attempts, error: Some(error), reason: HoldReason::Retry }
 }
 
-/// The policy's delay. A policy that panics is answered for by the default one, so that the event is not lost.
+/// Returns the policy's delay. If the policy panics, the default one decides, so that the event is not lost.
 fn delay(shared: &Shared, item: &Item, attempts: u32, error: &str) -> Duration {
     let mut rng = lock(&shared.rng).fork();
     let of_route = shared.routes.settings(item.route()).and_then(|route| route.retry.as_ref());
     let policy = of_route.unwrap_or(&shared.retry);
     catch_unwind(AssertUnwindSafe(|| policy.delay(attempts, error, &mut rng))).unwrap_or_else(|_| {
-        error!("the retry policy panicked: the default one decides");
+        error!("retry policy panicked: using the default policy");
         Backoff::default().delay(attempts, error, &mut lock(&shared.rng))
     })
-}
-
-/// What the table is told of an event.
-pub(crate) fn settlement(
-    shared: &Shared,
-    receiver: Option<ReceiverId>,
-    item: Item,
-    change: Change,
-) -> Settlement {
-    let change = clean(change);
-    report(shared, receiver, &item, &change);
-    let event_id = item.id().clone();
-    Settlement { lane: item.lease.lane, seq: item.seq, event_id, key: item.key, held: item.held, change }
-}
-
-/// Error text is cut and cleaned here, before it is kept in memory and stored.
-fn clean(mut change: Change) -> Change {
-    match &mut change {
-        Change::Wait { error: Some(error), .. } | Change::Dead { error, .. } => *error = clean_error(error),
-        _ => {}
-    }
-    change
-}
-
-/// A dead event is told of once, here, where its id and its reason are known.
-fn report(shared: &Shared, receiver: Option<ReceiverId>, item: &Item, change: &Change) {
-    if let Change::Dead { attempts, error, block } = change {
-        lock(&shared.failing_events).forget(item.id());
-        let (hot, sink) = (item.source == Source::Hot, shared.routes.told(receiver));
-        let event_type = match &item.content {
-            Ok(event) => event.event_type(),
-            Err(undecodable) => &undecodable.event_type,
-        };
-        let key = item.key.as_deref().unwrap_or_default();
-        error!(event = %item.id(), event_type, key, sink, attempts, reason = %error, blocks_its_key = block, hot, "event is dead");
-    }
 }

@@ -1,4 +1,4 @@
-//! Places of routes and receivers in the tables of memory, where the first place is for events without a route.
+//! Numbers the places of routes and receivers in tables, where the first place is for events without a route.
 
 use crate::routes::{ReceiverId, RouteId};
 
@@ -31,12 +31,12 @@ impl RouteSlot {
 pub(crate) struct ReceiverSlot(usize);
 
 impl ReceiverSlot {
-    /// The place of a receiver, or of whoever takes events without a route.
+    /// The place of a receiver, or of the handler of events without a route.
     pub(crate) fn of(receiver: Option<ReceiverId>) -> Self {
         Self(receiver.map_or(0, |id| id + 1))
     }
 
-    /// The receiver; none for the place of whoever takes events without a route.
+    /// The receiver; none for the handler of events without a route.
     pub(crate) fn receiver(self) -> Option<ReceiverId> {
         self.0.checked_sub(1)
     }

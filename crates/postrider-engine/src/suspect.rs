@@ -1,8 +1,8 @@
-//! Suspects: events that may have been under way when the last owner of their lane ended without giving it back.
+//! Delivers suspects: events that may have been under way when the last owner of their lane crashed.
 //!
-//! One of them may be what ended it. Each goes alone, and its attempt is written before it is sent: if it ends this process
-//! too, the attempt is counted, and after `max_attempts` the event is dead. Its neighbours are not counted. A clean outcome
-//! takes the attempt back, since it is settled with the number that it stands for.
+//! One of them may be what crashed it. Each goes alone, and its attempt is written before it is sent: if it
+//! crashes this process too, the attempt is counted, and after `max_attempts` the event is dead. Other events
+//! are not counted. A clean outcome takes the attempt back, because it is settled with the earlier number.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::{
     assignment::ActiveAssignment,
     buffer::Item,
     deliver::deliver as send,
-    engine::Shared,
     lock,
     outcome_policy::{give_up, max_attempts},
     settle::is_refused,
+    shared::Shared,
     store_timeout::bounded,
 };
 
@@ -31,14 +31,14 @@ pub(crate) async fn deliver(mut assignment: ActiveAssignment<'_>) {
         return give_up(assignment);
     }
     let (lease, seq, back) = (item.lease, item.seq, uncounted(item));
-    // Whoever ends this worker from here on takes back what was counted by then, though nobody may have heard of it.
+    // Whoever ends this worker from now on takes back what was counted, whether or not the count was answered.
     lock(&shared.counted).insert(seq, (lease, back));
     let counted = count(shared, item).await;
     if counted == AttemptCount::CannotBe {
         lock(&shared.counted).remove(&seq);
         return defer(assignment);
     }
-    // Counting takes time, and the lease may have run out meanwhile.
+    // Counting takes time, and the lease may have run out.
     let until =
         lock(&shared.buffer).may_send_until(lease, Instant::now()).filter(|_| counted == AttemptCount::Yes);
     if let Some(until) = until {
@@ -53,7 +53,7 @@ pub(crate) async fn deliver(mut assignment: ActiveAssignment<'_>) {
     }
 }
 
-/// What takes an attempt back that was counted, and did not end.
+/// Returns the settlement that takes back an attempt that did not end.
 fn uncounted(item: &Item) -> Settlement {
     let (attempts, reason) = (item.attempts, HoldReason::Deferred);
     Settlement {
@@ -69,7 +69,7 @@ fn uncounted(item: &Item) -> Settlement {
 /// How long an event waits whose attempt cannot be counted.
 const UNCOUNTABLE_WAITS: Duration = Duration::from_secs(1);
 
-/// Its row is locked, or cannot be changed: that is settled like any other outcome, and others have their turn meanwhile.
+/// Defers an event whose row is locked or cannot be changed, so that others have their turn.
 fn defer(mut assignment: ActiveAssignment<'_>) {
     if let Some(item) = assignment.next() {
         let (attempts, reason) = (item.attempts, HoldReason::Deferred);
@@ -78,7 +78,7 @@ fn defer(mut assignment: ActiveAssignment<'_>) {
     _ = assignment.end();
 }
 
-/// Whether an attempt was written. If it was not, the event must not be sent.
+/// Whether an attempt was written. If not, the event must not be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AttemptCount {
     Yes,
@@ -107,7 +107,7 @@ async fn count(shared: &Shared, item: &Item) -> AttemptCount {
             AttemptCount::NotNow
         }
         Err(error) => {
-            warn!(error = error_chain(&error), "could not count an attempt beforehand: the event waits");
+            warn!(error = error_chain(&error), "counting an attempt beforehand failed: the event waits");
             if is_refused(&error) {
                 return AttemptCount::CannotBe;
             }

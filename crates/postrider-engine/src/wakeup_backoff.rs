@@ -1,27 +1,29 @@
-//! How soon a claim follows a wake-up that may be for nothing: a `NOTIFY` of another process, a commit of this one, a peek that moved.
+//! Decides how soon a claim follows a wake-up that may be for nothing: a `NOTIFY` of another process, a commit
+//! here, a peek that moved.
 //!
-//! A claim answers any number of them that came before it. If it brings nothing, the next one comes a moment later, and the more of them were in
-//! vain the later: thousands of notifications become a few claims.
+//! A claim answers all wake-ups before it. If it brings nothing, the next one waits a moment, and longer after
+//! each such claim: thousands of notifications become a few claims.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Claims that bring little, or nothing, are followed by the next one after so long at the earliest. A claim costs the database about the
-/// same whether it brings one event or fifty: at thousands of commits a second a claim for each of them would take more from the
-/// writers than delivering does.
+/// Shortest time between claims that bring little. A claim costs the database about the same whether it brings
+/// one event or fifty: at thousands of commits a second, a claim for each would take more from the writers than
+/// the deliveries do.
 pub(crate) const GATHER: Duration = Duration::from_millis(5);
 
 /// Longest wait after claims in vain.
 const GATHER_MAX: Duration = Duration::from_millis(50);
 
-/// So many claims in vain have the shortest wait: where several instances share the lanes, most wake-ups are for another one.
+/// This many claims in vain have the shortest wait: where several instances share the lanes, most wake-ups are
+/// for another one.
 const QUICK: u32 = 4;
 
-/// Claims in vain are forgotten after so long without a wake-up.
+/// Claims in vain are forgotten after this long without a wake-up.
 const FORGOTTEN_AFTER: Duration = Duration::from_millis(200);
 
-/// What came of the last wake-ups.
+/// What recent wake-ups brought.
 #[derive(Debug)]
 pub(crate) struct WakeupBackoff {
     in_vain: u32,
@@ -33,7 +35,7 @@ impl WakeupBackoff {
         Self { in_vain: 0, last: now }
     }
 
-    /// A claim that began at this moment has brought so many events; whether it followed a wake-up.
+    /// Records a claim that began at this moment, whether a wake-up caused it, and how many events it brought.
     pub(crate) fn claimed(&mut self, began: Instant, woken: bool, taken: usize) {
         if taken > 0 || began - self.last > FORGOTTEN_AFTER {
             self.in_vain = 0;
@@ -44,12 +46,12 @@ impl WakeupBackoff {
         }
     }
 
-    /// Whether wake-ups bring nothing so often that no claim is hurried for them.
+    /// Whether wake-ups bring nothing so often that no claim hurries for them.
     pub(crate) fn is_in_vain(&self) -> bool {
         self.in_vain > QUICK
     }
 
-    /// No wake-up is followed before this moment.
+    /// Returns the moment before which no wake-up is followed.
     pub(crate) fn not_before(&self) -> Instant {
         let wait = match self.in_vain {
             0 => Duration::ZERO,

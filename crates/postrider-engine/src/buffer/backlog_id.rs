@@ -32,12 +32,12 @@ impl BacklogId {
         }
     }
 
-    /// Whether it has a single key: then nobody has to search for its events by a filter.
+    /// Whether it has a single key. Its events are found by that key and need no filter.
     pub(super) fn has_one_key(self) -> bool {
         matches!(self, Self::PausedKey(_) | Self::LongKey(_))
     }
 
-    /// The number of a key in this backlog, for a filter that all backlogs share.
+    /// Returns the number of a key in this backlog, for the filter that all backlogs share.
     pub(super) fn number_of(self, key: u64) -> u64 {
         let (kind, number) = match self {
             Self::Route(slot) => (0, slot.index() as u64),

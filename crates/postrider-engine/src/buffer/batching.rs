@@ -1,19 +1,19 @@
-//! What goes to which destination now, and with whom.
+//! Forms batches: which ready events go to which destination now, and together with which others.
 
 use postrider_core::store::HoldReason;
 
 use super::*;
 use crate::{concurrency_shares::SendRoom, destination::Readiness};
 
-/// Most events of one line that are passed over at a time, in search of one whose destination has room.
-const PASSED_MAX: usize = 256;
+/// Most events of one queue that are set aside at a time, in search of one whose destination has room.
+const SET_ASIDE_MAX: usize = 256;
 
-/// Longest wait before an event that waits for another send to end is tried again.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How long an event that waits for another send to end is left before it is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl Buffer {
-    /// Takes up to so many events of a line, where a send goes to one destination all of the same one and only if there is room for it. What
-    /// finds none waits where it stands, or in the table if what is under way takes long.
+    /// Takes events of a queue. If a send goes to one destination, all of them go to the same one, and only if
+    /// it has room. What finds no room waits in the queue, or in the table if the sends under way take long.
     pub(super) fn take_with_room(
         &mut self,
         source: Source,
@@ -28,22 +28,22 @@ impl Buffer {
         if !one && !full {
             return self.queues.take(source, slot, most);
         }
-        let (mut passed, mut saturated) = (VecDeque::new(), None);
+        let (mut set_aside, mut saturated) = (VecDeque::new(), None);
         let found = loop {
             let mut items = self.queues.take(source, slot, most);
             let Some(first) = items.front() else { break items };
             let (destination, spread, failed) = (first.destination, first.seq, first.has_failed());
             if one {
-                self.leave_other_destinations(&mut items, destination);
+                self.keep_destination(&mut items, destination);
             }
             if full {
-                self.leave_others(&mut items, |item| item.has_failed() == failed);
+                self.keep_only(&mut items, |item| item.has_failed() == failed);
             }
-            let is_crowd = passed.len() >= PASSED_MAX / 2;
-            let room = match (full && failed, self.paced_room(slot, &items, &passed, now)) {
+            let is_crowd = set_aside.len() >= SET_ASIDE_MAX / 2;
+            let room = match (full && failed, self.paced_room(slot, &items, &set_aside, now)) {
                 // A send that ends makes room.
-                (true, _) if !is_crowd => SendRoom::Soon(now + LOOK_AGAIN),
-                (true, _) => SendRoom::Wait(LOOK_AGAIN + LOOK_AGAIN.mul_f64((spread % 64) as f64 / 64.0)),
+                (true, _) if !is_crowd => SendRoom::Soon(now + RETRY_AFTER),
+                (true, _) => SendRoom::Wait(RETRY_AFTER + RETRY_AFTER.mul_f64((spread % 64) as f64 / 64.0)),
                 (false, Some(room)) => room,
                 (false, None) if !one => SendRoom::Yes,
                 (false, None) => self
@@ -56,19 +56,19 @@ impl Buffer {
                 SendRoom::Wait(after) => items.into_iter().for_each(|item| self.defer(item, after, now)),
                 SendRoom::Soon(at) => {
                     saturated = Some(saturated.map_or(at, |saturated: Instant| saturated.min(at)));
-                    passed.append(&mut items);
-                    if passed.len() >= PASSED_MAX {
+                    set_aside.append(&mut items);
+                    if set_aside.len() >= SET_ASIDE_MAX {
                         break items;
                     }
                 }
             }
         };
         let found = if found.is_empty() && one && !full {
-            self.take_alone(slot, &mut passed, (most, now))
+            self.take_alone(slot, &mut set_aside, (most, now))
         } else {
             found
         };
-        while let Some(item) = passed.pop_back() {
+        while let Some(item) = set_aside.pop_back() {
             self.enqueue_front(item);
         }
         if found.is_empty() {
@@ -77,14 +77,17 @@ impl Buffer {
         found
     }
 
-    /// Up to so many of the first destination among what was passed over, if it has room as long as nobody else wants it.
+    /// Takes events of the first destination that was set aside, if it has room while no other destination
+    /// wants it.
     fn take_alone(
         &mut self,
         slot: RouteSlot,
-        passed: &mut VecDeque<Item>,
+        set_aside: &mut VecDeque<Item>,
         (most, now): (usize, Instant),
     ) -> VecDeque<Item> {
-        let Some(destination) = passed.front().map(|item| item.destination) else { return VecDeque::new() };
+        let Some(destination) = set_aside.front().map(|item| item.destination) else {
+            return VecDeque::new();
+        };
         let workers = self.receivers.workers();
         let has_room = |receiver: &Receiver| {
             receiver.has_room_alone(destination, workers) && receiver.paced_until(destination, now).is_none()
@@ -92,36 +95,36 @@ impl Buffer {
         if !self.receivers.get(slot).is_some_and(has_room) {
             return VecDeque::new();
         }
-        let count = passed.iter().take(most).take_while(|item| item.destination == destination).count();
-        passed.drain(..count).collect()
+        let count = set_aside.iter().take(most).take_while(|item| item.destination == destination).count();
+        set_aside.drain(..count).collect()
     }
 
-    /// Whether events of a destination that sets its own pace wait in line for it. None if it has room now, as far as its pace is concerned.
+    /// Returns how events of a paced destination wait in memory. None if its pace lets them go now.
     fn paced_room(
         &mut self,
         slot: RouteSlot,
         items: &VecDeque<Item>,
-        passed: &VecDeque<Item>,
+        set_aside: &VecDeque<Item>,
         now: Instant,
     ) -> Option<SendRoom> {
         let first = items.front()?;
         let (destination, spread) = (first.destination, first.seq);
         let receiver = self.receivers.get_mut(slot)?;
         let (opens, most) = receiver.paced_until(destination, now)?;
-        let waiting = passed.iter().filter(|item| item.destination == destination).count();
-        if waiting < most && passed.len() < PASSED_MAX / 2 {
+        let waiting = set_aside.iter().filter(|item| item.destination == destination).count();
+        if waiting < most && set_aside.len() < SET_ASIDE_MAX / 2 {
             return Some(SendRoom::Soon(opens));
         }
         Some(SendRoom::Wait(receiver.next_turn(destination, spread, now)))
     }
 
-    /// Leaves in a batch what goes to this destination; the others stay where they stood.
-    fn leave_other_destinations(&mut self, items: &mut VecDeque<Item>, destination: Option<DestinationId>) {
-        self.leave_others(items, |item| item.destination == destination);
+    /// Keeps the events of this destination in a batch and requeues the others.
+    fn keep_destination(&mut self, items: &mut VecDeque<Item>, destination: Option<DestinationId>) {
+        self.keep_only(items, |item| item.destination == destination);
     }
 
-    /// Leaves in a batch what satisfies this; the others stay where they stood.
-    fn leave_others(&mut self, items: &mut VecDeque<Item>, keep: impl Fn(&Item) -> bool) {
+    /// Keeps the events that satisfy `keep` in a batch and requeues the others.
+    fn keep_only(&mut self, items: &mut VecDeque<Item>, keep: impl Fn(&Item) -> bool) {
         let (kept, mut others): (VecDeque<Item>, VecDeque<Item>) = items.drain(..).partition(keep);
         *items = kept;
         while let Some(other) = others.pop_back() {
@@ -129,8 +132,9 @@ impl Buffer {
         }
     }
 
-    /// Leaves in a batch what may go together and now. What has to wait for its destination goes back to the table, so that it stands in nobody's
-    /// way. Gives the destination that the batch is a probe of, if it is one.
+    /// Keeps the events in a batch that may go together now. Events whose destination is not ready are deferred
+    /// to the table, so that they block nobody. Returns the destination that the batch probes, if it probes
+    /// one.
     pub(super) fn keep_ready(
         &mut self,
         slot: RouteSlot,
@@ -152,7 +156,7 @@ impl Buffer {
                     kept.push_back(item);
                     break;
                 }
-                // It goes alone, and next.
+                // It goes alone, with the next batch.
                 Readiness::Probe => {
                     items.push_front(item);
                     break;
@@ -167,7 +171,7 @@ impl Buffer {
         probed
     }
 
-    /// What lines up and cannot go now waits in the table. Nothing is counted.
+    /// Defers an event to the table. No attempt is counted.
     fn defer(&mut self, item: Item, after: Duration, now: Instant) {
         let owned = self.lanes.under_mut(item.lease);
         owned.into_iter().for_each(|lane| lane.busy += 1);
@@ -175,7 +179,7 @@ impl Buffer {
         let Item {
             content, lease, seq, attempts, held, key, key_number, destination, batched_with_head, ..
         } = item;
-        // What is said of it already stays: why it failed, if it was ever sent.
+        // The row keeps its error, if it was ever sent.
         let change = Change::Wait { after, attempts, error: None, reason: HoldReason::Deferred };
         let settlement = Settlement { lane: lease.lane, seq, event_id, key, held, change };
         let origin = SettlementOrigin::new(lease, key_number, destination, batched_with_head, content.ok());
@@ -183,13 +187,13 @@ impl Buffer {
         self.deferred = true;
     }
 
-    /// Whether something was put off since this was last asked.
+    /// Returns whether an event was deferred since the last call.
     pub(crate) fn take_deferred(&mut self) -> bool {
         std::mem::take(&mut self.deferred)
     }
 
-    /// A batch with these in it has failed as a whole. They line up again where they stood, to be sent apart.
-    pub(crate) fn part(&mut self, assignment: &Assignment, items: Vec<Item>) {
+    /// Requeues the events of a batch that failed as a whole, to be sent separately.
+    pub(crate) fn split_batch(&mut self, assignment: &Assignment, items: Vec<Item>) {
         self.receivers.get_mut(assignment.slot).into_iter().for_each(|receiver| receiver.failed_whole());
         let first = items.first().map(|item| item.key_number);
         let isolation = if items.iter().any(|item| Some(item.key_number) != first) {
@@ -202,8 +206,9 @@ impl Buffer {
         self.requeue(&mut items);
     }
 
-    /// Leaves in a batch what may go together, and says with whom that is. What failed before goes alone where one event can fail the others, and
-    /// what was told to wait goes with fewer of its kind than the last time: one of them may be the reason.
+    /// Keeps the events in a batch that may go together, and returns with whom they may. Where one event can
+    /// fail the others, failed events go alone. Events that were told to wait go with fewer than the last time,
+    /// since one of them may be the reason.
     pub(super) fn isolate(&mut self, slot: RouteSlot, items: &mut VecDeque<Item>) -> Isolation {
         let Some(receiver) = self.receivers.get(slot).filter(|receiver| receiver.is_batching()) else {
             return Isolation::Mixed;

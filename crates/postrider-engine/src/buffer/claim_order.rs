@@ -31,7 +31,8 @@ impl Default for ClaimOrder {
 }
 
 impl ClaimOrder {
-    /// A claim is about to be planned. Settles that commit from here on may name an earlier moment than it will.
+    /// Replaces the due moment before a claim is planned. Settles that commit from now on may name an earlier
+    /// one than the claim.
     pub(super) fn forget_due(&mut self, due_at: Option<Instant>) {
         self.due_at = due_at;
     }
@@ -41,12 +42,12 @@ impl ClaimOrder {
         self.lanes_turn
     }
 
-    /// A claim of this backlog is planned, or of the lanes' own positions.
+    /// Records what the planned claim reads.
     pub(super) fn planned(&mut self, backlog: Option<BacklogId>) {
         self.lanes_turn = backlog.is_some();
     }
 
-    /// The claim that was planned begins.
+    /// Begins the planned claim.
     pub(super) fn begins(&mut self, backlog: Option<BacklogId>) {
         self.last_backlog = backlog.unwrap_or(self.last_backlog);
         self.returning &= backlog.is_some();
@@ -57,13 +58,14 @@ impl ClaimOrder {
         self.last_backlog
     }
 
-    /// A claim of the lanes' own positions skips rows or not. Returns whether it is the first in a row that does.
+    /// Records whether a claim of the lanes' own positions skips rows. Returns whether it is the first in a row
+    /// that does.
     pub(super) fn begins_to_skip(&mut self, skips: bool) -> bool {
         let skipped = std::mem::replace(&mut self.skipped, skips);
         skips && !skipped
     }
 
-    /// A claim has returned these first and last events and left more, if that is known.
+    /// Records what a claim of the lanes' own positions returned, if it left something.
     pub(super) fn returned(&mut self, left_more: Option<(Seq, Seq)>) {
         self.left_more = left_more;
     }
@@ -73,7 +75,7 @@ impl ClaimOrder {
         self.left_more
     }
 
-    /// A held key was freed.
+    /// Records that a held key was freed.
     pub(super) fn key_returns(&mut self) {
         self.returning = true;
     }
@@ -83,7 +85,7 @@ impl ClaimOrder {
         self.returning
     }
 
-    /// A waiting event is due at this moment. Returns whether none was known to be due earlier.
+    /// Records that a waiting event is due. Returns whether none was known to be due earlier.
     pub(super) fn due(&mut self, at: Instant) -> bool {
         let earlier = self.due_at.is_none_or(|known| at < known);
         if earlier {
@@ -97,7 +99,7 @@ impl ClaimOrder {
         self.due_at
     }
 
-    /// The database went back in time: what was known of its table is void.
+    /// Forgets what was known of the table, after the database went back in time.
     pub(super) fn rewind(&mut self) {
         (self.returning, self.left_more, self.due_at) = (false, None, None);
     }

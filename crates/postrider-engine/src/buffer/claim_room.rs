@@ -16,12 +16,13 @@ pub(super) struct ClaimRoom {
 }
 
 impl ClaimRoom {
-    /// There is room.
+    /// Records that there is room.
     pub(super) fn found(&mut self) {
         self.starved_since = None;
     }
 
-    /// There is none. Returns whether routes begin to share now, which they do only if there are several of them.
+    /// Records that there is none. Returns whether routes begin to share, which they do only if there are
+    /// several.
     pub(super) fn missing(&mut self, several_routes: bool, now: Instant) -> bool {
         let since = *self.starved_since.get_or_insert(now);
         let begins = !self.shared && several_routes && now - since >= SHARE_AFTER;
@@ -29,7 +30,7 @@ impl ClaimRoom {
         begins
     }
 
-    /// When a claim that found no room is to be tried again, whatever happens.
+    /// Returns when a claim that found no room is to be tried again, whatever happens.
     pub(super) fn try_again_at(&self, several_routes: bool) -> Option<Instant> {
         self.starved_since.filter(|_| !self.shared && several_routes).map(|at| at + SHARE_AFTER)
     }

@@ -1,11 +1,11 @@
-//! Owns what is known of the database's clock: cursors over waiting events are times of it.
+//! Follows the database's clock, which cursors over waiting events depend on.
 
 use std::time::Duration;
 
 use postrider_core::Timestamp;
 use tokio::time::Instant;
 
-/// How far the database's clock may move away from ours between two claims before it counts as set.
+/// How far the database's clock may move away from ours between two claims. Beyond that it was set.
 const TOLERANCE: Duration = Duration::from_secs(1);
 
 /// The database's clock as it was last seen, and when that was here.
@@ -13,12 +13,12 @@ const TOLERANCE: Duration = Duration::from_secs(1);
 pub(super) struct DatabaseClock(Option<(Timestamp, Instant)>);
 
 impl DatabaseClock {
-    /// The time there now, if it was ever seen.
+    /// Returns the time on the database's clock, if it was ever seen.
     pub(super) fn now(&self) -> Option<Timestamp> {
         self.0.map(|(then, here)| then.plus(here.elapsed()))
     }
 
-    /// A claim saw this time. Returns whether the clock was set since the last one.
+    /// Records the time that a claim saw. Returns whether the clock was set since the last one.
     pub(super) fn saw(&mut self, now: Timestamp) -> bool {
         let here = Instant::now();
         self.0

@@ -1,7 +1,8 @@
-//! Which event of a key was the first to be passed over.
+//! Remembers the first skipped event of each key.
 //!
-//! Keys are many, and memory is not: each slot has a table of fixed size, and keys that share a place in it share what is known of them. The place
-//! names the first event of all of them. So it names the first event of a key for certain, or that of another one before it: never a later one.
+//! Keys are many and memory is not: each backlog has a table of fixed size, and keys that share a place share
+//! its entry. The entry names the first event of all of them, so for one key it names its first event or an
+//! earlier one, never a later one.
 
 use std::collections::BTreeMap;
 
@@ -9,30 +10,30 @@ use postrider_core::store::Seq;
 
 use super::backlog_id::BacklogId;
 
-/// Places of all routes together, unless they are very many: 8 MiB.
+/// Places of all routes together, unless there are very many: 8 MiB.
 const PLACES: usize = 1 << 20;
 
-/// Least places of one slot, and most.
+/// Fewest and most places of one backlog.
 const LEAST: usize = 1 << 12;
 const MOST: usize = 1 << 18;
 
-/// A table in which less than one part in so many was noted is not worth to be begun anew.
+/// A table is begun anew only if at least this part of it was used.
 const WORTH: usize = 8;
 
-/// The first events of all slots that are behind.
+/// The first events of all backlogs.
 #[derive(Debug)]
 pub(super) struct FirstSkipped {
-    /// Slots of routes have lower numbers, and larger tables.
+    /// How many routes there are. Their tables are larger than those of other backlogs.
     routes: usize,
     slots: BTreeMap<BacklogId, BacklogFirsts>,
 }
 
-/// The first events of one slot: those that were noted lately, and those from before.
+/// The first events of one backlog: recent ones, and those from before.
 #[derive(Debug)]
 struct BacklogFirsts {
     table: FirstTable,
     before: Option<FirstTable>,
-    /// How many were noted lately, the last event of all, and the last one from before.
+    /// How many were recorded recently, the last event of all, and the last one from before.
     noted: usize,
     last: Seq,
     before_to: Seq,
@@ -51,7 +52,7 @@ impl Default for FirstSkipped {
 }
 
 impl FirstSkipped {
-    /// For so many slots of routes.
+    /// For this many route slots.
     pub(super) fn new(routes: usize) -> Self {
         Self { routes, slots: BTreeMap::new() }
     }
@@ -63,7 +64,7 @@ impl FirstSkipped {
         (PLACES / self.routes.next_power_of_two()).clamp(LEAST, MOST)
     }
 
-    /// An event of a key was passed over.
+    /// Records a skipped event.
     pub(super) fn note(&mut self, id: BacklogId, key: u64, seq: Seq) {
         let places = self.places(id);
         let of_slot = self.slots.entry(id).or_insert_with(|| BacklogFirsts::new(places));
@@ -72,15 +73,15 @@ impl FirstSkipped {
         of_slot.last = of_slot.last.max(seq);
     }
 
-    /// No event of this key that was passed over comes before this one; none if none of it was.
+    /// Returns the first skipped event of a key, or an earlier event; none if no event of it was skipped.
     pub(super) fn least(&self, id: BacklogId, key: u64) -> Option<Seq> {
         let of_slot = self.slots.get(&id)?;
         let before = of_slot.before.as_ref().and_then(|before| before.least(key));
         of_slot.table.least(key).into_iter().chain(before).min()
     }
 
-    /// Nothing up to this event is still passed over. What was noted of that alone is forgotten once in a while, or a slot that is always
-    /// behind would know no first event any more.
+    /// Records that nothing up to this event is skipped any more. Old entries are dropped from time to time, or
+    /// a backlog that never empties would know no first event any more.
     pub(super) fn is_over(&mut self, id: BacklogId, to: Seq) {
         let places = self.places(id);
         let Some(of_slot) = self.slots.get_mut(&id) else { return };
@@ -90,13 +91,13 @@ impl FirstSkipped {
         }
     }
 
-    /// Forgets all other slots.
+    /// Forgets all other backlogs.
     pub(super) fn retain(&mut self, keep: impl Fn(BacklogId) -> bool) {
         self.slots.retain(|id, _| keep(*id));
     }
 }
 
-/// For each place the first event, as its complement: zero stands for none, so that memory is used only where something was noted.
+/// The complement of the first event in each place. Zero stands for none, so untouched memory is not used.
 #[derive(Debug)]
 struct FirstTable(Box<[Seq]>);
 
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_longer_passed_over_is_forgotten_where_a_slot_is_always_behind() {
+    fn what_is_no_longer_skipped_is_forgotten_for_a_backlog_that_never_empties() {
         let (mut firsts, mut seq, keys) = (FirstSkipped::default(), 0, 2 * MOST as u64 / WORTH as u64);
         for _ in 0..5 {
             let before = seq;

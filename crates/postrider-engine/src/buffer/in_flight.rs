@@ -20,7 +20,7 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// For so many route slots.
+    /// For this many route slots.
     pub(super) fn new(slots: usize) -> Self {
         Self { tracker: Tracker::default(), hot: 0, cold: 0, by_route: vec![0; slots], bytes: 0 }
     }
@@ -68,13 +68,13 @@ impl InFlight {
         self.tracker.tidy();
     }
 
-    /// No longer counts an event for its route: it waits for the database alone.
+    /// Stops counting an event for its route: it waits for the database alone.
     pub(super) fn release_route(&mut self, seq: Seq) {
         let Some(slot) = self.tracker.take_slot(seq) else { return };
         self.by_route.get_mut(slot.index()).into_iter().for_each(|count| *count = count.saturating_sub(1));
     }
 
-    /// No longer counts an event at all, and still knows it by its number.
+    /// Stops counting an event at all. Its number stays known.
     pub(super) fn release_room(&mut self, seq: Seq) {
         let Some(known) = self.tracker.take_weight(seq) else { return };
         self.count_out(known);

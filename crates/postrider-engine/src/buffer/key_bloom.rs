@@ -1,9 +1,9 @@
-//! Which keys were passed over.
+//! Remembers which keys were skipped.
 
 use std::ops::RangeInclusive;
 
-/// A Bloom filter: 64 Mbit, four bits a key. A million keys are told apart but for one in a hundred thousand, ten million but for one in
-/// twenty-five.
+/// A Bloom filter of 64 Mbit with four bits a key. One key in a hundred thousand is a false positive with a
+/// million keys, one in twenty-five with ten million.
 #[derive(Debug)]
 pub(super) struct KeyBloom(Box<[u64]>);
 

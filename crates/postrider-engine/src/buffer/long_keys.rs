@@ -1,35 +1,36 @@
-//! Keys with more events than may wait in memory.
+//! Owns the keys that have more events than may wait in memory.
 //!
-//! The rest of such a key stays in the table, like that of a key that is paused: claims skip it once, and read it from there when half of
-//! what is in memory has gone. One long key takes no room from the others.
+//! The rest of a long key stays in the table: claims skip it once, and read it when half of what is in memory
+//! has gone. One long key takes no room from the others.
 //!
-//! Each such key is a *crowd* with a backlog of its own. There may be a million long keys, so a route has a limited number of crowds. The keys
-//! beyond that share one backlog of the route, its *overflow*. It is read when half of the crowds are gone, and its keys become crowds then.
+//! Each long key has a backlog of its own. There may be a million, so each route has a limited number of them.
+//! The keys beyond that share one backlog of the route, its *overflow*. It is read when half of the long keys
+//! are gone, and its keys become long keys then.
 
 use super::{backlog::Backlogs, backlog_id::BacklogId, *};
 
-/// Most crowds of one route; fewer where little fits into memory.
+/// Most long keys of one route; fewer where little fits into memory.
 const LONG_KEYS_MAX: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct LongKeys {
-    slots: HashMap<LaneKey, BacklogId, QuickState>,
+    ids: HashMap<LaneKey, BacklogId, QuickState>,
     keys: BTreeMap<BacklogId, LongKey>,
     /// How many each route has.
     counts: BTreeMap<RouteSlot, usize>,
-    /// Those that may have room; whoever reads one looks.
+    /// Keys that may have room. Whoever reads one checks.
     ready: BTreeSet<BacklogId>,
-    /// The keys that were left to an overflow while a claim came in, by their numbers, and which one that was.
+    /// The keys that went to an overflow since the running claim began, by their numbers.
     overflowed: HashMap<u64, BacklogId, QuickState>,
-    /// Slots are used once: what was skipped on account of one must not be taken for another's.
+    /// Numbers are used once: what was skipped for one key must not be taken for another's.
     next: u64,
     /// Most events that wait behind one key.
     most: usize,
-    /// Most crowds of one route.
+    /// Most long keys of one route.
     most_keys: usize,
 }
 
-/// A key, the slot of its route, and most events that wait behind its first one.
+/// A key, its route, and most events that wait behind its head.
 #[derive(Debug)]
 struct LongKey {
     key: LaneKey,
@@ -40,7 +41,7 @@ struct LongKey {
 impl LongKeys {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
-            slots: HashMap::default(),
+            ids: HashMap::default(),
             keys: BTreeMap::new(),
             counts: BTreeMap::new(),
             ready: BTreeSet::new(),
@@ -55,7 +56,7 @@ impl LongKeys {
         self.keys.is_empty()
     }
 
-    /// Whether no key is known to have more than may wait.
+    /// Whether no key is known to be long.
     fn is_quiet(&self) -> bool {
         self.keys.is_empty() && self.overflowed.is_empty()
     }
@@ -64,80 +65,80 @@ impl LongKeys {
         self.counts.get(&route).copied().unwrap_or(0)
     }
 
-    /// Adds a crowd, unless its route has as many as it may.
-    fn add(&mut self, crowd: LongKey, backlogs: &mut Backlogs) -> Option<BacklogId> {
-        if self.count(crowd.route) >= self.most_keys {
+    /// Adds a long key, unless its route has as many as it may.
+    fn add(&mut self, long_key: LongKey, backlogs: &mut Backlogs) -> Option<BacklogId> {
+        if self.count(long_key.route) >= self.most_keys {
             return None;
         }
-        let slot = BacklogId::LongKey(self.next);
+        let id = BacklogId::LongKey(self.next);
         self.next += 1;
-        *self.counts.entry(crowd.route).or_default() += 1;
-        backlogs.know_key(slot, crowd.key.number);
-        self.slots.insert(crowd.key.clone(), slot);
-        self.keys.insert(slot, crowd);
-        Some(slot)
+        *self.counts.entry(long_key.route).or_default() += 1;
+        backlogs.add_key(id, long_key.key.number);
+        self.ids.insert(long_key.key.clone(), id);
+        self.keys.insert(id, long_key);
+        Some(id)
     }
 
-    fn remove(&mut self, slot: BacklogId, backlogs: &mut Backlogs) {
-        self.ready.remove(&slot);
-        let Some(crowd) = self.keys.remove(&slot) else { return };
-        let left = self.counts.remove(&crowd.route).unwrap_or_default().saturating_sub(1);
+    fn remove(&mut self, id: BacklogId, backlogs: &mut Backlogs) {
+        self.ready.remove(&id);
+        let Some(long_key) = self.keys.remove(&id) else { return };
+        let left = self.counts.remove(&long_key.route).unwrap_or_default().saturating_sub(1);
         if left > 0 {
-            self.counts.insert(crowd.route, left);
+            self.counts.insert(long_key.route, left);
         }
-        self.slots.remove(&crowd.key);
-        backlogs.forget_key(slot, crowd.key.number);
+        self.ids.remove(&long_key.key);
+        backlogs.remove_key(id, long_key.key.number);
     }
 
-    /// Whether this is the overflow of a route that has too many crowds to take keys of it in.
-    fn is_overflow_shut(&self, slot: BacklogId) -> bool {
-        matches!(slot, BacklogId::Overflow(route) if self.count(route) > self.most_keys / 2)
+    /// Whether this is the overflow of a route that has too many long keys to take another one in.
+    fn is_overflow_shut(&self, id: BacklogId) -> bool {
+        matches!(id, BacklogId::Overflow(route) if self.count(route) > self.most_keys / 2)
     }
 
-    /// A claim has come in.
+    /// Records that a claim has ended.
     pub(super) fn claim_ended(&mut self) {
         self.overflowed.clear();
     }
 }
 
-/// What a claim has to know of crowded keys.
+/// What a claim has to know of long keys.
 #[derive(Debug, Default)]
 pub(super) struct LongKeyRoom {
-    /// The slots of the keys that have no room, by their numbers.
+    /// The backlogs of the keys that have no room, by the numbers of the keys.
     full: HashMap<u64, BacklogId, QuickState>,
-    /// The key whose rest is read, and how many more of it may come in.
-    walked: Option<(u64, usize)>,
+    /// The key whose rest is read, and how many more of its events may come in.
+    scanned: Option<(u64, usize)>,
 }
 
 impl LongKeyRoom {
-    /// The slot on whose account an event of this key waits.
+    /// Returns the backlog that an event of this key waits in.
     pub(super) fn holder(&self, key: Option<u64>) -> Option<BacklogId> {
         self.full.get(&key?).copied()
     }
 
-    /// Whether the rest of this key is what is read.
-    pub(super) fn is_walked(&self, key: Option<u64>) -> bool {
-        self.walked.is_some_and(|(walked, _)| Some(walked) == key)
+    /// Whether the rest of this key is read.
+    pub(super) fn is_scanned(&self, key: Option<u64>) -> bool {
+        self.scanned.is_some_and(|(scanned, _)| Some(scanned) == key)
     }
 
-    /// Whether there is room for one more of the key that is read.
+    /// Whether there is room for one more event of the key that is read.
     pub(super) fn has_room(&self) -> bool {
-        self.walked.is_none_or(|(_, room)| room > 0)
+        self.scanned.is_none_or(|(_, room)| room > 0)
     }
 
-    /// One of the key that is read comes in.
+    /// Records that an event of the key that is read comes in.
     pub(super) fn enter(&mut self) {
-        self.walked.iter_mut().for_each(|(_, room)| *room = room.saturating_sub(1));
+        self.scanned.iter_mut().for_each(|(_, room)| *room = room.saturating_sub(1));
     }
 }
 
 impl Buffer {
-    /// Skips an event whose key has as many in memory as it may. False if there is room for it.
+    /// Skips an event whose key has as many in memory as it may. Returns false if there is room for it.
     pub(super) fn exceeds_key_queue(
         &mut self,
         item: &Item,
         key: Option<&LaneKey>,
-        walked: Option<BacklogId>,
+        scanned: Option<BacklogId>,
     ) -> bool {
         let Some(key) = key.filter(|_| !item.held && !mutations::active(Mutation::FollowersUnbounded)) else {
             return false;
@@ -146,37 +147,38 @@ impl Buffer {
         if followers == 0 && self.long_keys.is_quiet() {
             return false;
         }
-        let crowd = self.long_keys.slots.get(key).copied();
-        if crowd.is_some() && crowd == walked {
+        let long_key = self.long_keys.ids.get(key).copied();
+        if long_key.is_some() && long_key == scanned {
             // The claim knew how many there is room for.
             return false;
         }
-        let most = self.most_behind(item.slot);
+        let most = self.max_followers(item.slot);
         let full = followers >= most;
         if !full && self.long_keys.is_quiet() {
             return false;
         }
-        // What lies before this one in its key may have been skipped just now.
+        // An earlier event of this key may have been skipped just now.
         let overflowed = self.long_keys.overflowed.get(&key.number).copied();
         let mut backlogs = lock(&self.backlogs);
-        let begins_earlier = |slot: BacklogId| backlogs.begins_before(slot, key.lane, Some(item.seq));
-        if !full && overflowed.is_none() && !crowd.is_some_and(begins_earlier) {
+        let begins_earlier = |id: BacklogId| backlogs.begins_before(id, key.lane, Some(item.seq));
+        if !full && overflowed.is_none() && !long_key.is_some_and(begins_earlier) {
             return false;
         }
         let route = item.slot;
-        let slot = overflowed
-            .or(crowd)
+        let id = overflowed
+            .or(long_key)
             .or_else(|| self.long_keys.add(LongKey { key: key.clone(), route, most }, &mut backlogs))
             .unwrap_or(BacklogId::Overflow(route));
-        if matches!(slot, BacklogId::Overflow(_)) {
-            self.long_keys.overflowed.insert(key.number, slot);
+        if matches!(id, BacklogId::Overflow(_)) {
+            self.long_keys.overflowed.insert(key.number, id);
         }
-        backlogs.note_probe(slot, key.lane, item.seq, Some(key.number));
+        backlogs.note_probe(id, key.lane, item.seq, Some(key.number));
         true
     }
 
-    /// Most events that wait behind one of this slot: no less than its receiver takes of one key at a time.
-    fn most_behind(&self, slot: RouteSlot) -> usize {
+    /// Returns how many events may wait behind one of this route: at least what its receiver takes of one key
+    /// at a time.
+    fn max_followers(&self, slot: RouteSlot) -> usize {
         self.long_keys.most.max(self.receivers.get(slot).map_or(0, |receiver| receiver.key_max))
     }
 
@@ -184,60 +186,60 @@ impl Buffer {
         self.keys.get(key).map_or(0, Followers::len)
     }
 
-    /// Whether this is the slot of a key that has no room yet.
-    pub(super) fn is_crowded(&self, slot: BacklogId) -> bool {
-        self.long_keys.keys.get(&slot).is_some_and(|crowd| self.followers(&crowd.key) > crowd.most / 2)
+    /// Whether this is the backlog of a key that has no room yet.
+    pub(super) fn is_long_key_full(&self, id: BacklogId) -> bool {
+        self.long_keys.keys.get(&id).is_some_and(|long_key| self.followers(&long_key.key) > long_key.most / 2)
     }
 
-    /// What a claim has to know, which may be one that reads the rest of a key.
-    pub(super) fn crowded(&self, backlog: Option<BacklogId>) -> LongKeyRoom {
-        let walked = backlog.and_then(|slot| self.long_keys.keys.get(&slot));
+    /// Returns what a claim has to know; it may be one that reads the rest of a key.
+    pub(super) fn long_key_room(&self, backlog: Option<BacklogId>) -> LongKeyRoom {
+        let scanned = backlog.and_then(|id| self.long_keys.keys.get(&id));
         let full =
-            self.long_keys.keys.iter().filter(|(slot, _)| Some(**slot) != backlog && self.is_crowded(**slot));
+            self.long_keys.keys.iter().filter(|(id, _)| Some(**id) != backlog && self.is_long_key_full(**id));
         LongKeyRoom {
-            full: full.map(|(slot, crowd)| (crowd.key.number, *slot)).collect(),
-            walked: walked.map(|crowd| {
-                (crowd.key.number, crowd.most.saturating_sub(self.followers(&crowd.key)).max(1))
+            full: full.map(|(id, long_key)| (long_key.key.number, *id)).collect(),
+            scanned: scanned.map(|long_key| {
+                (long_key.key.number, long_key.most.saturating_sub(self.followers(&long_key.key)).max(1))
             }),
         }
     }
 
-    /// Whether what was skipped on account of this slot waits until fewer events wait behind their keys in memory.
-    pub(super) fn waits_for_its_keys(&self, slot: BacklogId) -> bool {
-        self.is_crowded(slot) || self.long_keys.is_overflow_shut(slot)
+    /// Whether a backlog waits until fewer events wait behind its keys in memory.
+    pub(super) fn waits_for_its_keys(&self, id: BacklogId) -> bool {
+        self.is_long_key_full(id) || self.long_keys.is_overflow_shut(id)
     }
 
-    /// Fewer events wait behind a key: there may be room for the rest of it.
+    /// Records that fewer events wait behind a key: there may be room for its rest.
     pub(super) fn key_drained(&mut self, key: &LaneKey) {
         if self.long_keys.is_empty() {
             return;
         }
-        if let Some(slot) = self.long_keys.slots.get(key).copied().filter(|slot| !self.is_crowded(*slot)) {
-            self.long_keys.ready.insert(slot);
+        if let Some(id) = self.long_keys.ids.get(key).copied().filter(|id| !self.is_long_key_full(*id)) {
+            self.long_keys.ready.insert(id);
         }
     }
 
-    /// The slots whose backlogs may be read, those after `slot` first. Of the crowds only those that have room: nobody has to look through the
-    /// others with each settle.
-    pub(super) fn slots_to_read(&self, slot: BacklogId) -> Vec<BacklogId> {
+    /// Returns the backlogs to read, those after `id` first. Long keys are included only if they have room,
+    /// so that no settle searches through the others.
+    pub(super) fn backlogs_to_read(&self, id: BacklogId) -> Vec<BacklogId> {
         let backlogs = lock(&self.backlogs);
-        let others = || backlogs.slots().take_while(|slot| !matches!(slot, BacklogId::LongKey(_)));
-        let ready = || self.long_keys.ready.iter().copied().filter(|slot| backlogs.has(*slot));
-        let after = others().chain(ready()).filter(|other| *other > slot);
-        after.chain(others().chain(ready()).filter(|other| *other <= slot)).collect()
+        let others = || backlogs.ids().take_while(|id| !matches!(id, BacklogId::LongKey(_)));
+        let ready = || self.long_keys.ready.iter().copied().filter(|id| backlogs.has(*id));
+        let after = others().chain(ready()).filter(|other| *other > id);
+        after.chain(others().chain(ready()).filter(|other| *other <= id)).collect()
     }
 
-    /// A key of which nothing is left in the table is crowded no more. Between claims, like pauses.
+    /// Forgets the keys of which nothing is left in the table. Between claims, as for pauses.
     pub(super) fn forget_long_keys(&mut self) {
         if self.long_keys.is_empty() {
             return;
         }
         let mut backlogs = lock(&self.backlogs);
         let gone: Vec<BacklogId> =
-            self.long_keys.keys.keys().copied().filter(|slot| !backlogs.has(*slot)).collect();
-        gone.into_iter().for_each(|slot| self.long_keys.remove(slot, &mut backlogs));
+            self.long_keys.keys.keys().copied().filter(|id| !backlogs.has(*id)).collect();
+        gone.into_iter().for_each(|id| self.long_keys.remove(id, &mut backlogs));
         drop(backlogs);
-        let ready = self.long_keys.keys.keys().copied().filter(|slot| !self.is_crowded(*slot));
+        let ready = self.long_keys.keys.keys().copied().filter(|id| !self.is_long_key_full(*id));
         self.long_keys.ready = ready.collect();
     }
 }
@@ -255,7 +257,7 @@ mod tests {
         Buffer::new(&routes, &Settings::default())
     }
 
-    /// As a claim brings it. False if it stays in the table.
+    /// Brings an event as a claim does. Returns false if it stays in the table.
     fn bring(buffer: &mut Buffer, key: &str, seq: Seq, slot: usize) -> bool {
         let item = test_item(key, seq, slot);
         let key = item.lane_key();
@@ -276,15 +278,15 @@ mod tests {
             }
             buffer.long_keys.claim_ended();
         }
-        assert_eq!((buffer.long_keys.keys.len(), buffer.long_keys.slots.len()), (250, 250));
-        assert_eq!(lock(&buffer.backlogs).slots().count(), 251, "one of them has all others");
-        // Those of another route have crowds of their own.
+        assert_eq!((buffer.long_keys.keys.len(), buffer.long_keys.ids.len()), (250, 250));
+        assert_eq!(lock(&buffer.backlogs).ids().count(), 251, "one of them has all others");
+        // Each route has long keys of its own.
         (0..40).for_each(|place| _ = bring(&mut buffer, "other", seq + 1 + place, 2));
         assert_eq!(buffer.long_keys.keys.len(), 251);
     }
 
     #[test]
-    fn an_overflow_is_read_when_half_of_the_crowds_are_gone() {
+    fn an_overflow_is_read_when_half_of_the_long_keys_are_gone() {
         let (mut buffer, settings, mut seq) = (buffer(), Settings::default(), 0);
         for key in 0..251 {
             for _ in 0..40 {
@@ -296,14 +298,14 @@ mod tests {
         assert_eq!(buffer.next_backlog(&settings), None, "every key has as much as it may");
         let slots: Vec<BacklogId> = buffer.long_keys.keys.keys().copied().take(125).collect();
         for slot in slots {
-            lock(&buffer.backlogs).walked(slot, LANE, None, None);
+            lock(&buffer.backlogs).scanned(slot, LANE, None, None);
         }
         buffer.forget_long_keys();
         assert_eq!(buffer.next_backlog(&settings), Some(BacklogId::Overflow(RouteSlot::at(1))));
     }
 
     #[test]
-    fn a_crowd_is_read_as_soon_as_half_of_its_events_have_gone_and_no_other_is_looked_at() {
+    fn a_long_key_is_read_as_soon_as_half_of_its_events_have_gone_and_no_other_is_looked_at() {
         let (mut buffer, settings) = (buffer(), Settings::default());
         for seq in 1..=40 {
             bring(&mut buffer, "a", seq, 1);
@@ -314,11 +316,11 @@ mod tests {
             _ = buffer.keys.get_mut(&key).unwrap().pop_front();
             buffer.key_drained(&key);
         }
-        assert!(buffer.slots_to_read(FIRST).is_empty());
+        assert!(buffer.backlogs_to_read(FIRST).is_empty());
         _ = buffer.keys.get_mut(&key).unwrap().pop_front();
         buffer.key_drained(&key);
-        assert_eq!(buffer.next_backlog(&settings), buffer.long_keys.slots.get(&key).copied());
-        assert_eq!(buffer.slots_to_read(FIRST).len(), 1);
+        assert_eq!(buffer.next_backlog(&settings), buffer.long_keys.ids.get(&key).copied());
+        assert_eq!(buffer.backlogs_to_read(FIRST).len(), 1);
     }
 
     #[test]
@@ -329,9 +331,6 @@ mod tests {
         let key = test_item("a", 0, 1).lane_key().unwrap();
         _ = buffer.keys.get_mut(&key).unwrap().take();
         assert!(!bring(&mut buffer, "a", 41, 2), "34 stands before it");
-        assert_eq!(
-            lock(&buffer.backlogs).slots().collect::<Vec<_>>(),
-            [BacklogId::Overflow(RouteSlot::at(1))]
-        );
+        assert_eq!(lock(&buffer.backlogs).ids().collect::<Vec<_>>(), [BacklogId::Overflow(RouteSlot::at(1))]);
     }
 }

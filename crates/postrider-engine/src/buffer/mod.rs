@@ -1,11 +1,11 @@
-//! Everything that is in memory: owned lanes, queued events, busy keys, and outcomes on their way back.
+//! Everything that is in memory: owned lanes, queued events, busy keys, and outcomes on their way to the table.
 //!
-//! Three rules live here, and nowhere else:
+//! Three rules hold here and nowhere else:
 //!
-//! * **One at a time.** A key is busy from the moment its head is queued until the outcome that frees it is committed;
-//!   what follows waits behind it in memory, and is given back when the head has to wait.
-//! * **In flight.** An event is tracked from claim or hand-over until its settle is committed, and beyond that until
-//!   every claim that began before has returned: an older snapshot would bring it back.
+//! * **One at a time.** A key is busy from the moment its head is queued until the outcome that frees it is
+//!   committed. Its followers wait in memory, and go back to the table when the head has to wait.
+//! * **In flight.** An event is tracked from claim or hand-over until its settle is committed, and until every
+//!   claim that began before has returned: an older snapshot would bring it back.
 //! * **Under lease.** Nothing is sent for a lane that is not held, or whose local deadline has passed.
 
 mod admission;
@@ -19,6 +19,7 @@ mod claim_room;
 mod database_clock;
 mod first_skipped;
 mod followers;
+mod gate;
 mod hot;
 mod in_flight;
 mod key_bloom;
@@ -31,6 +32,7 @@ mod owned_lanes;
 mod pauses;
 mod peek_tracker;
 mod pending_settlements;
+mod plan;
 mod postponed;
 mod probes;
 mod queues;
@@ -76,7 +78,6 @@ use crate::{
     settings::{KeyOrder, Settings},
     slots::{ReceiverSlot, RouteSlot},
 };
-pub(crate) use admission::ClaimPlan;
 use backlog::Backlogs;
 use claim_order::ClaimOrder;
 use claim_room::ClaimRoom;
@@ -92,6 +93,7 @@ use pauses::PauseState;
 pub(crate) use peek_tracker::PeekResult;
 use peek_tracker::PeekTracker;
 pub(crate) use pending_settlements::{PendingSettlement, PendingSettlements, SettlementOrigin};
+pub(crate) use plan::ClaimPlan;
 use postponed::PostponedOutcomes;
 pub use postponed::Unsettled;
 pub(crate) use postponed::{PostponeReason, Postponement};
@@ -101,12 +103,12 @@ use rewind::Rewind;
 use running_claim::RunningClaim;
 use suspects::SuspectSchedule;
 
-/// A key that is busy. What is in memory of one key shares its text, so that it is seldom compared.
+/// A busy key. The events of one key share its text, so comparing them seldom reads it.
 #[derive(Debug, Clone)]
 struct LaneKey {
     lane: Lane,
     key: Arc<str>,
-    /// The number of the key: its text is read once, when its event enters.
+    /// The hash of the key. Its text is read once, when its event enters.
     number: u64,
 }
 
@@ -127,7 +129,7 @@ impl Hash for LaneKey {
     }
 }
 
-/// One event in memory.
+/// An event in memory.
 #[derive(Debug)]
 pub(crate) struct Item {
     pub(crate) content: Result<Event, Box<Undecodable>>,
@@ -137,19 +139,19 @@ pub(crate) struct Item {
     pub(crate) held: bool,
     pub(crate) source: Source,
     pub(crate) key: Option<Arc<str>>,
-    /// The number of its key, or of itself.
+    /// The number of its key, or of itself if it has none.
     pub(crate) key_number: u64,
-    /// Where its receiver takes it, if that has more than one place.
+    /// Its destination, if its receiver has more than one.
     pub(crate) destination: Option<DestinationId>,
-    /// It is under way together with earlier events of its key.
+    /// Whether it is under way together with earlier events of its key.
     pub(crate) batched_with_head: bool,
-    /// It has failed in this process, whatever the table says of it.
+    /// Whether it failed in this process, whatever the table says.
     pub(crate) failed: bool,
-    /// All that was ever said of it is that it has to wait.
+    /// Whether it was only ever told to wait.
     pub(crate) only_deferred: bool,
-    /// With whom it may be sent.
+    /// With which others it may be sent.
     isolation: Isolation,
-    /// Its route, plus one; zero if it has none.
+    /// The place of its route.
     slot: RouteSlot,
     weight_bytes: usize,
 }
@@ -164,13 +166,13 @@ impl Item {
         self.content.as_ref().map_or_else(|row| &row.id, Event::id)
     }
 
-    /// Whether it was sent before and not taken, alone or with others. That its key is held says nothing: it may have waited for the pace of its
-    /// destination.
+    /// Whether it was sent before and not taken. A held key is no proof: the event may have waited for the pace
+    /// of its destination.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed || self.attempts > 0 || self.isolation != Isolation::Mixed
     }
 
-    /// Whether it may be what fails a batch: it was sent before, and not only told to wait.
+    /// Whether it may be what fails a batch.
     fn may_fail_others(&self) -> bool {
         self.has_failed() && !self.only_deferred
     }
@@ -182,13 +184,13 @@ impl Item {
     }
 }
 
-/// With whom an event may be sent, after a batch with it in it has failed as a whole.
+/// With which others an event may be sent, after a batch with it failed as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Isolation {
-    /// With anybody.
+    /// With any others.
     #[default]
     Mixed,
-    /// With events of its own key.
+    /// With events of its own key only.
     OwnKey,
     Alone,
 }
@@ -196,25 +198,25 @@ enum Isolation {
 /// Events that a worker has taken to send, all to the same receiver.
 #[derive(Debug)]
 pub(crate) struct Assignment {
-    /// None if nobody wants them.
+    /// None if no route wants them.
     pub(crate) receiver: Option<ReceiverId>,
-    /// What the receiver had done by then.
+    /// How many events the receiver had delivered by then.
     pub(crate) since: u64,
     pub(crate) items: VecDeque<Item>,
-    /// None of them is sent after this moment.
+    /// The moment after which none of them is sent.
     pub(crate) until: Option<Instant>,
-    /// When they were taken, and how many that were that were not put back.
+    /// When they were taken, and how many that were not put back.
     taken_at: Instant,
     taken: usize,
     /// How often something had been paused by then.
     pub(crate) pauses_begun: u64,
     slot: RouteSlot,
-    /// Where the first of them goes, and whether the send has ended.
+    /// The destination of the first one, and whether the send has ended.
     destination: Option<DestinationId>,
     sent: bool,
-    /// Whether one of them has failed before.
+    /// Whether one of them failed before.
     failed: bool,
-    /// Sent to see whether the receiver is back, or this destination of it.
+    /// Whether it probes the receiver, or a destination of it.
     probe: bool,
     probed: Option<Option<DestinationId>>,
 }
@@ -231,33 +233,34 @@ impl Assignment {
     }
 }
 
-/// What a worker is to do next.
+/// What a worker does next.
 pub(crate) enum NextWork {
-    /// Send these.
+    /// Sends these.
     Send(Assignment),
-    /// Send this one, which may have ended a process before: the attempt is written first.
+    /// Sends this one, which may have crashed a process before: its attempt is written first.
     Suspect(Assignment),
-    /// Nothing to send, until something changes or this moment comes.
+    /// Waits until something changes or this moment comes.
     Wait(Option<Instant>),
 }
 
 /// Whether a suspect goes alone.
 enum SuspectTurn {
-    /// No suspect stands in the way of anybody.
+    /// No suspect blocks anybody.
     NotNeeded,
-    /// One waits until its receiver has nothing else to do, or those of its receiver wait for one that is under way: these receivers send nothing
-    /// else, until this moment.
+    /// A suspect waits until its receiver is idle, or others wait for a suspect that is under way. These
+    /// receivers send nothing else until this moment.
     Wait { until: Instant, receivers: Vec<ReceiverSlot> },
-    /// One of this lane can go, and where it stands.
+    /// A suspect of this lane can go: its place among the lane's suspects.
     Now(Lane, usize),
 }
 
-/// What became of the wish to hand an event over.
+/// What became of a hand-over in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandOver {
     Reserved,
     Full,
-    /// Somebody else's lane, in flight already, a receiver that is down, or shutting down: the table has it.
+    /// The table keeps it: the lane is not ours, the number is in flight, the receiver is down, or the engine
+    /// shuts down.
     LeftToClaim,
 }
 
@@ -275,37 +278,38 @@ struct OwnedLane {
     /// The local moment after which nothing is sent.
     deadline: Instant,
     position: Position,
-    again: Vec<Seq>,
-    /// The next claim begins before everything, wherever one that is under way ends.
+    recheck: Vec<Seq>,
+    /// The next claim reads from the start, wherever the running one ends.
     from_start: bool,
-    /// How far the table knows that events may be under way.
+    /// Up to where the table knows that events may be under way.
     sent_to: Seq,
-    /// Events up to this one may have been under way when the last owner ended: each goes alone, and is counted before.
+    /// Events up to this one may have been under way when the last owner ended. Each goes alone and is counted
+    /// beforehand.
     suspect_to: Seq,
     suspects: VecDeque<Item>,
-    /// The suspects that are under way; more than one only where the first hangs.
+    /// The suspects under way. There is more than one only if the first one hangs.
     suspects_under_way: Vec<SuspectUnderWay>,
     late_counts: LateCounts,
     taken_at: Instant,
-    /// Events that are being sent or settled.
+    /// How many events are being sent or settled.
     busy: usize,
-    /// Since when it is being given up: nothing more is claimed or sent.
+    /// Since when the lane is being given up: nothing more of it is claimed or sent.
     draining: Option<Instant>,
-    /// It could not be given up, and is not tried again before this moment.
+    /// The lane was not idle in time, and is not drained again before this moment.
     kept_until: Option<Instant>,
     /// How often it was not idle in time.
     kept: u32,
-    /// Another session had its row locked when it was to be marked: nothing is claimed from it before this moment.
+    /// Another session locked its row when it was to be marked: nothing is claimed from it before this moment.
     locked_until: Option<Instant>,
 }
 
 impl OwnedLane {
-    /// Takes what is to be looked at again up to this event, sorted and each once.
+    /// Takes the rows to recheck up to this event, sorted and without duplicates.
     fn take_recheck(&mut self, to: Seq) -> Vec<Seq> {
-        self.again.sort_unstable();
-        self.again.dedup();
-        let beyond = self.again.split_off(self.again.partition_point(|seq| *seq <= to));
-        std::mem::replace(&mut self.again, beyond)
+        self.recheck.sort_unstable();
+        self.recheck.dedup();
+        let beyond = self.recheck.split_off(self.recheck.partition_point(|seq| *seq <= to));
+        std::mem::replace(&mut self.recheck, beyond)
     }
 
     fn new(taken: Taken, deadline: Instant) -> Self {
@@ -314,7 +318,7 @@ impl OwnedLane {
             lease: taken.lease,
             deadline,
             position: Position::START,
-            again: Vec::new(),
+            recheck: Vec::new(),
             from_start: false,
             sent_to: taken.suspect_to,
             suspect_to,
@@ -330,39 +334,39 @@ impl OwnedLane {
         }
     }
 
-    /// An event has ended, whatever became of it. Whether it was the suspect.
+    /// Records that an event has ended. Returns whether it was a suspect.
     fn end_suspect(&mut self, seq: Seq) -> bool {
         let before = self.suspects_under_way.len();
         self.suspects_under_way.retain(|suspect| suspect.seq != seq);
         self.suspects_under_way.len() < before
     }
 
-    /// Whether it can be given up.
+    /// Whether it may be drained now.
     fn may_drain(&self, now: Instant) -> bool {
         self.draining.is_none() && self.kept_until.is_none_or(|until| until <= now)
     }
 
-    /// Whether its events can be claimed now.
+    /// Whether its events may be claimed now.
     fn may_claim(&self, now: Instant) -> bool {
-        now < self.deadline && self.draining.is_none() && self.locked_until.is_none_or(|until| until <= now)
+        self.gate(now).is_open() && self.locked_until.is_none_or(|until| until <= now)
     }
 
-    /// Whether what was claimed under this lease is still for us to send.
+    /// Whether what was claimed under this lease is still ours to send.
     fn may_take(&self, lease: Option<Lease>) -> bool {
         lease == Some(self.lease) && self.draining.is_none()
     }
 }
 
-/// Everything that is in memory. It coordinates its parts, each of which owns its state.
+/// Everything in memory. It coordinates its parts, which own their state.
 pub(crate) struct Buffer {
     lanes: OwnedLanes,
     in_flight: InFlight,
     queues: ReadyQueues,
-    /// Busy keys, with what waits behind them.
+    /// Busy keys with their followers.
     keys: HashMap<LaneKey, Followers, QuickState>,
     /// Keys with more events than may wait in memory.
     long_keys: LongKeys,
-    /// Places in the hot queue for events that are about to commit.
+    /// Events that are about to commit.
     reserved: BTreeMap<Seq, Item>,
     /// How many events are being sent.
     sending: usize,
@@ -381,7 +385,7 @@ pub(crate) struct Buffer {
     backlogs: Arc<Mutex<Backlogs>>,
     /// The first moment that an idle worker waits for.
     awaited_until: Option<Instant>,
-    /// Whether outcomes came in that the settler has not been told of.
+    /// Whether an event was deferred since the settler was last notified.
     deferred: bool,
     pub(crate) accepting: bool,
 }
@@ -415,7 +419,7 @@ impl Buffer {
         }
     }
 
-    /// An event enters memory.
+    /// Tracks an event that enters memory.
     fn track(&mut self, item: &Item) {
         self.peeks.came(item.seq);
         self.in_flight.insert(item);
@@ -429,32 +433,32 @@ impl Buffer {
         self.sending
     }
 
-    /// Whether outcomes wait to be settled, or are being settled. What the database refuses is not waited for.
+    /// Whether outcomes wait to be settled or are being settled. Refused ones do not count.
     pub(crate) fn has_outcomes(&self) -> bool {
         self.outcomes.unwritten() > 0 || self.postponed.has_locked()
     }
 
-    /// How many outcomes wait to be settled or are being settled, but for those that were put aside.
+    /// Returns how many outcomes wait or are being settled, without postponed ones.
     pub(crate) fn unwritten(&self) -> usize {
         self.outcomes.unwritten()
     }
 
-    /// Since when outcomes wait that nobody has taken to settle.
+    /// Returns since when the oldest outcome waits.
     pub(crate) fn outcomes_since(&self) -> Option<Instant> {
         self.outcomes.since()
     }
 
-    /// Nothing is being sent, nothing is to be settled, and nothing can be sent.
+    /// Whether nothing is being sent or settled, and nothing can be sent.
     pub(crate) fn is_drained(&self, now: Instant) -> bool {
         self.sending == 0 && !self.has_outcomes() && !self.has_work(now)
     }
 
-    /// Nothing is in memory, and nothing was passed over but what is paused.
+    /// Whether nothing is in memory, and only paused events were skipped.
     pub(crate) fn is_empty(&self) -> bool {
         self.in_flight.is_empty() && !self.has_unpaused_backlog()
     }
 
-    /// Forgets what is queued, without an attempt counted; says how many events that were.
+    /// Forgets the queued events without counting an attempt. Returns how many.
     pub(crate) fn give_back(&mut self) -> usize {
         let suspects: usize = self.lanes.values_mut().map(|lane| lane.suspects.drain(..).count()).sum();
         let queued = self.queues.extract(|_| false).len() + suspects;
@@ -464,25 +468,25 @@ impl Buffer {
         queued + waiting
     }
 
-    /// The age of an event at the time of its claim.
+    /// Returns when the oldest claimed event was created.
     pub(crate) fn oldest(claimed: &Claimed) -> Option<Timestamp> {
         claimed.events.iter().map(|event| event.created_at).min()
     }
 }
 
-/// Where the receiver of a slot takes an event, if that has more than one place.
+/// Returns the destination of an event, if its receiver has more than one.
 fn destination_of(event: &Event, slot: RouteSlot, routes: &RouteTable) -> Option<DestinationId> {
     let receiver = routes.receiver(slot.route()?)?;
     if routes.traits(receiver).in_process {
         return None;
     }
-    // What panics here names none: a claim must not end by it.
+    // A sink that panics here names none: it must not end a claim.
     let sink = routes.sink(receiver)?;
     let named = catch_unwind(AssertUnwindSafe(|| sink.destination(event))).unwrap_or_default();
     named.as_deref().map(destination::destination_id)
 }
 
-/// The slot of an event; the first if nobody wants it.
+/// Returns the slot of an event; the first one if no route wants it.
 fn slot_of(event: &Event, routes: &RouteTable) -> RouteSlot {
     RouteSlot::of(routes.find(event))
 }

@@ -29,7 +29,8 @@ impl OutcomeQueue {
         self.since.get_or_insert(now);
     }
 
-    /// Takes outcomes to settle. Postponed ones go by themselves and in turn with the others, so that neither waits for what the other waits for.
+    /// Takes outcomes to settle. Postponed ones go separately and in turn with the others, so that neither
+    /// waits for the other.
     pub(super) fn take(
         &mut self,
         postponed: &mut PostponedOutcomes,
@@ -46,12 +47,12 @@ impl OutcomeQueue {
         taken
     }
 
-    /// A settle of so many outcomes begins.
+    /// Begins a settle of this many outcomes.
     pub(super) fn settle_begins(&mut self, count: usize) {
         self.settling = count;
     }
 
-    /// The running settle has ended, and gives back the capacity of its batch.
+    /// Ends the running settle, and keeps the capacity of its batch.
     pub(super) fn settle_ends(&mut self, mut spare: PendingSettlements) {
         spare.clear();
         self.spare = spare;

@@ -1,9 +1,10 @@
-//! Outcomes on their way to the table, and what their commit means for keys and lanes.
+//! Takes outcomes in, hands them to settles, and carries out what their commit means for keys and lanes.
 
 use super::*;
 
 impl Buffer {
-    /// Events were sent, and this is what became of them. True if their receiver was thought to be down, and is not.
+    /// Takes in the outcomes of events that were sent. Returns whether this shows that their receiver is up
+    /// again.
     pub(crate) fn finish(
         &mut self,
         assignment: &Assignment,
@@ -20,7 +21,7 @@ impl Buffer {
         back
     }
 
-    /// When outcomes are to be settled: at once if there are many or nothing else is under way, else soon.
+    /// Returns when to settle: at once if there are many outcomes or nothing else is under way, else soon.
     pub(crate) fn settle_at(&self, settings: &Settings, now: Instant) -> Option<Instant> {
         let fresh = self.outcomes.since().map(|since| {
             let many = self.outcomes.len() >= settings.settle_batch;
@@ -33,8 +34,8 @@ impl Buffer {
         fresh.into_iter().chain(self.postponed.next()).min()
     }
 
-    /// Takes outcomes to settle: those that were put aside by themselves, so that no others wait for what they wait for. Those of a lane
-    /// that was lost meanwhile are dropped here; the second value says how many.
+    /// Takes outcomes to settle, and drops those of lanes that were lost meanwhile. Returns how many it
+    /// dropped.
     pub(crate) fn take_outcomes(&mut self, most: usize, now: Instant) -> (PendingSettlements, u64) {
         let taken = self.outcomes.take(&mut self.postponed, most, now);
         let (held, dropped) = self.still_held(taken);
@@ -43,14 +44,14 @@ impl Buffer {
         (held, dropped)
     }
 
-    /// The settle under way has come to its end. The next outcomes have the room that its own had: room that grows with each batch is
-    /// copied each time that it grows.
+    /// Ends the running settle. The next outcomes reuse its capacity, which would otherwise be copied each time
+    /// that it grows.
     pub(crate) fn end_settle(&mut self, spare: PendingSettlements) {
         self.outcomes.settle_ends(spare);
         self.in_flight.tidy();
     }
 
-    /// Parts verdicts into those whose lease still holds as far as we know, and a number of dropped ones.
+    /// Splits off the outcomes whose lease is lost, and drops them. Returns how many.
     pub(crate) fn still_held(&mut self, settlements: PendingSettlements) -> (PendingSettlements, u64) {
         let (held, mut dropped) = settlements.part(|lease| self.lanes.under(lease).is_some());
         let count = dropped.len() as u64;
@@ -61,7 +62,8 @@ impl Buffer {
             let settlement = &outcome.settlement;
             self.clear_stuck(&outcome);
             self.postponed.forget(settlement.seq);
-            // If the lane was taken anew, the event is pending under the new lease and nobody else will look at it.
+            // If the lane was taken anew, the event is pending under the new lease and only this recheck finds
+            // it.
             self.recheck(settlement.lane, settlement.seq);
             self.leave(outcome.lease, settlement);
             if let Some(key) = outcome.lane_key() {
@@ -71,8 +73,8 @@ impl Buffer {
         (held, count)
     }
 
-    /// A settle was committed: keys move on, or their followers are given back to wait in the table. One of a future that is lost has nothing
-    /// to say about what is in memory since.
+    /// Carries out a committed outcome: its key moves on, or its followers go back to the table. An outcome
+    /// from before a rewind changes nothing.
     pub(crate) fn committed(&mut self, outcome: PendingSettlement) {
         if self.is_from_before_rewind(outcome.lease) {
             return;
@@ -81,8 +83,8 @@ impl Buffer {
         let settlement = &outcome.settlement;
         self.note_settled(outcome.lease, settlement);
         self.leave(outcome.lease, settlement);
-        // A claim that passes rows over does not come back to those that were due: if it met this one before the settle was known to be
-        // committed, it left it to us. One that went dead may have been redriven by then.
+        // A claim that skips rows does not come back to those that were due. If it met this one before the
+        // commit was known here, it left it to us. A dead one may have been redriven by then.
         if self.running_claim.skipped_beside_settle() && settlement.change != Change::Done {
             self.recheck(settlement.lane, settlement.seq);
         }
@@ -96,7 +98,7 @@ impl Buffer {
         }
     }
 
-    /// The next event of the key lines up.
+    /// Enqueues the next event of the key.
     fn free(&mut self, outcome: PendingSettlement) {
         let held = outcome.settlement.held;
         let Some(key) = outcome.lane_key() else { return };
@@ -120,7 +122,7 @@ impl Buffer {
         }
     }
 
-    /// The key waits in the table from now on: a later claim meets its followers there and parks them.
+    /// Gives the followers of a key back to the table, where a later claim meets and parks them.
     pub(super) fn give_back_followers(&mut self, key: LaneKey) {
         let mut busy = self.keys.remove(&key).unwrap_or_default();
         for follower in busy.take() {
@@ -128,11 +130,11 @@ impl Buffer {
             self.in_flight.remove(follower.seq);
         }
         if !busy.departs() {
-            // Others of the key are under way: what comes meanwhile waits for them.
+            // Other events of the key are under way, and new ones wait for them.
             self.keys.insert(key.clone(), busy);
         }
         self.key_drained(&key);
-        // The claim under way may not have seen the hold, and may bring followers along.
+        // The running claim may not have seen the hold, and may bring followers along.
         self.running_claim.note_held(key);
     }
 
@@ -147,7 +149,7 @@ impl Buffer {
         if self.running_claim.runs() && !mutations::active(Mutation::TrackerForgets) {
             self.in_flight.settle(settlement.seq);
         } else {
-            // The end of the settle is soon enough to tidy up.
+            // The tracker is tidied once, at the end of the settle.
             self.in_flight.remove_one_of_many(settlement.seq);
         }
     }

@@ -1,4 +1,4 @@
-//! Owns the lanes that this instance holds, each under its lease, and the first of their deadlines.
+//! Owns the lanes that this instance holds, each under its lease.
 
 use std::collections::{BTreeMap, btree_map};
 

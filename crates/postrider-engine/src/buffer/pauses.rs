@@ -1,31 +1,31 @@
-//! What an operator has paused, as this engine knows it.
+//! Owns what an operator has paused, as this engine knows it.
 //!
-//! Each pause is a slot of its own among those that may be behind (see `behind`): while it holds, claims pass its events over, once, and
-//! those in memory go back to the table. When it has ended, its backlog is walked like that of a receiver that is back, and then it is
-//! forgotten. A paused source needs none of that: nothing is claimed and nothing is sent.
+//! Each pause has a backlog of its own. While it holds, claims skip its events once, and those in memory go
+//! back to the table. When it ends, its backlog is scanned like that of a receiver that is up again, and then
+//! it is forgotten. A paused source needs no backlog: nothing is claimed or sent.
 
 use postrider_core::store::{Pause, Subject};
 
-use super::{backlog_id::BacklogId, *};
+use super::{backlog_id::BacklogId, gate::Gate, *};
 
-/// The pauses that hold, and those that have ended and are still behind.
+/// The pauses that hold, and those that have ended and still have a backlog.
 #[derive(Debug, Clone)]
 pub(super) struct Pauses {
-    /// Whether anybody has said what is paused. Nothing is sent before.
+    /// Whether the pauses were ever read. Nothing is sent before.
     known: bool,
-    /// Everything is paused.
+    /// Whether everything is paused.
     source: bool,
     rules: BTreeMap<BacklogId, PauseRule>,
-    /// The slot of each key that has one.
+    /// The backlogs of paused keys.
     keys: BTreeMap<String, BacklogId>,
-    /// Slots are used once: the filter of keys that were passed over does not forget.
+    /// Numbers are used once, because the filter of skipped keys does not forget.
     next: u64,
 }
 
 #[derive(Debug, Clone)]
 struct PauseRule {
     subject: Subject,
-    /// The receivers that a paused sink is here.
+    /// The receivers of a paused sink.
     receivers: Vec<ReceiverSlot>,
     holds: bool,
 }
@@ -38,12 +38,12 @@ pub(super) struct PauseState {
 }
 
 impl PauseState {
-    /// What is paused, for a claim that runs while that may change.
+    /// Returns the pauses for a claim to keep while they may change.
     pub(super) fn shared(&self) -> Arc<Pauses> {
         self.rules.clone()
     }
 
-    /// Whether nothing at all is to be sent.
+    /// Whether nothing at all may be sent.
     pub(super) fn stop(&self) -> bool {
         self.rules.stop()
     }
@@ -52,22 +52,22 @@ impl PauseState {
         self.rules.is_empty()
     }
 
-    /// Whether this is the slot of a pause that holds.
-    pub(super) fn holds(&self, slot: BacklogId) -> bool {
-        self.rules.holds(slot)
+    /// Whether this is the backlog of a pause that holds.
+    pub(super) fn holds(&self, id: BacklogId) -> bool {
+        self.rules.holds(id)
     }
 
-    /// The slot of a pause that holds an event back.
+    /// Returns the backlog of the pause that holds an event back.
     pub(super) fn of(&self, attributes: EventAttributes<'_>) -> Option<BacklogId> {
         self.rules.of(attributes)
     }
 
-    /// How often something was paused.
+    /// Returns how often something was paused.
     pub(super) fn begun(&self) -> u64 {
         self.begun.load(Relaxed)
     }
 
-    /// Something was paused. Workers look again at what they are about to send.
+    /// Records a new pause. Workers check again what they are about to send.
     fn begins(&self) {
         self.begun.fetch_add(1, Relaxed);
     }
@@ -77,7 +77,7 @@ impl PauseState {
     }
 }
 
-/// What of an event decides whether it is paused.
+/// The attributes of an event that pauses look at.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EventAttributes<'a> {
     pub(super) event_type: Option<&'a str>,
@@ -85,7 +85,7 @@ pub(super) struct EventAttributes<'a> {
     pub(super) receiver: ReceiverSlot,
 }
 
-/// What another list of pauses has changed.
+/// The difference to the last list of pauses.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct PauseChanges {
     pub(crate) began: Vec<Subject>,
@@ -111,53 +111,52 @@ impl PauseRule {
 }
 
 impl Pauses {
-    /// Whether nothing at all is to be sent.
+    /// Whether nothing at all may be sent.
     pub(super) fn stop(&self) -> bool {
         self.source || !self.known
     }
 
-    /// Whether no single event is anybody's business.
+    /// Whether no single event can be paused.
     pub(super) fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Whether this is the slot of a pause that holds.
-    pub(super) fn holds(&self, slot: BacklogId) -> bool {
-        self.rules.get(&slot).is_some_and(|rule| rule.holds)
+    /// Whether this is the backlog of a pause that holds.
+    pub(super) fn holds(&self, id: BacklogId) -> bool {
+        self.rules.get(&id).is_some_and(|rule| rule.holds)
     }
 
-    /// The slot of a pause on whose account an event waits.
+    /// Returns the backlog of the pause that holds an event back.
     pub(super) fn of(&self, attributes: EventAttributes<'_>) -> Option<BacklogId> {
         if self.rules.is_empty() {
             return None;
         }
-        let of_key =
-            attributes.key.and_then(|key| self.keys.get(key)).copied().filter(|slot| self.holds(*slot));
+        let of_key = attributes.key.and_then(|key| self.keys.get(key)).copied().filter(|id| self.holds(*id));
         of_key.or_else(|| {
             let mut others = self.rules.range(..BacklogId::FIRST_KEY);
-            others.find(|(_, rule)| rule.holds && rule.fits(attributes)).map(|(slot, _)| *slot)
+            others.find(|(_, rule)| rule.holds && rule.fits(attributes)).map(|(id, _)| *id)
         })
     }
 
-    /// Whether an event is of the pause with this slot, which may have ended.
-    pub(super) fn fits(&self, slot: BacklogId, attributes: EventAttributes<'_>) -> bool {
-        self.rules.get(&slot).is_some_and(|rule| rule.fits(attributes))
+    /// Whether an event belongs to this pause, which may have ended.
+    pub(super) fn fits(&self, id: BacklogId, attributes: EventAttributes<'_>) -> bool {
+        self.rules.get(&id).is_some_and(|rule| rule.fits(attributes))
     }
 
-    /// Forgets what has ended and of which nothing is left.
+    /// Forgets the pauses that have ended and have no backlog left.
     fn forget(&mut self, backlogs: &mut Backlogs) {
-        let left = |slot: BacklogId, rule: &PauseRule| rule.holds || backlogs.has(slot);
+        let left = |id: BacklogId, rule: &PauseRule| rule.holds || backlogs.has(id);
         let gone: Vec<BacklogId> =
-            self.rules.iter().filter(|(slot, rule)| !left(**slot, rule)).map(|(slot, _)| *slot).collect();
-        for slot in gone {
-            if let Some(PauseRule { subject: Subject::Key(key), .. }) = self.rules.remove(&slot) {
+            self.rules.iter().filter(|(id, rule)| !left(**id, rule)).map(|(id, _)| *id).collect();
+        for id in gone {
+            if let Some(PauseRule { subject: Subject::Key(key), .. }) = self.rules.remove(&id) {
                 self.keys.remove(&key);
-                backlogs.forget_key(slot, hash::of_key(&key));
+                backlogs.remove_key(id, hash::of_key(&key));
             }
         }
     }
 
-    /// Takes over another list.
+    /// Replaces the list of pauses.
     fn update(&mut self, list: &[Pause], routes: &RouteTable, backlogs: &mut Backlogs) -> PauseChanges {
         let mut changes = PauseChanges::default();
         self.known = true;
@@ -188,9 +187,9 @@ impl Pauses {
         changes
     }
 
-    /// False if nothing here can be of this subject.
+    /// Adds a pause. Returns false if it concerns nothing here.
     fn add(&mut self, subject: Subject, routes: &RouteTable, backlogs: &mut Backlogs) -> bool {
-        let (mut receivers, mut slot) = (Vec::new(), BacklogId::Pause(self.next));
+        let (mut receivers, mut id) = (Vec::new(), BacklogId::Pause(self.next));
         match &subject {
             Subject::Source | Subject::Rejected(_) | Subject::Brake(_) => return false,
             Subject::Sink(name) => {
@@ -200,20 +199,20 @@ impl Pauses {
                 }
             }
             Subject::Key(key) => {
-                slot = BacklogId::PausedKey(self.next);
-                self.keys.insert(key.clone(), slot);
-                backlogs.know_key(slot, hash::of_key(key));
+                id = BacklogId::PausedKey(self.next);
+                self.keys.insert(key.clone(), id);
+                backlogs.add_key(id, hash::of_key(key));
             }
             Subject::Type(_) => {}
         }
-        self.rules.insert(slot, PauseRule { subject, receivers, holds: true });
+        self.rules.insert(id, PauseRule { subject, receivers, holds: true });
         self.next += 1;
         true
     }
 }
 
 impl Buffer {
-    /// Nothing is sent before somebody has said what is paused.
+    /// Stops sending until the pauses are read.
     pub(crate) fn wait_for_pauses(&mut self) {
         if self.pauses.rules.known {
             self.pauses.rules_mut().known = false;
@@ -221,12 +220,12 @@ impl Buffer {
         }
     }
 
-    /// How often something was paused, so far.
+    /// Returns the counter of pauses, which workers compare.
     pub(crate) fn pauses_begun(&self) -> Arc<AtomicU64> {
         self.pauses.begun.clone()
     }
 
-    /// Whether somebody has.
+    /// Whether the pauses are known.
     pub(crate) fn knows_pauses(&self) -> bool {
         self.pauses.rules.known
     }
@@ -241,7 +240,7 @@ impl Buffer {
         self.pauses.rules.source
     }
 
-    /// This is what is paused now. Says what is new; none if nothing is.
+    /// Replaces the pauses. Returns the difference; none if nothing has changed.
     pub(crate) fn set_pauses(&mut self, list: &[Pause], routes: &RouteTable) -> Option<PauseChanges> {
         let was_known = self.pauses.rules.known;
         let changes = self.pauses.rules_mut().update(list, routes, &mut lock(&self.backlogs));
@@ -252,15 +251,14 @@ impl Buffer {
         (!was_known || changes != PauseChanges::default()).then_some(changes)
     }
 
-    /// What has ended is forgotten once nothing is left of it. Between claims: one that is under way may still pass something over on its
-    /// account.
+    /// Forgets pauses that have ended. Between claims only: a running claim may still skip something for them.
     pub(super) fn forget_pauses(&mut self) {
         if !self.pauses.is_empty() {
             self.pauses.rules_mut().forget(&mut lock(&self.backlogs));
         }
     }
 
-    /// Leaves to the table what is queued in memory and paused. What waits behind a busy key is left when its turn comes.
+    /// Leaves paused events to the table. Followers of busy keys are left when their turn comes.
     fn shed_paused(&mut self) {
         if self.pauses.is_empty() || mutations::active(Mutation::PausedInMemorySent) {
             return;
@@ -278,15 +276,15 @@ impl Buffer {
 
     /// Whether an event in memory is paused, or its route is stopped.
     pub(super) fn is_held_back(&self, item: &Item) -> bool {
-        let is_paused = !self.pauses.is_empty()
-            && self.pauses.of(item.attributes(&self.receivers)).is_some()
-            && !mutations::active(Mutation::PausedInMemorySent);
-        is_paused || self.postponed.stops(item.slot)
+        match self.gate_of_event(item.slot, item.attributes(&self.receivers)) {
+            Gate::Paused => !mutations::active(Mutation::PausedInMemorySent),
+            gate => gate == Gate::Stopped,
+        }
     }
 }
 
 impl Item {
-    /// What decides whether it is paused.
+    /// Returns the attributes that pauses look at.
     pub(super) fn attributes(&self, receivers: &ReceiverTable) -> EventAttributes<'_> {
         let (event_type, key) = match &self.content {
             Ok(event) => (Some(event.event_type()), event.key()),
@@ -339,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_that_is_not_here_and_a_source_take_no_slot() {
+    fn a_sink_that_is_not_here_and_a_source_have_no_backlog() {
         let (mut pauses, mut backlogs) = (Pauses::default(), Backlogs::default());
         let changes =
             pauses.update(&list(&[Subject::sink("elsewhere"), Subject::Source]), &routes(), &mut backlogs);
@@ -350,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_that_has_ended_is_known_until_nothing_of_it_is_behind() {
+    fn a_pause_that_has_ended_is_known_until_its_backlog_is_empty() {
         let (mut pauses, mut backlogs) = (Pauses::default(), Backlogs::default());
         pauses.update(&list(&[Subject::key("k"), Subject::event_type("T")]), &routes(), &mut backlogs);
         let slot = pauses.of(attributes("B", Some("k"), 2)).unwrap();
@@ -359,11 +357,11 @@ mod tests {
         pauses.forget(&mut backlogs);
         assert!(pauses.fits(slot, attributes("B", Some("k"), 2)) && !pauses.holds(slot));
         assert_eq!(pauses.rules.len(), 1, "the type is gone");
-        // Paused once more, it goes on with what it has.
+        // Paused again, it keeps its backlog.
         pauses.update(&list(&[Subject::key("k")]), &routes(), &mut backlogs);
         assert_eq!(pauses.of(attributes("B", Some("k"), 2)), Some(slot));
         pauses.update(&[], &routes(), &mut backlogs);
-        backlogs.walked(slot, 0, None, None);
+        backlogs.scanned(slot, 0, None, None);
         pauses.forget(&mut backlogs);
         assert!(pauses.is_empty() && pauses.keys.is_empty());
     }

@@ -1,33 +1,33 @@
-//! The numbers that were drawn for events, as peeks tell of them, and how many of these have come into memory.
+//! Owns the numbers that peeks found, and counts how many of their events have come.
 
 use postrider_core::store::Seq;
 
-/// What a peek says of the table.
+/// What a peek shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeekResult {
-    /// Nothing was drawn since the last one.
-    Still,
-    /// What was drawn is in memory, or was.
+    /// No number was drawn since the last peek.
+    Unchanged,
+    /// The events of all drawn numbers have been in memory.
     Known,
-    /// Something may be there that no claim has brought.
-    News,
+    /// There may be an event that no claim has brought.
+    Unseen,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct PeekTracker {
-    /// The last number that a peek told of, or that came from beyond it.
+    /// The last number that a peek found, or that came from beyond it.
     last: Option<Seq>,
-    /// Events that came with a number beyond it: how many, and the largest.
+    /// How many events came from beyond it, and the largest number of them.
     ahead: u64,
     ahead_to: Seq,
-    /// How many of the numbers that the last move passed have not come.
+    /// How many of the numbers that the last peek added have not come.
     missing: u64,
     /// Whether the last peek was answered.
     answered: bool,
 }
 
 impl PeekTracker {
-    /// An event came into memory, by a claim or from its writer.
+    /// Records that an event came into memory, by a claim or from its writer.
     pub(super) fn came(&mut self, seq: Seq) {
         if self.last.is_none_or(|last| seq > last) {
             self.ahead += 1;
@@ -37,48 +37,49 @@ impl PeekTracker {
         }
     }
 
-    /// A peek found that this was drawn last.
+    /// Records the last number that a peek found.
     ///
-    /// Whether what is missing will ever come is open: it may be rolled back, delayed, or somebody else's. So it is counted against one move, and
-    /// the next one begins anew.
+    /// A missing event may never come: it may be rolled back, delayed, or another instance's. It counts against
+    /// this peek only, and the next one starts anew.
     pub(super) fn peeked(&mut self, last: Seq) -> PeekResult {
         self.answered = true;
         let beyond = last.max(self.ahead_to);
         let (before, came) = match self.last {
             Some(before) if last < before && self.ahead == 0 => {
-                // The database went back in time, or its numbers were set back: they say nothing any more.
+                // The database went back in time, or its sequence was reset.
                 *self = Self { last: Some(last), missing: 1, answered: true, ..Self::default() };
-                return PeekResult::News;
+                return PeekResult::Unseen;
             }
             Some(before) => (before, self.ahead),
-            // What lay there before is for the claims that run anyway; the last number is news unless it came itself.
+            // Running claims find what was there before the first peek. Only the last number is new, unless it
+            // came.
             None => (beyond.saturating_sub(1), u64::from(self.ahead_to == beyond)),
         };
         if beyond <= before {
-            return PeekResult::Still;
+            return PeekResult::Unchanged;
         }
         self.last = Some(beyond);
         self.ahead = 0;
         self.missing = (beyond - before).saturating_sub(came);
-        if self.missing > 0 { PeekResult::News } else { PeekResult::Known }
+        if self.missing > 0 { PeekResult::Unseen } else { PeekResult::Known }
     }
 
-    /// The last number that is known; none before the first peek.
+    /// Returns the last number that is known; none before the first peek.
     pub(super) fn known(&self) -> Option<Seq> {
         self.last.map(|last| if self.ahead > 0 { last.max(self.ahead_to) } else { last })
     }
 
-    /// A peek was not answered.
+    /// Records that a peek was not answered.
     pub(super) fn not_answered(&mut self) {
         self.answered = false;
     }
 
-    /// Whether a peek will tell of what is written next.
+    /// Whether peeks find new events.
     pub(super) fn is_answered(&self) -> bool {
         self.answered
     }
 
-    /// Whether something was drawn that may still come.
+    /// Whether an event of a drawn number may still come.
     pub(super) fn misses(&self) -> bool {
         self.missing > 0
     }
@@ -88,7 +89,7 @@ impl PeekTracker {
 mod tests {
     use super::{PeekResult::*, *};
 
-    /// One that has been told of so many, and misses nothing.
+    /// A tracker that has seen this number, with nothing missing.
     fn at(last: Seq) -> PeekTracker {
         PeekTracker { last: Some(last), ..PeekTracker::default() }
     }
@@ -96,11 +97,11 @@ mod tests {
     #[test]
     fn a_number_that_nobody_brought_is_news_once_and_missed_until_it_comes() {
         let mut peeks = at(10);
-        assert_eq!((peeks.peeked(10), peeks.misses()), (Still, false));
-        assert_eq!((peeks.peeked(11), peeks.misses()), (News, true));
-        assert_eq!((peeks.peeked(11), peeks.misses()), (Still, true));
+        assert_eq!((peeks.peeked(10), peeks.misses()), (Unchanged, false));
+        assert_eq!((peeks.peeked(11), peeks.misses()), (Unseen, true));
+        assert_eq!((peeks.peeked(11), peeks.misses()), (Unchanged, true));
         peeks.came(11);
-        assert_eq!((peeks.peeked(11), peeks.misses()), (Still, false));
+        assert_eq!((peeks.peeked(11), peeks.misses()), (Unchanged, false));
     }
 
     #[test]
@@ -111,14 +112,14 @@ mod tests {
         // A peek that was answered before the claim began.
         peeks.came(14);
         assert_eq!(peeks.peeked(13), Known);
-        assert_eq!(peeks.peeked(14), Still);
+        assert_eq!(peeks.peeked(14), Unchanged);
     }
 
     #[test]
     fn one_that_commits_behind_another_is_missed() {
         let mut peeks = at(10);
         peeks.came(12);
-        assert_eq!((peeks.peeked(12), peeks.misses()), (News, true));
+        assert_eq!((peeks.peeked(12), peeks.misses()), (Unseen, true));
         peeks.came(11);
         assert!(!peeks.misses());
     }
@@ -126,7 +127,7 @@ mod tests {
     #[test]
     fn what_never_comes_is_forgotten_with_the_next_move() {
         let mut peeks = at(10);
-        assert_eq!(peeks.peeked(20), News);
+        assert_eq!(peeks.peeked(20), Unseen);
         peeks.came(21);
         assert_eq!((peeks.peeked(21), peeks.misses()), (Known, false));
     }
@@ -134,25 +135,25 @@ mod tests {
     #[test]
     fn the_first_peek_asks_for_a_claim_unless_one_has_brought_the_last_event() {
         let mut fresh = PeekTracker::default();
-        assert_eq!(fresh.peeked(0), Still);
-        assert_eq!(fresh.peeked(1), News);
-        assert_eq!(PeekTracker::default().peeked(1000), News);
+        assert_eq!(fresh.peeked(0), Unchanged);
+        assert_eq!(fresh.peeked(1), Unseen);
+        assert_eq!(PeekTracker::default().peeked(1000), Unseen);
         let mut claimed = PeekTracker::default();
         (990..=1000).for_each(|seq| claimed.came(seq));
         assert_eq!(claimed.peeked(1000), Known);
     }
 
     #[test]
-    fn the_first_peek_tells_of_an_event_that_was_written_since_others_came() {
+    fn the_first_peek_finds_an_event_that_was_written_since_others_came() {
         let mut peeks = PeekTracker::default();
         (1..=3).for_each(|seq| peeks.came(seq));
-        assert_eq!((peeks.peeked(4), peeks.misses()), (News, true));
+        assert_eq!((peeks.peeked(4), peeks.misses()), (Unseen, true));
         peeks.came(4);
-        assert_eq!((peeks.peeked(4), peeks.misses()), (Still, false));
+        assert_eq!((peeks.peeked(4), peeks.misses()), (Unchanged, false));
     }
 
     #[test]
-    fn what_came_is_known_as_well_as_what_a_peek_told_of() {
+    fn what_came_is_known_as_well_as_what_a_peek_found() {
         let mut peeks = PeekTracker::default();
         assert_eq!(peeks.known(), None);
         peeks.peeked(10);
@@ -166,8 +167,8 @@ mod tests {
     #[test]
     fn numbers_that_go_back_are_news_and_are_counted_from_there() {
         let mut peeks = at(400);
-        assert_eq!(peeks.peeked(330), News);
-        assert_eq!(peeks.peeked(330), Still);
-        assert_eq!(peeks.peeked(331), News);
+        assert_eq!(peeks.peeked(330), Unseen);
+        assert_eq!(peeks.peeked(330), Unchanged);
+        assert_eq!(peeks.peeked(331), Unseen);
     }
 }

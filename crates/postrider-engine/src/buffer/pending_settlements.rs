@@ -1,4 +1,4 @@
-//! Outcomes, in the shape that a settle takes them in.
+//! Owns outcomes in the shape that a settle takes.
 
 use postrider_core::{
     Event,
@@ -15,16 +15,16 @@ pub(crate) struct PendingSettlements {
     settlements: Vec<Settlement>,
 }
 
-/// What is known of an event beside what the table is told.
+/// What is known of an event beyond its settlement.
 #[derive(Debug)]
 pub(crate) struct SettlementOrigin {
     lease: Lease,
     key_number: u64,
-    /// Where it went.
+    /// Where it was sent.
     destination: Option<DestinationId>,
-    /// It was under way together with earlier events of its key.
+    /// Whether it was under way together with earlier events of its key.
     batched_with_head: bool,
-    /// How often it was put aside.
+    /// How often it was postponed.
     tries: u32,
     event: Option<Event>,
 }
@@ -41,16 +41,16 @@ impl SettlementOrigin {
     }
 }
 
-/// One outcome.
+/// The outcome of one event.
 #[derive(Debug)]
 pub(crate) struct PendingSettlement {
-    /// The lease that its event was claimed under.
+    /// The lease under which its event was claimed.
     pub(crate) lease: Lease,
     /// The number of its event's key, or of the event itself.
     pub(crate) key_number: u64,
-    /// How often it was put aside, because it could not be written.
+    /// How often it was postponed.
     pub(crate) tries: u32,
-    /// Its event, unless what is in the row is none.
+    /// Its event, if its row holds one.
     pub(crate) event: Option<Event>,
     pub(crate) settlement: Settlement,
 }
@@ -73,8 +73,8 @@ impl PendingSettlements {
         self.settlements.push(settlement);
     }
 
-    /// Takes one up that could not be written before.
-    pub(super) fn push_again(&mut self, outcome: PendingSettlement) {
+    /// Adds an outcome that was postponed.
+    pub(super) fn push_postponed(&mut self, outcome: PendingSettlement) {
         let PendingSettlement { lease, key_number, tries, event, settlement } = outcome;
         self.origins.push(SettlementOrigin {
             lease,
@@ -99,7 +99,7 @@ impl PendingSettlements {
         &self.settlements
     }
 
-    /// Takes all of them out. The room that they had stays, for others.
+    /// Takes all of them out and keeps the capacity.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = PendingSettlement> {
         self.origins.drain(..).zip(self.settlements.drain(..)).map(|(origin, settlement)| PendingSettlement {
             lease: origin.lease,
@@ -110,17 +110,17 @@ impl PendingSettlements {
         })
     }
 
-    /// What the first of them says.
+    /// Returns the change of the first one.
     pub(crate) fn first_change(&self) -> Option<&Change> {
         self.settlements.first().map(|settlement| &settlement.change)
     }
 
-    /// Has the first of them say something else.
+    /// Replaces the change of the first one.
     pub(crate) fn set_first_change(&mut self, change: Change) {
         self.settlements.first_mut().into_iter().for_each(|settlement| settlement.change = change.clone());
     }
 
-    /// Parts them in the middle. What is in the first half comes before the rest.
+    /// Splits them in the middle, in order.
     pub(crate) fn halve(mut self) -> (Self, Self) {
         let middle = self.len() / 2;
         let (origins, settlements) = (self.origins.split_off(middle), self.settlements.split_off(middle));
@@ -146,19 +146,19 @@ impl PendingSettlements {
         out
     }
 
-    /// Where the events that were delivered went, and their keys by their numbers.
+    /// Returns the destinations and key numbers of the delivered events.
     pub(super) fn delivered(&self) -> impl Iterator<Item = (Option<DestinationId>, u64)> {
         let all = self.origins.iter().zip(&self.settlements);
         all.filter(|(_, settlement)| settlement.change == Change::Done)
             .map(|(origin, _)| (origin.destination, origin.key_number))
     }
 
-    /// The first event that was delivered.
+    /// Returns the first event that was delivered.
     pub(super) fn first_delivered(&self) -> Option<Seq> {
         self.settlements.iter().find(|settlement| settlement.change == Change::Done).map(|done| done.seq)
     }
 
-    /// The leases in lane order, each once.
+    /// Returns the leases in the order of their lanes, each once.
     pub(crate) fn distinct_leases(&self) -> Vec<Lease> {
         let mut leases = Vec::new();
         for SettlementOrigin { lease, .. } in &self.origins {
@@ -176,16 +176,16 @@ impl PendingSettlements {
         self.settlements.append(&mut other.settlements);
     }
 
-    /// Takes up to so many from the front. What is left goes into `room`.
+    /// Takes outcomes from the front. The rest moves into `room`.
     ///
-    /// An event that holds its key comes in a settle after the one in which earlier events of the key leave: what a settle does to a key is
-    /// one thing.
+    /// An event that holds its key goes into a later settle than earlier events of the key that leave: one
+    /// settle changes a key in one way only.
     pub(super) fn take(&mut self, most: usize, mut room: Self) -> Self {
         let mut all = self.origins.iter().zip(&self.settlements).take(most);
-        let holds_behind = |(origin, settlement): (&SettlementOrigin, &Settlement)| {
+        let holds_key = |(origin, settlement): (&SettlementOrigin, &Settlement)| {
             origin.batched_with_head && settlement.change != Change::Done
         };
-        let most = match all.position(holds_behind) {
+        let most = match all.position(holds_key) {
             Some(place) if place > 0 => place,
             _ => most,
         };
@@ -196,9 +196,9 @@ impl PendingSettlements {
         std::mem::replace(self, room)
     }
 
-    /// Parts them by their leases: those that `keep` says, and the others.
+    /// Splits them by their leases: those to keep, and the others.
     pub(super) fn part(self, keep: impl Fn(Lease) -> bool) -> (Self, Self) {
-        // All of them, nearly always.
+        // Nearly always all of them.
         if self.distinct_leases().into_iter().all(&keep) {
             return (self, Self::default());
         }

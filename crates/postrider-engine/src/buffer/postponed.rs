@@ -1,59 +1,61 @@
-//! Outcomes that could not be written: a row is locked by somebody else, or the database refuses it. They are tried again, the first soon and
-//! the others slowly, while all else goes on. Their events stay tracked, their keys busy, and their lanes cannot be given back.
+//! Owns outcomes that could not be written because a row is locked or the database refuses the write. They are
+//! retried while everything else goes on. Their events stay tracked, their keys busy, and their lanes cannot be
+//! given back.
 //!
-//! A route that has so many of them that the others would soon find no room is *stopped*: nothing more of it is claimed or sent until most of
-//! its outcomes are written. A trigger that refuses one type must not stop the others.
+//! A route with so many of them that others would soon find no room is *stopped*: nothing more of it is claimed
+//! or sent until most of its outcomes are written. A trigger that refuses one event type must not stop the
+//! others.
 //!
-//! What follows in a key that is *stuck* so is not kept in memory, which a long backlog of it would fill: it is dropped when a claim brings it,
-//! and the lane is read from the beginning once the key goes on.
+//! Followers of a key that is *stuck* in this way are dropped from memory, which a long backlog of the key
+//! would fill. The lane is read from the start once the key goes on.
 
 use super::*;
 
-/// How long to wait before a row that was locked is tried again; doubled each time.
+/// Delays before a locked row is tried again. They double each time.
 const LOCKED_MIN: Duration = Duration::from_millis(50);
 const LOCKED_MAX: Duration = Duration::from_secs(1);
 
-/// The same for an outcome that was refused.
+/// Delays before a refused outcome is tried again.
 const REFUSED_MIN: Duration = Duration::from_secs(1);
 const REFUSED_MAX: Duration = Duration::from_secs(60);
 
-/// So many refused outcomes are tried again at once, and others have their turn before the next ones.
+/// Most refused outcomes that are retried at once, before others have their turn.
 const REFUSED_AT_ONCE: usize = 8;
 
-/// Most outcomes that wait here, but for those of routes that are stopped: these become no more.
-const ASIDE_MAX: usize = 4096;
+/// Most postponed outcomes, without those of stopped routes, which become no more.
+const POSTPONED_MAX: usize = 4096;
 
-/// No route is stopped for fewer of them, however little room there is.
+/// No route is stopped for fewer outcomes, however little room there is.
 const STOPS_MIN: usize = 64;
 
-/// A key is stuck after so many tries at a locked row; most locks are gone by then.
+/// A key is stuck after this many tries at a locked row. Most locks are gone by then.
 const LOCKED_TRIES: u32 = 3;
 
-/// An outcome that the database refuses to write, in whatever form. It is tried again once in a while.
+/// An outcome that the database refuses to write in any form. It is retried from time to time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unsettled {
-    /// The id of the event.
+    /// The event ID.
     pub event_id: EventId,
-    /// Its type, unless what is in its row is no event.
+    /// The event type, if the row holds an event.
     pub event_type: Option<String>,
-    /// The key that waits behind it.
+    /// The key that waits behind the event.
     pub key: Option<String>,
-    /// What the database said.
+    /// The database's error.
     pub error: String,
 }
 
-/// Why an outcome was not written.
+/// Why an outcome could not be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PostponeReason {
     Locked,
     Refused,
 }
 
-/// What is new about an outcome that was put aside.
+/// What is new about a postponed outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Postponement {
-    /// It was not put aside for this reason before.
+    /// It is postponed for this reason for the first time.
     pub(crate) is_new: bool,
     /// It has stopped its route.
     pub(crate) stops_route: bool,
@@ -63,48 +65,49 @@ pub(crate) struct Postponement {
 pub(super) struct PostponedOutcomes {
     waiting: Vec<(Instant, PostponeReason, PendingSettlement)>,
     refused: BTreeMap<Seq, Unsettled>,
-    /// The slots of the events, as far as they are known, and how many each slot has.
+    /// The routes of the events, as far as known, and how many outcomes each route has.
     slots: BTreeMap<Seq, RouteSlot>,
     counts: BTreeMap<RouteSlot, usize>,
-    /// The slots of the routes that are stopped.
+    /// The stopped routes.
     stopped: BTreeSet<RouteSlot>,
     /// Keys whose followers are not kept in memory.
     stuck: HashSet<LaneKey, QuickState>,
 }
 
 impl PostponedOutcomes {
-    /// When the first of them is to be tried again.
+    /// Returns when the first one is to be retried.
     pub(super) fn next(&self) -> Option<Instant> {
         self.waiting.iter().map(|(at, ..)| *at).min()
     }
 
-    /// Whether some wait for a lock to go, which will.
+    /// Whether some wait for a lock, which will be released.
     pub(super) fn has_locked(&self) -> bool {
         self.waiting.iter().any(|(_, why, _)| *why == PostponeReason::Locked)
     }
 
-    /// The lanes that have such an outcome.
+    /// Returns the lanes that have postponed outcomes.
     pub(super) fn lanes(&self) -> BTreeSet<Lane> {
         self.waiting.iter().map(|(.., outcome)| outcome.lease.lane).collect()
     }
 
-    /// Whether there are as many as may be: nothing more is claimed then.
+    /// Whether there is no room for more. Nothing is claimed then.
     pub(super) fn is_full(&self) -> bool {
         let stopped: usize = self.stopped.iter().filter_map(|slot| self.counts.get(slot)).sum();
-        self.waiting.len().saturating_sub(stopped) >= ASIDE_MAX
+        self.waiting.len().saturating_sub(stopped) >= POSTPONED_MAX
     }
 
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// How many wait because their rows are locked, and how many because they were refused.
+    /// Returns how many are locked and how many refused.
     fn counts(&self) -> (usize, usize) {
         let locked = self.waiting.iter().filter(|(_, why, _)| *why == PostponeReason::Locked).count();
         (locked, self.waiting.len() - locked)
     }
 
-    /// Takes those whose time has come, of one kind: what is refused must not keep others from being written, so of these a few at a time.
+    /// Takes the due ones of one reason. Of the refused ones only a few at a time, so that they do not keep
+    /// others from being written.
     pub(super) fn take_due(&mut self, now: Instant) -> PendingSettlements {
         let mut taken = PendingSettlements::default();
         let due = |(at, ..): &&(Instant, PostponeReason, PendingSettlement)| *at <= now;
@@ -113,12 +116,12 @@ impl PostponedOutcomes {
         let due =
             |(at, why, _): &mut (Instant, PostponeReason, PendingSettlement)| *at <= now && *why == kind;
         for entry in self.waiting.extract_if(.., due).take(most) {
-            taken.push_again(entry.2);
+            taken.push_postponed(entry.2);
         }
         taken
     }
 
-    /// The outcome was written, or is nobody's business any more.
+    /// Forgets an outcome that was written or dropped.
     pub(super) fn forget(&mut self, seq: Seq) {
         if !self.refused.is_empty() {
             self.refused.remove(&seq);
@@ -128,12 +131,13 @@ impl PostponedOutcomes {
         }
     }
 
-    /// So many outcomes stop a route: half as many as there is room for, so that the next one finds two thirds of it.
+    /// Returns how many outcomes stop a route: half of the room, so that the next route finds two thirds of
+    /// that.
     fn stops_at(&self) -> usize {
-        (ASIDE_MAX.saturating_sub(self.slots.len()) / 2).max(STOPS_MIN)
+        (POSTPONED_MAX.saturating_sub(self.slots.len()) / 2).max(STOPS_MIN)
     }
 
-    /// Counts an outcome for its slot. True if that stops its route.
+    /// Counts an outcome for its route. Returns whether that stops the route.
     fn count_in(&mut self, seq: Seq, slot: RouteSlot) -> bool {
         if self.slots.insert(seq, slot).is_some() {
             return false;
@@ -144,7 +148,7 @@ impl PostponedOutcomes {
         *count >= stops_at && self.stopped.insert(slot)
     }
 
-    /// The route goes on when it has half as many as stopped it.
+    /// Counts an outcome out. Its route goes on at half the number that stopped it.
     fn count_out(&mut self, seq: Seq) {
         let Some(slot) = self.slots.remove(&seq) else { return };
         let left = self.counts.remove(&slot).unwrap_or_default().saturating_sub(1);
@@ -156,12 +160,12 @@ impl PostponedOutcomes {
         }
     }
 
-    /// Whether the route of this slot is stopped.
+    /// Whether this route is stopped.
     pub(super) fn stops(&self, slot: RouteSlot) -> bool {
         !self.stopped.is_empty() && self.stopped.contains(&slot)
     }
 
-    /// Whether any route is.
+    /// Whether any route is stopped.
     pub(super) fn stops_any(&self) -> bool {
         !self.stopped.is_empty()
     }
@@ -172,7 +176,7 @@ impl PostponedOutcomes {
 }
 
 impl Buffer {
-    /// An outcome could not be written. Says what is new about that.
+    /// Postpones an outcome. Returns what is new about it.
     pub(crate) fn postpone(
         &mut self,
         mut outcome: PendingSettlement,
@@ -184,7 +188,7 @@ impl Buffer {
             return Postponement::default();
         }
         let Settlement { seq, event_id, key, .. } = &outcome.settlement;
-        // It does not go alone any more: others need not wait for a lock to go.
+        // Others need not wait for the lock.
         if let Some(lane) = self.lanes.under_mut(outcome.lease) {
             lane.end_suspect(*seq);
         }
@@ -196,10 +200,10 @@ impl Buffer {
             PostponeReason::Locked => outcome.tries == 0,
             PostponeReason::Refused => {
                 let event_type = outcome.event.as_ref().map(|event| event.event_type().to_owned());
-                let told = self.postponed.refused.get(seq).and_then(|told| told.event_type.clone());
+                let known = self.postponed.refused.get(seq).and_then(|known| known.event_type.clone());
                 let unsettled = Unsettled {
                     event_id: event_id.clone(),
-                    event_type: event_type.or(told),
+                    event_type: event_type.or(known),
                     key: key.as_deref().map(str::to_owned),
                     error: error.to_owned(),
                 };
@@ -214,7 +218,7 @@ impl Buffer {
         match why {
             PostponeReason::Locked => self.in_flight.release_route(outcome.settlement.seq),
             PostponeReason::Refused => {
-                // What may wait for ever keeps nothing in memory but its outcome.
+                // It may wait for ever, so only the outcome stays in memory.
                 outcome.event = None;
                 self.in_flight.release_room(outcome.settlement.seq);
             }
@@ -222,12 +226,12 @@ impl Buffer {
         let pause = min.saturating_mul(1 << outcome.tries.min(16)).min(max);
         outcome.tries = outcome.tries.saturating_add(1);
         self.postponed.waiting.push((now + pause, why, outcome));
-        stopped.into_iter().for_each(|slot| self.leave_to_table(slot));
+        stopped.into_iter().for_each(|slot| self.return_route_to_table(slot));
         Postponement { is_new, stops_route: stopped.is_some() }
     }
 
-    /// Leaves to the table what lines up for this slot.
-    fn leave_to_table(&mut self, slot: RouteSlot) {
+    /// Leaves the ready events of a route to the table.
+    fn return_route_to_table(&mut self, slot: RouteSlot) {
         let mut queued = self.queues.take_route(slot);
         for lane in self.lanes.values_mut() {
             let (left, kept): (VecDeque<Item>, _) =
@@ -238,7 +242,7 @@ impl Buffer {
         queued.into_iter().for_each(|item| self.release(item));
     }
 
-    /// The types of refused outcomes whose routes are stopped.
+    /// Returns the event types of refused outcomes whose routes are stopped.
     pub(crate) fn stopped_types(&self) -> BTreeSet<String> {
         if !self.postponed.stops_any() {
             return BTreeSet::new();
@@ -249,7 +253,7 @@ impl Buffer {
         refused.filter_map(|(_, unsettled)| unsettled.event_type.clone()).collect()
     }
 
-    /// What waits behind a key that is stuck is left to the table.
+    /// Drops the followers of a stuck key. The table has them.
     fn mark_stuck(&mut self, outcome: &PendingSettlement) {
         let Some(key) = outcome.lane_key() else { return };
         let followers = self.keys.get_mut(&key).map(Followers::take).unwrap_or_default();
@@ -257,14 +261,14 @@ impl Buffer {
         self.postponed.stuck.insert(key);
     }
 
-    /// Whether an event is not to be kept, because its key is stuck.
+    /// Whether an event's key is stuck, so that it is not kept.
     pub(super) fn is_stuck(&self, item: &Item) -> bool {
         !self.postponed.stuck.is_empty()
             && item.lane_key().is_some_and(|key| self.postponed.stuck.contains(&key))
     }
 
-    /// The outcome was written: if its key was stuck, the lane is read from the beginning. What a claim under way brings of the key would
-    /// come before what was dropped.
+    /// Ends the stuck state of a key whose outcome was written. The lane is read from the start: what the
+    /// running claim brings of the key would overtake what was dropped.
     pub(super) fn clear_stuck(&mut self, outcome: &PendingSettlement) {
         if self.postponed.stuck.is_empty() {
             return;
@@ -277,12 +281,12 @@ impl Buffer {
         self.running_claim.note_held(key);
     }
 
-    /// Outcomes that the database refuses to write.
+    /// Returns the outcomes that the database refuses.
     pub(crate) fn unsettled(&self) -> Vec<Unsettled> {
         self.postponed.refused.values().cloned().collect()
     }
 
-    /// How many outcomes were put aside because their rows are locked, and how many because the database refused them.
+    /// Returns how many outcomes are locked and how many refused.
     pub(crate) fn postponed_counts(&self) -> (usize, usize) {
         self.postponed.counts()
     }
@@ -296,7 +300,7 @@ impl Buffer {
 mod tests {
     use super::*;
 
-    /// Puts outcomes of a slot aside until its route is stopped. Says how many that took.
+    /// Postpones outcomes of a route until it is stopped. Returns how many that took.
     fn stop(postponed: &mut PostponedOutcomes, slot: usize) -> Seq {
         let first = slot as Seq * 10_000;
         (1..10_000).find(|n| postponed.count_in(first + n, RouteSlot::at(slot))).unwrap()

@@ -11,11 +11,11 @@ use crate::{
     slots::{ReceiverSlot, RouteSlot},
 };
 
-/// A receiver that is down has at most so many events in memory. They have several keys and are tried in turn, so that one event that it refuses
-/// is not all it is ever asked for.
+/// Most events in memory for a receiver that is down. They have several keys and are tried in turn, so that one
+/// refused event is not all it is ever asked for.
 const PROBES_MAX: usize = 8;
 
-/// Who receives what. The first receiver and the first route slot are for events without a route.
+/// Who receives what.
 pub(super) struct ReceiverTable {
     receivers: Vec<Receiver>,
     /// The receiver of each route.
@@ -99,7 +99,7 @@ impl ReceiverTable {
         self.get(slot).is_some_and(Receiver::is_up)
     }
 
-    /// Whether this receiver is up, or whoever takes events without a route.
+    /// Whether this receiver is up. Without one: whether events without a route can be handled.
     pub(super) fn is_receiver_up(&self, receiver: Option<ReceiverId>) -> bool {
         self.at(ReceiverSlot::of(receiver)).is_none_or(Receiver::is_up)
     }
@@ -121,7 +121,7 @@ impl ReceiverTable {
         })
     }
 
-    /// When the first receiver or route that lets nothing through now does so again.
+    /// Returns when the first receiver or route opens that is closed now.
     pub(super) fn next_opening(&self, now: Instant) -> Option<Instant> {
         let receivers = self
             .receivers
@@ -135,30 +135,31 @@ impl ReceiverTable {
         self.paces.get(slot.index()).map_or(1, |pace| pace.batch_max)
     }
 
-    /// A batch of so many events is about to be sent.
+    /// Records that a batch of this many events is about to be sent.
     pub(super) fn spaced(&mut self, slot: RouteSlot, events: usize, now: Instant) {
         self.paces.get_mut(slot.index()).into_iter().for_each(|pace| pace.sending(now));
         self.get_mut(slot).into_iter().for_each(|receiver| receiver.spaced(events, now));
     }
 
-    /// A worker begins to send to the receiver of a route.
+    /// Takes a worker to send to the receiver of a route.
     pub(super) fn take_worker(&mut self, slot: RouteSlot) {
         self.handlers_busy += usize::from(self.get(slot).is_some_and(Receiver::is_in_process));
     }
 
-    /// The worker is free again.
+    /// Frees the worker.
     pub(super) fn free_worker(&mut self, slot: RouteSlot) {
         let in_process = self.get(slot).is_some_and(Receiver::is_in_process);
         self.handlers_busy = self.handlers_busy.saturating_sub(usize::from(in_process));
     }
 
-    /// What is ready of a route finds no room beside what goes to other destinations: until this moment, or until a send ends.
+    /// Records that ready events of a route find no room beside other destinations, until this moment or until
+    /// a send ends.
     pub(super) fn saturate(&mut self, slot: RouteSlot, until: Option<Instant>) {
         self.paces.get_mut(slot.index()).into_iter().for_each(|pace| pace.set_saturated(until));
         self.saturated |= until.is_some();
     }
 
-    /// A send to the receiver of a route has ended. Returns whether there may be room now for what found none.
+    /// Records that a send to the receiver of a route has ended. Returns whether events waited for that.
     pub(super) fn make_room(&mut self, slot: RouteSlot) -> bool {
         if !std::mem::take(&mut self.saturated) {
             return false;
@@ -180,7 +181,7 @@ impl ReceiverTable {
         self.probes
     }
 
-    /// Forgets all that is known of the receivers.
+    /// Forgets the state of all receivers.
     pub(super) fn reset(&mut self) {
         self.handlers_busy = 0;
         self.receivers.iter_mut().for_each(Receiver::reset);

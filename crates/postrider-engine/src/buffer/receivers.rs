@@ -1,27 +1,38 @@
-//! Receivers in memory: what became of what was sent to them, and what to do when one of them is down.
+//! Assigns events to workers, takes back what they did not send, and moves events to the table when a receiver
+//! is down.
 
 use super::{backlog_id::BacklogId, *};
 use crate::{
     health_checks::HealthChecks,
     receiver::{Assessment, Attempt, RejectionNotice},
-    rejection_notices,
 };
 use postrider_core::{Outcome, rng::Rng};
 
+/// Receivers that begin or cease to reject everything.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct RejectionChanges {
+    /// Receivers that reject everything without a notice.
+    pub(crate) raise: Vec<String>,
+    /// Receivers that take something again.
+    pub(crate) clear: Vec<String>,
+    /// Whether an operator has released a brake, so that waiting events can go.
+    pub(crate) opened: bool,
+}
+
 impl Buffer {
-    /// Whether this receiver is taken to be up; without one, whoever sees to events that have no route.
+    /// Whether this receiver is up. Without one: whether events without a route can be handled.
     pub(crate) fn is_up(&self, receiver: Option<ReceiverId>) -> bool {
         self.receivers.is_receiver_up(receiver)
     }
 
-    /// Nothing can be sent or settled now, and what is in memory or was skipped is paused, or for receivers that are down or have asked for a
-    /// long time, or of routes that the database refuses to settle.
+    /// Whether nothing can be sent or settled now, and all events left are paused, for unavailable receivers,
+    /// or of stopped routes.
     pub(crate) fn is_unavailable(&self, now: Instant) -> bool {
         self.is_drained(now) && self.is_rest_unavailable(now)
     }
 
-    /// Nothing can be sent now, and all outcomes that are left were put aside, because they could not be written. Beside them there is
-    /// nothing but what is unavailable or paused.
+    /// Whether nothing can be sent now and only postponed outcomes are left, beside events that are paused or
+    /// unavailable.
     pub(crate) fn has_only_postponed(&self, now: Instant) -> bool {
         let is_idle = self.sending == 0 && self.unwritten() == 0 && !self.has_work(now);
         self.postponed.len() > 0 && is_idle && self.is_rest_unavailable(now)
@@ -29,23 +40,23 @@ impl Buffer {
 
     fn is_rest_unavailable(&self, now: Instant) -> bool {
         let is_down = |slot: RouteSlot| {
-            let down = |receiver: &Receiver| !receiver.is_up() || receiver.is_held_off(now);
-            self.postponed.stops(slot) || self.receivers.get(slot).is_some_and(down)
+            let is_held_off = |receiver: &Receiver| receiver.is_held_off(now);
+            !self.gate_of_route(slot).is_open() || self.receivers.get(slot).is_some_and(is_held_off)
         };
-        // What waits for room behind its key waits for what is in memory.
+        // What waits for room behind its key waits for events in memory.
         let waits = |id: BacklogId| {
             self.pauses.holds(id) || id.route().is_some_and(is_down) || self.waits_for_its_keys(id)
         };
         let mut counts = self.in_flight.by_route();
-        counts.all(|(slot, count)| count == 0 || is_down(slot)) && lock(&self.backlogs).slots().all(waits)
+        counts.all(|(slot, count)| count == 0 || is_down(slot)) && lock(&self.backlogs).ids().all(waits)
     }
 
-    /// Whether memory has no room, for what cannot be sent now, and there is no other route that a claim could look for beyond it.
+    /// Whether memory is full of unavailable events, and no other route exists that a claim could look for.
     pub(crate) fn is_full_of_unavailable(&self, now: Instant) -> bool {
         !self.has_several_routes() && self.is_unavailable(now)
     }
 
-    /// Takes a worker for what is about to be sent.
+    /// Assigns events to a worker.
     pub(super) fn assignment(&mut self, slot: RouteSlot, items: VecDeque<Item>, now: Instant) -> Assignment {
         self.sending += items.len();
         for item in &items {
@@ -82,7 +93,7 @@ impl Buffer {
         }
     }
 
-    /// The worker is free again. What it still has in its hand was not sent: it lines up again, at the front.
+    /// Frees the worker. Unsent events are requeued at the front.
     pub(crate) fn end_assignment(&mut self, assignment: &mut Assignment, now: Instant) {
         self.receivers.free_worker(assignment.slot);
         self.put_back(assignment);
@@ -98,7 +109,8 @@ impl Buffer {
         _ = self.receivers.make_room(assignment.slot);
     }
 
-    /// What a worker had in its hand was sent: while it is judged, others may go there. True if somebody may have waited for that.
+    /// Records that the send of an assignment has ended. Others may go there while its outcomes are assessed.
+    /// Returns whether somebody may have waited for that.
     pub(crate) fn sent(&mut self, assignment: &mut Assignment, now: Instant) -> bool {
         if std::mem::replace(&mut assignment.sent, true) {
             return false;
@@ -110,13 +122,13 @@ impl Buffer {
         self.receivers.make_room(assignment.slot)
     }
 
-    /// What a worker has in its hand and cannot send at once goes back, for others to send.
+    /// Requeues what a worker cannot send at once, for other workers.
     pub(crate) fn put_back(&mut self, assignment: &mut Assignment) {
         assignment.taken -= assignment.items.len();
         self.requeue(&mut assignment.items);
     }
 
-    /// What was not sent, or not tried, lines up again where it stood.
+    /// Requeues events that were not sent, in their order.
     pub(crate) fn requeue(&mut self, items: &mut VecDeque<Item>) {
         while let Some(item) = items.pop_back() {
             match self.back_from_sending(item) {
@@ -127,7 +139,8 @@ impl Buffer {
         }
     }
 
-    /// Events were delivered, each with its key, to these destinations, and this one first. True if the receiver was thought to be down.
+    /// Records delivered events with their destinations and keys, and the first one. Returns whether the
+    /// receiver was down before.
     pub(super) fn note_delivered(
         &mut self,
         assignment: &Assignment,
@@ -145,12 +158,12 @@ impl Buffer {
         is_back
     }
 
-    /// Whether only the health check of the receiver can tell what this failure means.
+    /// Whether only the health check can tell what this failure means.
     pub(crate) fn has_to_ask(&self, assignment: &Assignment, outcome: &Outcome, attempt: &Attempt) -> bool {
         self.receivers.get(assignment.slot).is_some_and(|receiver| receiver.has_to_be_asked(outcome, attempt))
     }
 
-    /// The health checks of where an event goes.
+    /// Returns the health checks of an event's destination.
     pub(crate) fn health_checks(
         &self,
         assignment: &Assignment,
@@ -160,7 +173,7 @@ impl Buffer {
         receiver.map_or_else(HealthChecks::default, |receiver| receiver.health_checks(destination))
     }
 
-    /// What an outcome other than delivered means, and whether it shows that the receiver is back.
+    /// Assesses an outcome other than delivered. Returns also whether it shows that the receiver is up again.
     pub(crate) fn assess(
         &mut self,
         assignment: &Assignment,
@@ -180,32 +193,32 @@ impl Buffer {
         (ruling, back)
     }
 
-    /// Which receivers reject everything and which no longer do, where operators are `told` of some already, and for how long, and have taken the
-    /// brakes of others `off`.
+    /// Updates the notices of receivers that reject everything, given those that are `raised` already and for
+    /// how long, and the sinks whose brakes operators have taken `off`.
     pub(crate) fn rejecting(
         &mut self,
-        told: &[(String, Duration)],
+        raised: &[(String, Duration)],
         off: &[String],
         routes: &RouteTable,
-    ) -> rejection_notices::RejectionChanges {
-        let mut changes = rejection_notices::RejectionChanges::default();
+    ) -> RejectionChanges {
+        let mut changes = RejectionChanges::default();
         for (id, receiver) in self.receivers.iter_mut() {
-            // One that has no name can be told of to nobody.
+            // A receiver without a name cannot be reported.
             let Some(name) = routes.names(Some(id)).first() else { continue };
             let was_up = receiver.is_up();
             receiver.allow_rejections(off.contains(name));
             changes.opened |= !was_up && receiver.is_up();
-            let listed = told.iter().find(|(told, _)| told == name).map(|(_, lasts)| *lasts);
+            let listed = raised.iter().find(|(raised, _)| raised == name).map(|(_, lasts)| *lasts);
             match receiver.update_rejection_notice(listed) {
-                Some(RejectionNotice::Raise) => changes.tell.push(name.clone()),
-                Some(RejectionNotice::Clear) => changes.end.push(name.clone()),
+                Some(RejectionNotice::Raise) => changes.raise.push(name.clone()),
+                Some(RejectionNotice::Clear) => changes.clear.push(name.clone()),
                 None => {}
             }
         }
         changes
     }
 
-    /// Whether an event that has used up its attempts may die: not where all do.
+    /// Whether an event that has used up its attempts may die. It may not where all do.
     pub(crate) fn allows_death(&mut self, assignment: &Assignment, item: &Item, now: Instant) -> bool {
         let (destination, key) = (item.destination, item.key_number);
         self.receivers
@@ -213,8 +226,8 @@ impl Buffer {
             .is_none_or(|receiver| receiver.allows_death(destination, key, now))
     }
 
-    /// How many events a destination had taken, counted with all others of its receiver, when it took its last one; and whether it is out for
-    /// other keys than this one.
+    /// Returns how many events its receiver had taken when a destination took its last one, and whether the
+    /// destination fails for other keys too.
     pub(crate) fn seen_at(
         &self,
         assignment: &Assignment,
@@ -225,8 +238,7 @@ impl Buffer {
         receiver.map_or((0, false), |receiver| receiver.seen_at(destination, key))
     }
 
-    /// Whether the destination has taken an event of another key since this attempt began.
-    /// How many events an outside system has taken; none if it is a handler in this process.
+    /// Returns how many events an outside system has taken; none for a handler in this process.
     pub(crate) fn taken_outside(&self, assignment: &Assignment) -> Option<u64> {
         self.receivers.get(assignment.slot).filter(|receiver| !receiver.is_in_process()).map(Receiver::taken)
     }
@@ -235,15 +247,15 @@ impl Buffer {
         self.receivers.get(assignment.slot).is_some_and(|receiver| receiver.is_alive_for(attempt))
     }
 
-    /// Operators were told that a sink rejects everything.
+    /// Records that operators were told of a sink that rejects everything.
     pub(crate) fn notice_raised(&mut self, name: &str, routes: &RouteTable) {
         let first = |id: usize| routes.names(Some(id)).first().is_some_and(|known| known == name);
         let receivers = self.receivers.iter_mut();
         receivers.filter(|(id, _)| first(*id)).for_each(|(_, receiver)| receiver.notice_raised());
     }
 
-    /// The receiver is down. An event that it did not take goes back to the table, where nothing is written, and comes again after the
-    /// others: it may be what the receiver takes offence at.
+    /// Returns a refused event to the table unchanged. It comes again after the others, since it may be what
+    /// the receiver objects to.
     pub(crate) fn requeue_refused(&mut self, assignment: &Assignment, item: Item) {
         let Some(item) = self.back_from_sending(item) else { return };
         if mutations::active(Mutation::ProbeStays) {
@@ -253,13 +265,13 @@ impl Buffer {
         self.release(item);
     }
 
-    /// The receiver is down, and others have their turn before this one is tried again.
+    /// Records that an event was tried, so that others have their turn before it.
     pub(crate) fn tried(&self, assignment: &Assignment, item: &Item) {
         let key = item.key.as_ref().map(|_| item.key_number);
         lock(&self.backlogs).note_tried(item.slot.into(), (item.lease.lane, item.seq), key, assignment.probe);
     }
 
-    /// An event that is sent to see whether its receiver is back.
+    /// Enqueues an event that probes its receiver.
     fn enqueue_probe(&mut self, item: Item) {
         let key = item.key.as_ref().map(|_| item.key_number);
         lock(&self.backlogs).note_probe(item.slot.into(), item.lease.lane, item.seq, key);
@@ -267,7 +279,7 @@ impl Buffer {
         self.enqueue(item);
     }
 
-    /// Leaves to the table what is in memory for a receiver that is down, but for a few probes.
+    /// Returns the events of a receiver that is down to the table, except for a few probes.
     fn shed(&mut self, slot: RouteSlot) {
         let slots: Vec<RouteSlot> = self.receivers.slots_beside(slot).collect();
         let mut places = 0..self.receivers.probes();
@@ -279,7 +291,7 @@ impl Buffer {
                 lane.suspects = kept;
                 queued.extend(shed);
             }
-            // What has not failed yet tells more about the receiver.
+            // Events that have not failed yet tell more about the receiver.
             queued.make_contiguous().sort_by_key(Item::has_failed);
             for item in queued {
                 if places.next().is_some() { self.enqueue_probe(item) } else { self.release(item) }
@@ -287,12 +299,12 @@ impl Buffer {
         }
     }
 
-    /// What waits behind a probe need not wait in memory.
+    /// Returns the followers of a probe to the table.
     fn shed_followers(&mut self, item: &Item) {
         let Some(key) = item.lane_key() else { return };
         let followers = self.keys.get_mut(&key).map(Followers::take).unwrap_or_default();
         if !followers.is_empty() {
-            // What a claim under way brings of this key would come before those that go back now.
+            // What the running claim brings of this key would overtake these.
             self.running_claim.note_held(key);
         }
         for follower in followers {
@@ -301,7 +313,7 @@ impl Buffer {
         }
     }
 
-    /// Takes an event and what waits behind it out of memory: the next claim meets them again.
+    /// Returns an event and its followers to the table. The next claim meets them again.
     pub(super) fn release(&mut self, item: Item) {
         let lane = item.lease.lane;
         self.recheck(lane, item.seq);
@@ -311,7 +323,7 @@ impl Buffer {
         }
     }
 
-    /// Takes an event back that is no longer being sent; none if its lane was lost, and it is out of memory.
+    /// Takes back an event that is no longer being sent; none if its lane was lost, and it is out of memory.
     pub(super) fn back_from_sending(&mut self, item: Item) -> Option<Item> {
         self.sending = self.sending.saturating_sub(1);
         if let Some(lane) = self.lanes.under_mut(item.lease) {
@@ -324,7 +336,7 @@ impl Buffer {
         if self.is_from_before_rewind(item.lease) {
             return None;
         }
-        // The lane may have been taken anew since: its claims have passed this event over, and what waits behind it.
+        // The lane may have been taken anew since: its claims skipped this event and its followers.
         self.release(item);
         None
     }

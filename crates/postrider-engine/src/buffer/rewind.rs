@@ -1,24 +1,24 @@
-//! The database went back in time: what is in memory is about a future that is lost.
+//! Forgets what is in memory when the database went back in time.
 
 use super::*;
 
 /// The leases from before and after the database went back.
 #[derive(Debug, Default)]
 pub(super) struct Rewind {
-    /// The leases that were taken since, as long as something from before may be under way.
+    /// The leases taken since, as long as something from before may be under way.
     taken_since: Option<HashSet<Token>>,
-    /// Leases from before that the database may still say are ours.
+    /// Leases from before that the database may still consider ours.
     old_leases: Vec<(Lease, Seq)>,
 }
 
 impl Rewind {
-    /// The database went back: these leases are of a future that is lost.
+    /// Begins: these leases are from before.
     fn begin(&mut self, leases: &[(Lease, Seq)]) {
         self.old_leases.extend(leases);
         self.taken_since = Some(HashSet::new());
     }
 
-    /// A lease was taken. Where nothing is under way any more, nothing can be from before.
+    /// Records a new lease. If nothing is under way any more, nothing can be from before.
     fn took(&mut self, lease: Lease, is_idle: bool) {
         self.taken_since = self.taken_since.take().filter(|_| !is_idle);
         self.taken_since.iter_mut().for_each(|taken| _ = taken.insert(lease.token));
@@ -31,9 +31,9 @@ impl Rewind {
 }
 
 impl Buffer {
-    /// Forgets positions, what is in flight and all leases. What is being sent goes on to its end, and then nobody asks for it: its number
-    /// may be another event's by now. Lanes that the restored rows still say are ours are [given up](Self::old_leases) before they are
-    /// taken anew.
+    /// Forgets positions, what is in flight, and all leases. Running sends end, and their outcomes are dropped:
+    /// their numbers may belong to other events by now. Lanes that the restored rows still give to this
+    /// instance are [given up](Self::old_leases) before they are taken anew.
     pub(crate) fn rewind(&mut self) {
         let leases = self.lanes.with_suspects();
         leases.iter().for_each(|(lease, _)| self.lose(*lease));
@@ -44,28 +44,28 @@ impl Buffer {
         self.claim_room.end_sharing();
         self.claims.rewind();
         self.suspects.forget_wait();
-        // Their lanes are lost, and the next settle drops them.
+        // Their lanes are lost, so the next settle drops them.
         self.postponed.clear();
         self.running_claim.forget_held();
     }
 
-    /// A lease was taken: what comes under it is not of a future that is lost.
+    /// Records a new lease: what comes under it is not from before.
     pub(super) fn note_lease_taken(&mut self, lease: Lease) {
         let is_idle = self.sending == 0 && self.outcomes.unwritten() == 0;
         self.rewind.took(lease, is_idle);
     }
 
-    /// Whether something came under a lease of a future that is lost.
+    /// Whether something came under a lease from before the rewind.
     pub(super) fn is_from_before_rewind(&self, lease: Lease) -> bool {
         self.rewind.lost(lease)
     }
 
-    /// Leases that the database may still say are ours.
+    /// Returns the leases that the database may still consider ours.
     pub(crate) fn old_leases(&self) -> Vec<(Lease, Seq)> {
         self.rewind.old_leases.clone()
     }
 
-    /// They were given up.
+    /// Forgets leases that were given up.
     pub(crate) fn forget_old_leases(&mut self, leases: &[(Lease, Seq)]) {
         self.rewind.old_leases.retain(|old| !leases.contains(old));
     }

@@ -1,4 +1,4 @@
-//! What holds for the batches of one route: how large they are, and how much time lies between them.
+//! Owns the pace of one route: the size of its batches and the time between them.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(super) struct RoutePace {
     pub(super) batch_max: usize,
     least: Duration,
     not_before: Option<Instant>,
-    /// What lines up finds no room beside what goes to other destinations, until then or until a send ends.
+    /// Ready events find no room beside other destinations, until then or until a send ends.
     saturated_until: Option<Instant>,
 }
 
@@ -28,7 +28,7 @@ impl RoutePace {
         self.opens_at(now).is_none()
     }
 
-    /// When the next batch may be sent, if not now.
+    /// Returns when the next batch may be sent, if not now.
     pub(super) fn opens_at(&self, now: Instant) -> Option<Instant> {
         self.not_before.max(self.saturated_until).filter(|at| *at > now)
     }
@@ -41,7 +41,7 @@ impl RoutePace {
         self.saturated_until = until;
     }
 
-    /// A batch is about to be sent.
+    /// Records that a batch is about to be sent.
     pub(super) fn sending(&mut self, now: Instant) {
         if !self.least.is_zero() {
             self.not_before = Some(now + self.least);

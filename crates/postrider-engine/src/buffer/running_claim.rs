@@ -1,4 +1,4 @@
-//! Owns what a settle has to know of the claim that runs beside it: the claim may not have seen what is settled meanwhile.
+//! Owns what settles have to know of the claim that runs beside them, which may not see what they write.
 
 use std::collections::HashSet;
 
@@ -34,7 +34,7 @@ impl RunningClaim {
         self.runs
     }
 
-    /// A settle begins.
+    /// Records that a settle begins.
     pub(super) fn settle_begins(&mut self) {
         self.skipping_ended_at_settle = self.skipping_ended;
     }
@@ -44,7 +44,8 @@ impl RunningClaim {
         self.skips || self.skipping_ended != self.skipping_ended_at_settle
     }
 
-    /// Events of this key went back to the table. What the running claim brings of it would overtake them.
+    /// Records that events of this key went back to the table. What the running claim brings of it would
+    /// overtake them.
     pub(super) fn note_held(&mut self, key: LaneKey) {
         if self.runs {
             self.held_keys.insert(key);

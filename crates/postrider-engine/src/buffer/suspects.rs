@@ -1,16 +1,17 @@
-//! Suspects in memory: each goes alone.
+//! Sends suspects one at a time, in turn with other events.
 
 use super::*;
 
-/// Between two suspects others go for so long at most.
+/// Most time for others between two suspects.
 const OTHERS_GO_FOR: Duration = Duration::from_secs(1);
 
-/// A suspect that takes longer holds up no suspect of another receiver or destination, nor anything that goes to an outside system: it hangs, and what
-/// ends a process does so sooner.
+/// A suspect that takes longer hangs. It then blocks no suspect of another receiver or destination, nor events
+/// for outside systems: what crashes a process does so sooner.
 const HANGS_AFTER: Duration = Duration::from_secs(2);
 
-/// How long after a lane was taken an event must have been written to be beyond suspicion: clocks are read at different moments.
-const ACQUITTED_AFTER: Duration = Duration::from_secs(2);
+/// How long after the lane was taken an event must have been written to be no suspect. Clocks are read at
+/// different moments.
+const CLEARED_AFTER: Duration = Duration::from_secs(2);
 
 /// A suspect that could be sent.
 struct SuspectCandidate {
@@ -21,18 +22,18 @@ struct SuspectCandidate {
     destination: Option<DestinationId>,
 }
 
-/// Who had the last turn, suspects or others, and since when a suspect waits.
+/// Whose turn it is, a suspect's or others', and since when a suspect waits.
 #[derive(Debug)]
 pub(super) struct SuspectSchedule {
     /// Since when a suspect waits to go alone, or goes.
     waiting_since: Option<Instant>,
-    /// After a suspect the others have their turn until then.
+    /// Until when others have their turn after a suspect.
     others_until: Option<Instant>,
     /// The receiver of the last suspect.
     last_receiver: Option<ReceiverSlot>,
     /// The lane of the last suspect.
     last_lane: Lane,
-    /// The longest that suspects and others wait for each other.
+    /// Most time that suspects and others wait for each other.
     timeout: Duration,
 }
 
@@ -41,7 +42,7 @@ impl SuspectSchedule {
         Self { waiting_since: None, others_until: None, last_receiver: None, last_lane: Lane::MAX, timeout }
     }
 
-    /// A suspect waits to go alone.
+    /// Records that a suspect waits to go alone.
     pub(super) fn begin_wait(&mut self) {
         self.waiting_since.get_or_insert_with(Instant::now);
     }
@@ -50,12 +51,13 @@ impl SuspectSchedule {
         self.waiting_since = None;
     }
 
-    /// A suspect of this lane goes to this receiver.
+    /// Records that a suspect goes.
     fn goes(&mut self, lane: Lane, receiver: ReceiverSlot, now: Instant) {
         (self.waiting_since, self.last_receiver, self.last_lane) = (Some(now), Some(receiver), lane);
     }
 
-    /// A suspect has ended. The others go for as long as it took: hundreds of suspects in a row would keep them waiting for minutes.
+    /// Records that a suspect has ended. Others go for as long as it took, or hundreds of suspects in a row
+    /// would keep them waiting for minutes.
     pub(super) fn ended(&mut self, now: Instant) {
         let took = self.waiting_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         self.others_until = Some(now + took.min(OTHERS_GO_FOR));
@@ -63,10 +65,11 @@ impl SuspectSchedule {
 }
 
 impl Buffer {
-    /// Whether a suspect goes next. One goes at a time, so that nobody is counted for what somebody else did, and with nothing else for its
-    /// receiver; what goes elsewhere goes on. It waits for others of its receiver, and they wait for it, no longer than the patience: a slow one
-    /// must not stop its receiver. One that hangs keeps the suspects of other receivers waiting for a moment only.
-    pub(super) fn alone(&self, now: Instant) -> SuspectTurn {
+    /// Decides whether a suspect goes next. One goes at a time, so that no event is counted for what another
+    /// one did, and alone to its receiver; events for other receivers go on. It waits for others of its
+    /// receiver, and they for it, no longer than the timeout: a slow suspect must not stop its receiver. One
+    /// that hangs keeps suspects of other receivers waiting only for a moment.
+    pub(super) fn suspect_turn(&self, now: Instant) -> SuspectTurn {
         // Until its outcome is settled: if the process ended before, its attempt would stay counted.
         let under_way = self.suspects_under_way();
         if under_way.is_empty() && self.others_go_until(now).is_some() {
@@ -79,22 +82,22 @@ impl Buffer {
             .collect();
         if let Some(SuspectCandidate { lane, place, receiver, destination }) = self.suspect(&under_way, now) {
             let is_busy = self.receivers.at(receiver).is_some_and(|receiver| receiver.busy > 0);
-            let patient_until = self.suspects.waiting_since.unwrap_or(now) + self.suspects.timeout;
+            let timeout_at = self.suspects.waiting_since.unwrap_or(now) + self.suspects.timeout;
             let last = under_way.iter().map(|suspect| suspect.since).max();
             let beside = last.map_or(now, |since| since + HANGS_AFTER.min(self.suspects.timeout));
             let same_receiver = || under_way.iter().filter(|suspect| suspect.receiver == receiver);
             let may_go_at = match same_receiver().find(|suspect| suspect.destination == destination) {
                 Some(same) => same.since + self.suspects.timeout,
                 None if same_receiver().next().is_some() => beside,
-                None if is_busy => patient_until,
+                None if is_busy => timeout_at,
                 None => beside,
             };
-            if now >= may_go_at.min(patient_until) {
+            if now >= may_go_at.min(timeout_at) {
                 return SuspectTurn::Now(lane, place);
             }
-            // Those of its receiver make room for it, unless it waits for somebody else.
+            // The receiver makes room for it, unless it waits for another suspect.
             let makes_room = is_busy && under_way.is_empty();
-            waits.push((may_go_at.min(patient_until), makes_room.then_some(receiver)));
+            waits.push((may_go_at.min(timeout_at), makes_room.then_some(receiver)));
         }
         match waits.iter().map(|(until, _)| *until).min() {
             Some(until) => {
@@ -105,11 +108,11 @@ impl Buffer {
         }
     }
 
-    /// Leaves to the table the suspects that would go next and whose destination takes nothing now: they stand in nobody's way there, and come
-    /// back as suspects. Says whether there were any.
+    /// Defers to the table the suspects that would go next and whose destination is not ready. They block
+    /// nobody there, and come back as suspects. Returns whether there were any.
     pub(super) fn defer_suspects(&mut self, now: Instant) -> bool {
         let (under_way, mut any) = (self.suspects_under_way(), false);
-        while let Some(SuspectCandidate { lane, place, .. }) = self.shut_suspect(&under_way, now) {
+        while let Some(SuspectCandidate { lane, place, .. }) = self.unready_suspect(&under_way, now) {
             let suspects = self.lanes.get_mut(lane).map(|owned| &mut owned.suspects);
             let Some(item) = suspects.and_then(|suspects| suspects.remove(place)) else { break };
             let (slot, mut items) = (item.slot, VecDeque::from([item]));
@@ -123,8 +126,8 @@ impl Buffer {
         any
     }
 
-    /// The suspect that would go next, if its destination takes nothing now.
-    fn shut_suspect(&self, under_way: &[SuspectUnderWay], now: Instant) -> Option<SuspectCandidate> {
+    /// Returns the suspect that would go next, if its destination is not ready.
+    fn unready_suspect(&self, under_way: &[SuspectUnderWay], now: Instant) -> Option<SuspectCandidate> {
         self.suspect(under_way, now).filter(|next| {
             self.receivers.at(next.receiver).is_some_and(|receiver| receiver.is_shut(next.destination, now))
         })
@@ -134,7 +137,7 @@ impl Buffer {
         self.lanes.values().flat_map(|lane| lane.suspects_under_way.iter().copied()).collect()
     }
 
-    /// For how long others of a receiver wait for its suspect.
+    /// Returns how long others of a receiver wait for its suspect.
     fn keeps_others(&self, receiver: ReceiverSlot) -> Duration {
         match self.receivers.at(receiver) {
             Some(outside) if !outside.is_in_process() => HANGS_AFTER.min(self.suspects.timeout),
@@ -142,7 +145,7 @@ impl Buffer {
         }
     }
 
-    /// Until when others have their turn after a suspect, if they do and want it.
+    /// Returns until when others have their turn, if they want it.
     pub(super) fn others_go_until(&self, now: Instant) -> Option<Instant> {
         let until = self
             .suspects
@@ -152,15 +155,15 @@ impl Buffer {
         self.queues.has(same).then_some(until)
     }
 
-    /// Whether a slot waits for a suspect.
-    pub(super) fn waits_for(&self, alone: &SuspectTurn, slot: RouteSlot) -> bool {
-        let SuspectTurn::Wait { receivers, .. } = alone else { return false };
+    /// Whether a route waits for a suspect.
+    pub(super) fn waits_for(&self, turn: &SuspectTurn, slot: RouteSlot) -> bool {
+        let SuspectTurn::Wait { receivers, .. } = turn else { return false };
         receivers.contains(&self.receivers.of(slot)) || mutations::active(Mutation::SuspectsStopEverybody)
     }
 
-    /// What was written after a lane was taken was not under way when its last owner ended: the table says how far that *may* have come, which is
-    /// ahead of how far it came.
-    pub(crate) fn acquit(&mut self, claimed: &Claimed) {
+    /// Clears events that were written after the lane was taken. The table records how far the last owner *may*
+    /// have come, which is further than it came.
+    pub(crate) fn clear_suspicion(&mut self, claimed: &Claimed) {
         let now = Instant::now();
         for event in &claimed.events {
             let Some(lane) = self.lanes.get_mut(event.lane).filter(|lane| event.seq <= lane.suspect_to)
@@ -168,19 +171,19 @@ impl Buffer {
                 continue;
             };
             let taken_at = claimed.now.minus(now.saturating_duration_since(lane.taken_at));
-            // Nothing was written in the future: whoever says so has a clock of its own.
-            if event.created_at > taken_at.plus(ACQUITTED_AFTER) && event.created_at <= claimed.now {
+            // An event from the future was written by a clock that is wrong.
+            if event.created_at > taken_at.plus(CLEARED_AFTER) && event.created_at <= claimed.now {
                 lane.suspect_to = event.seq - 1;
             }
         }
     }
 
-    /// Takes a suspect out to be sent.
+    /// Takes a suspect to be sent.
     pub(super) fn take_suspect(&mut self, lane: Lane, place: usize, now: Instant) -> Option<Assignment> {
         let owned = self.lanes.get_mut(lane)?;
         let item = owned.suspects.remove(place)?;
         let (seq, slot, destination) = (item.seq, item.slot, item.destination);
-        // A destination that is down is asked with it whether it is back.
+        // The suspect probes a destination that is down.
         let mut items = VecDeque::from([item]);
         let probed = self.keep_ready(slot, &mut items, now);
         if items.is_empty() {
@@ -196,8 +199,9 @@ impl Buffer {
         Some(assignment)
     }
 
-    /// The first suspect that could be sent, and where it goes. Receivers have turns, and so have lanes: one that its receiver refuses for good must
-    /// not be all that it is asked for, and those of a slow receiver not all that is sent.
+    /// Returns the first suspect that could be sent. Receivers and lanes take turns: a suspect that is refused
+    /// for good must not be the only one its receiver is asked for, and a slow receiver's suspects not the only
+    /// ones sent.
     fn suspect(&self, under_way: &[SuspectUnderWay], now: Instant) -> Option<SuspectCandidate> {
         let is_free = |receiver: ReceiverSlot| under_way.iter().all(|suspect| suspect.receiver != receiver);
         let is_next = |receiver: ReceiverSlot| Some(receiver) != self.suspects.last_receiver;
@@ -236,7 +240,8 @@ impl Buffer {
         )
     }
 
-    /// A receiver that is down is asked for a suspect and for others in turn.
+    /// Whether a suspect lets others go first. A receiver that is down is probed by suspects and others in
+    /// turn.
     fn gives_way(&self, slot: RouteSlot) -> bool {
         let receiver = self.receivers.of(slot);
         let same = |slot: RouteSlot| self.receivers.of(slot) == receiver;

@@ -1,5 +1,4 @@
-//! The tracker: which events are in memory, and how many and how heavy they are. Every event has one way in and one way
-//! out.
+//! Tracks which events are in memory, in the order of their numbers.
 
 use std::collections::VecDeque;
 
@@ -7,7 +6,7 @@ use postrider_core::{Source, store::Seq};
 
 use crate::slots::RouteSlot;
 
-/// The slot of an event that counts for no receiver any more.
+/// The slot of an event that no longer counts for a route.
 const NO_SLOT: RouteSlot = RouteSlot::at(usize::MAX);
 
 /// What is known of an event in memory.
@@ -15,12 +14,12 @@ const NO_SLOT: RouteSlot = RouteSlot::at(usize::MAX);
 pub(super) struct Tracked {
     seq: Seq,
     pub(super) source: Source,
-    /// Zero once it is out of the counts.
+    /// Zero once it is not counted any more.
     pub(super) weight: usize,
     pub(super) slot: RouteSlot,
-    /// Settled while a claim was under way, which may bring it back: it stays until that has returned.
+    /// Settled during a claim that may bring it back. It stays until that claim has returned.
     settled: bool,
-    /// False for an entry that is only still there because those around it are.
+    /// False for an entry that stays only because of those around it.
     present: bool,
 }
 
@@ -30,7 +29,8 @@ impl Tracked {
     }
 }
 
-/// The events in memory, in the order of `seq`. Most come in order and go in order, so a queue serves better than a tree.
+/// The events in memory, in the order of `seq`. Most come and go in order, so a queue serves better than a
+/// tree.
 #[derive(Debug, Default)]
 pub(super) struct Tracker {
     entries: VecDeque<Tracked>,
@@ -73,7 +73,7 @@ impl Tracker {
     }
 
     fn place_among(&self, seq: Seq) -> Result<usize, usize> {
-        // Where no seq is missing in between, the place follows from it.
+        // Where no number is missing, the index follows from it.
         let first = self.entries.front().map_or(seq, |first| first.seq);
         if let Some(place) = seq.checked_sub(first).and_then(|place| usize::try_from(place).ok())
             && self.entries.get(place).is_some_and(|entry| entry.seq == seq)
@@ -94,7 +94,7 @@ impl Tracker {
             }
             Err(place) => {
                 self.present += 1;
-                // Nearly always behind all others.
+                // Nearly always after all others.
                 if place == self.entries.len() {
                     self.entries.push_back(entry);
                 } else {
@@ -104,7 +104,7 @@ impl Tracker {
         }
     }
 
-    /// The slot that an event counts for, if it does.
+    /// The route that an event counts for, if it counts for one.
     pub(super) fn slot(&self, seq: Seq) -> Option<RouteSlot> {
         let entry = self.place(seq).ok().and_then(|place| self.entries.get(place))?;
         Some(entry.slot).filter(|slot| entry.present && *slot != NO_SLOT)
@@ -115,7 +115,7 @@ impl Tracker {
         self.entries.get_mut(place).filter(|entry| entry.present)
     }
 
-    /// Takes an event out. Says what was known of it.
+    /// Removes an event. Returns what was known of it.
     pub(super) fn remove(&mut self, seq: Seq) -> Option<Tracked> {
         let entry = self.get_mut(seq)?;
         entry.present = false;
@@ -125,7 +125,7 @@ impl Tracker {
         Some(known)
     }
 
-    /// The event is settled, and goes with [`remove_settled`](Self::remove_settled). Says what was known of it.
+    /// Marks an event as settled until [`remove_settled`](Self::remove_settled). Returns what was known of it.
     pub(super) fn settle(&mut self, seq: Seq) -> Option<Tracked> {
         let entry = self.get_mut(seq)?;
         let known = *entry;
@@ -134,7 +134,7 @@ impl Tracker {
         Some(known)
     }
 
-    /// Takes the slot of an event that is counted, which then counts for no route.
+    /// Takes the slot of a counted event, which then counts for no route.
     pub(super) fn take_slot(&mut self, seq: Seq) -> Option<RouteSlot> {
         let tracked = self.get_mut(seq).filter(|tracked| tracked.weight > 0)?;
         Some(std::mem::replace(&mut tracked.slot, NO_SLOT))
@@ -148,7 +148,7 @@ impl Tracker {
         Some(known)
     }
 
-    /// Takes out what was settled while a claim was under way, which has returned.
+    /// Removes what was settled during a claim, which has returned.
     pub(super) fn remove_settled(&mut self) {
         if self.settled == 0 {
             return;
@@ -161,12 +161,12 @@ impl Tracker {
         self.tidy();
     }
 
-    /// Gives up the places of those that went.
+    /// Gives up the places of removed events.
     pub(super) fn tidy(&mut self) {
         while self.entries.front().is_some_and(|entry| !entry.present) {
             self.entries.pop_front();
         }
-        // One that stays for long must not keep the others' places for ever.
+        // One that stays long must not keep the others' places for ever.
         if self.entries.len() > 2 * self.present + 64 {
             self.entries.retain(|entry| entry.present);
         }
@@ -200,7 +200,7 @@ mod tests {
         assert!(tracker.settle(2).is_some_and(|known| known.weight == 1));
         assert!(tracker.settle(2).is_some_and(|known| known.weight == 0), "it counts once");
         assert!(tracker.settle(3).is_some() && tracker.contains(3) && !tracker.is_under_way(3));
-        // Its place was given to another event.
+        // Its number was given to another event.
         tracker.insert(tracked(3));
         assert!(tracker.is_under_way(3));
         tracker.remove_settled();

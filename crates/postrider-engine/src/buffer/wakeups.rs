@@ -1,34 +1,35 @@
-//! Moments that somebody has to wait for: a pause ends, a send is known to hang, a suspect has hung for long enough.
+//! Tells idle workers which moment to wait for: the end of a pause, a send that is known to hang by then, or
+//! the end of a suspect's turn.
 //!
-//! A worker that has nothing to do waits for the next one. Such a moment may come up when a worker takes something, though, and all others have gone
-//! to sleep before that.
+//! An idle worker waits for the next such moment. A moment may also come up when a busy worker takes something
+//! while all others sleep without a timer; then one of them has to be woken.
 
 use super::*;
 
 impl Buffer {
-    /// When something may be sent that may not be now, whatever else happens.
-    pub(super) fn next_moment(&self, alone: &SuspectTurn, now: Instant) -> Option<Instant> {
-        let alone_until = match alone {
+    /// Returns when something may be sent that may not be now, whatever else happens.
+    pub(super) fn next_moment(&self, turn: &SuspectTurn, now: Instant) -> Option<Instant> {
+        let turn_until = match turn {
             SuspectTurn::Wait { until, .. } => Some(*until),
             SuspectTurn::NotNeeded => self.others_go_until(now),
             SuspectTurn::Now(..) => None,
         };
-        self.receivers.next_opening(now).into_iter().chain(alone_until).min()
+        self.receivers.next_opening(now).into_iter().chain(turn_until).min()
     }
 
-    /// A worker has nothing to do, and waits until this moment.
+    /// Records that an idle worker waits until this moment.
     pub(crate) fn wait_begins(&mut self, until: Option<Instant>) {
         self.awaited_until = self.awaited_until.into_iter().chain(until).min();
     }
 
-    /// One of those that waited for a moment has woken up. Nobody knows for what the others wait.
+    /// Records that a worker that waited has woken up. It is unknown what the others wait for.
     pub(crate) fn wait_ended(&mut self) {
         self.awaited_until = None;
     }
 
-    /// Whether there is a moment to wait for that comes before the one that somebody is known to wait for.
+    /// Whether there is a moment to wait for that no worker is known to wait for.
     pub(crate) fn needs_waiter(&self, now: Instant) -> bool {
-        let moment = self.next_moment(&self.alone(now), now);
+        let moment = self.next_moment(&self.suspect_turn(now), now);
         moment.is_some_and(|moment| self.awaited_until.is_none_or(|until| moment < until))
     }
 }

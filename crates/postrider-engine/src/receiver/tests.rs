@@ -1,10 +1,11 @@
 use super::*;
 use crate::{
     brake::{EXHAUSTED_KEYS, REJECTED_KEYS},
-    destination::{FAILING_KEYS, destination_id},
+    destination::destination_id,
+    faulty_keys::FAILING_KEYS,
 };
 
-/// For how long operators have been told.
+/// How long a notice has been listed.
 const NEW: Option<Duration> = Some(Duration::ZERO);
 
 fn attempt(destination: Option<&str>, key: u64, since: u64) -> Attempt {
@@ -218,7 +219,7 @@ async fn a_receiver_with_a_destination_for_each_key_has_a_brake_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_operators_were_told_before_is_taken_over_until_something_is_delivered() {
+async fn a_notice_from_before_is_taken_over_until_something_is_delivered() {
     let mut sink = Receiver::new(SinkTraits::SINK);
     assert_eq!(sink.update_rejection_notice(NEW), None);
     assert!(sink.is_up(), "it is sent something");
