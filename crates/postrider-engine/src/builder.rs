@@ -171,7 +171,7 @@ impl OutboxBuilder {
         self
     }
 
-    /// The only event types that `write` takes.
+    /// The only event types that `write` accepts.
     ///
     /// ```
     /// # use postrider_engine::Outbox;
@@ -185,7 +185,7 @@ impl OutboxBuilder {
         self
     }
 
-    /// The largest payload that `write` takes, in bytes; at most 1 MiB.
+    /// The largest payload that `write` accepts, in bytes; at most 1 MiB.
     pub fn payload_max(mut self, bytes: usize) -> Self {
         self.payload_max = Some(bytes);
         self

@@ -211,7 +211,7 @@ async fn deliver_batch(assignment: &mut ActiveAssignment<'_>, receiver: Receiver
         outcomes if was_nothing_sent(&outcomes) => {
             vec![Outcome::unavailable("nothing was sent"); outcomes.len()]
         }
-        outcomes if failed_as_a_whole(&outcomes) && !mutations::active(Mutation::BatchFailsEach) => {
+        outcomes if failed_as_a_whole(&outcomes) && !mutations::active(Mutation::BatchFailureCountsEach) => {
             outcomes.into_iter().map(as_a_whole).collect()
         }
         outcomes => outcomes,
@@ -293,7 +293,7 @@ impl KeyOrderInBatch {
     fn keeps(&mut self, item: Item) -> Option<Item> {
         if item.batched_with_head
             && self.stopped.contains(&item.key_number)
-            && !mutations::active(Mutation::BehindFails)
+            && !mutations::active(Mutation::FollowersFailToo)
         {
             self.untried.push(item);
             return None;

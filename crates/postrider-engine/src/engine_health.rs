@@ -170,13 +170,13 @@ impl HealthTracker {
         if let Some(Unsettled { event_id, error, .. }) = refused.first() {
             let events = refused.len();
             reasons.push(format!(
-                "the database refuses to write what became of {events} events, {event_id} among them: {error}"
+                "the database refuses to write the outcomes of {events} events, among them {event_id}: {error}"
             ));
         }
         if !stopped.is_empty() {
             let types: Vec<&str> = stopped.iter().map(String::as_str).collect();
             reasons.push(format!(
-                "events of these types are no longer sent, since the database refuses to write what becomes of them: {}",
+                "events of these types are no longer sent, because the database refuses to write their outcomes: {}",
                 types.join(", ")
             ));
         }

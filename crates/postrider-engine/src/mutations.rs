@@ -24,17 +24,17 @@ pub enum Mutation {
     /// Failures count although the receiver may have been down.
     OutageCounts,
     /// A key is not busy while its head is: its next event is sent too.
-    TwoOfAKey,
+    KeyNotBusy,
     /// Events after a failed one of their key in a batch have failed as well.
-    BehindFails,
+    FollowersFailToo,
     /// Skipped keys are forgotten.
-    PassedKeysForgotten,
+    SkippedKeysForgotten,
     /// Backlogs are never read.
     BacklogUnread,
     /// Events in memory are sent although they were paused.
     PausedInMemorySent,
     /// A refused event is the next one that the receiver is asked for.
-    ProbeStays,
+    RefusedProbeRepeated,
     /// A scan for late commits that could not be finished starts over with the next claim.
     ScanStartsOver,
     /// A scan that goes on sees what has committed since it began.
@@ -46,7 +46,7 @@ pub enum Mutation {
     /// A refused settle is repeated whole, for ever.
     RefusedSettleRepeatedWhole,
     /// A database that went back in time is claimed from the old positions.
-    KeepsPositionsAfterGoingBack,
+    PositionsSurviveRewind,
     /// A counted attempt makes its event new, even after its outcome was written.
     CountedAttemptIsNew,
     /// One destination that is down counts as the whole receiver.
@@ -56,7 +56,7 @@ pub enum Mutation {
     /// A receiver that says "too fast" is sent as much as before.
     TooFastIgnored,
     /// A batch that fails as a whole counts as a failure of each event.
-    BatchFailsEach,
+    BatchFailureCountsEach,
     /// Rejected events die, however many in a row.
     RejectionsUnbraked,
     /// The number of followers in memory is not limited per key.
@@ -66,7 +66,7 @@ pub enum Mutation {
     /// Failing keys open the breaker of a destination although its health check passes.
     HealthCheckIgnored,
     /// While a suspect is under way, nothing is sent to any receiver.
-    SuspectsStopEverybody,
+    SuspectsBlockEverything,
     /// One busy lane keeps all others from being released.
     LanesFrozen,
     /// After an outage all concurrent sends start at once.
@@ -78,7 +78,7 @@ pub enum Mutation {
     /// Sends have no time limit.
     SendsWithoutDeadline,
     /// Calls to the store have no time limit.
-    VerbsWithoutLimit,
+    StoreCallsWithoutLimit,
     /// What peeks find is left to the next poll.
     PeeksIgnored,
     /// The engine reports that it is ready, whatever its calls return.

@@ -13,7 +13,7 @@ use crate::{
     tx::may_be_hot,
 };
 
-/// A transactional outbox. Cheap to clone; all clones are the same outbox. When the last one is dropped the engine stops
+/// A transactional outbox. Clones are cheap and share one outbox. When the last clone is dropped the engine stops
 /// at once; [`shutdown`](Outbox::shutdown) lets it finish what is under way.
 ///
 /// ```
@@ -151,7 +151,8 @@ impl Outbox {
         }
     }
 
-    /// How its engine is, as the engine's own verbs tell: for a readiness probe. An outbox that only writes is always well.
+    /// Returns the health of its engine, as the engine's own calls to the store show it: for a readiness probe. An
+    /// outbox that only writes is always ready.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -235,11 +236,12 @@ impl Outbox {
         Ok(count)
     }
 
-    /// Pauses a whole source, a type, a key or a sink: nothing of it is sent by any instance until it is [resumed](Outbox::resume), also
-    /// after a restart. No attempt is counted, nothing dies, keys keep their order, and everything else goes on.
+    /// Pauses a whole source, a type, a key or a sink: no instance sends its events until it is
+    /// [resumed](Outbox::resume), even after a restart. No attempt is counted, nothing dies, keys keep their order, and
+    /// everything else goes on.
     ///
-    /// When this has returned, this process begins no send of it; others obey within about a second. A send that is under way ends. Pausing what
-    /// is paused changes nothing.
+    /// After this returns, this process begins no send of it; others obey within about a second. Running sends end.
+    /// Pausing what is paused changes nothing.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -174,7 +174,8 @@ fn is_refused_alone(shared: &Shared, item: &Item) -> bool {
 fn failed_too_long(shared: &Shared, item: &Item, outcome: &Outcome) -> Change {
     let limit = unavailable_for(shared, item).unwrap_or_default();
     let error = outcome.error().unwrap_or_default();
-    let error = format!("it has failed for {limit:?}, and nobody knows whether its receiver was up: {error}");
+    let error =
+        format!("it has failed for {limit:?}, and it is unknown whether its receiver was up: {error}");
     Change::Dead { attempts: item.attempts, error, block: blocks(shared, item) }
 }
 

@@ -13,6 +13,7 @@ use std::{sync::Arc, time::Duration};
 
 use postrider_core::{
     BoxFuture, Result,
+    sink::error_chain,
     store::{Peek, PeekWait},
 };
 use tokio::time::{Instant, error::Elapsed, timeout};
@@ -123,8 +124,8 @@ impl PeekSchedule {
         false
     }
 
-    fn failed(&mut self, shared: &Shared, now: Instant, error: &dyn std::fmt::Display) {
-        debug!(%error, "peek failed: polling goes on");
+    fn failed(&mut self, shared: &Shared, now: Instant, error: &(dyn std::error::Error + 'static)) {
+        debug!(error = error_chain(error), "peek failed: polling goes on");
         lock(&shared.buffer).peek_failed();
         self.waits = false;
         self.next = now + shared.settings.poll_max;

@@ -13,7 +13,7 @@ use crate::{
 /// start.
 pub(crate) fn handle(shared: &Shared, error: &Error) {
     let Error::Store(store) = error else { return };
-    if store.kind() != StoreErrorKind::WentBack || mutations::active(Mutation::KeepsPositionsAfterGoingBack) {
+    if store.kind() != StoreErrorKind::WentBack || mutations::active(Mutation::PositionsSurviveRewind) {
         return;
     }
     error!(

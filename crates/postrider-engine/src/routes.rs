@@ -21,11 +21,11 @@ pub(crate) type ReceiverId = usize;
 /// An event type and, where it was given, an aggregate type.
 type TypePair = (String, Option<String>);
 
-/// The routes of an outbox, while they are put together.
+/// Builds the routes of an outbox.
 ///
 /// An event goes to the handler of its exact pair of aggregate and event type, else to the handler of its event type,
-/// else to the first [route by pattern](Routes::route) that fits, else to the wildcard. One handler is the rule, and a second for the same events is an error;
-/// [`on_list`](Routes::on_list) gives several that run in order.
+/// else to the first [route by pattern](Routes::route) that fits, else to the wildcard. A second handler for the same
+/// events is an error; [`on_list`](Routes::on_list) takes several that run in order.
 ///
 /// ```
 /// use postrider_core::Delivery;
@@ -55,7 +55,7 @@ impl Routes {
 
     /// A handler for an event type, whatever the aggregate type.
     ///
-    /// A handler that needs something of its own clones it for each call, since calls may run at the same time:
+    /// A handler that needs a value of its own clones it for each call, since calls may run concurrently:
     ///
     /// ```
     /// # use {postrider_core::Delivery, postrider_engine::Routes, std::sync::Arc, tokio::sync::mpsc};
@@ -120,7 +120,7 @@ impl Routes {
         self.to(Some(aggregate_type.name()), event_type.name(), vec![sink], RouteSettings::default())
     }
 
-    /// A route with settings of its own, for the types that fit its patterns.
+    /// A route with its own settings, for the types that match its patterns.
     ///
     /// ```
     /// # use {postrider_core::{Delivery, handler}, postrider_engine::{Route, Routes, RouteSettings}};

@@ -64,8 +64,8 @@ pub struct Settings {
     pub lease: Duration,
     /// Attempts before an event is dead. Default 10.
     pub max_attempts: u32,
-    /// How long an event may fail without anybody knowing whether it or its receiver is the reason, before it is dead; zero for any time. Default
-    /// 24 h.
+    /// How long an event may fail while it is unknown whether it or its receiver is the cause, before it is dead;
+    /// zero for no limit. Default 24 h.
     pub unavailable_for: Duration,
     /// How long a handler in this process may take for an event; zero for no limit. Default 5 min.
     pub handler_timeout: Duration,

@@ -40,7 +40,7 @@ pub(crate) async fn bounded_farewell<T>(verb: impl Future<Output = Result<T>>) -
 }
 
 async fn within<T>(limit: Duration, verb: impl Future<Output = Result<T>>) -> Result<T> {
-    if mutations::active(Mutation::VerbsWithoutLimit) {
+    if mutations::active(Mutation::StoreCallsWithoutLimit) {
         return verb.await;
     }
     match tokio::time::timeout(limit, verb).await {

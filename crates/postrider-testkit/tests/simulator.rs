@@ -60,8 +60,9 @@ fn the_same_seed_gives_the_same_history_to_the_letter() {
     assert_ne!(sim::run(1).fingerprint, sim::run(2).fingerprint);
 }
 
-/// The flaws that are kept on purpose. A simulator that does not find one of them within its seeds proves nothing about that promise.
-mod flaws {
+/// Mutations of the engine and its stores. A simulator that misses one of them within its seeds proves nothing about
+/// that promise.
+mod mutants {
     use postrider_engine::mutations::{self, Mutation};
     use postrider_testkit::sim;
 
@@ -133,17 +134,17 @@ mod flaws {
 
     #[test]
     fn two_events_of_a_key_in_one_batch_are_found() {
-        breaks("one batch", Mutation::TwoOfAKey);
+        breaks("one batch", Mutation::KeyNotBusy);
     }
 
     #[test]
     fn events_that_fail_because_one_before_them_did_are_found() {
-        breaks("ordered", Mutation::BehindFails);
+        breaks("ordered", Mutation::FollowersFailToo);
     }
 
     #[test]
     fn a_key_that_is_forgotten_when_it_was_passed_over_is_found() {
-        breaks("ordered", Mutation::PassedKeysForgotten);
+        breaks("ordered", Mutation::SkippedKeysForgotten);
     }
 
     #[test]
@@ -183,7 +184,7 @@ mod flaws {
 
     #[test]
     fn positions_that_outlive_a_database_that_went_back_are_found() {
-        breaks("stuck", Mutation::KeepsPositionsAfterGoingBack);
+        breaks("stuck", Mutation::PositionsSurviveRewind);
     }
 
     #[test]
@@ -193,7 +194,7 @@ mod flaws {
 
     #[test]
     fn a_probe_that_does_not_rotate_is_found() {
-        breaks("stuck", Mutation::ProbeStays);
+        breaks("stuck", Mutation::RefusedProbeRepeated);
     }
 
     #[test]
@@ -218,7 +219,7 @@ mod flaws {
 
     #[test]
     fn a_batch_that_fails_for_each_of_its_events_is_found() {
-        breaks("attempts", Mutation::BatchFailsEach);
+        breaks("attempts", Mutation::BatchFailureCountsEach);
     }
 
     #[test]
@@ -238,7 +239,7 @@ mod flaws {
 
     #[test]
     fn suspects_that_stop_everybody_are_found() {
-        is_late_in("Suspects", Mutation::SuspectsStopEverybody);
+        is_late_in("Suspects", Mutation::SuspectsBlockEverything);
     }
 
     #[test]
@@ -273,7 +274,7 @@ mod flaws {
 
     #[test]
     fn a_verb_that_is_waited_for_for_ever_is_found() {
-        is_late_in("HungVerbs", Mutation::VerbsWithoutLimit);
+        is_late_in("HungVerbs", Mutation::StoreCallsWithoutLimit);
     }
 
     #[test]

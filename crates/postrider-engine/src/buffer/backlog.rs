@@ -195,7 +195,7 @@ impl Backlogs {
             return self.paused_keys.contains(&(key, id));
         }
         self.keys.as_ref().is_some_and(|keys| keys.has(id.number_of(key)))
-            && !mutations::active(Mutation::PassedKeysForgotten)
+            && !mutations::active(Mutation::SkippedKeysForgotten)
     }
 
     /// Returns the backlog that has an earlier event of this key, among those that `counts`. Events that wait

@@ -2,6 +2,16 @@
 
 use super::{pauses::EventAttributes, *};
 
+/// What became of a hand-over in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HandOver {
+    Reserved,
+    Full,
+    /// The table keeps it: the lane is not ours, the number is in flight, the receiver is down, or the engine
+    /// shuts down.
+    LeftToClaim,
+}
+
 /// Where an event would go. Its sink decides that, and is asked before the buffer is locked: it is user code.
 pub(crate) struct HotTarget {
     slot: RouteSlot,

@@ -1,4 +1,5 @@
-//! Owns what is in memory: which events, how many of each route, and how many bytes. Every event enters once and leaves once.
+//! Owns what is in memory: which events, how many of each route, and how many bytes. Every event enters once
+//! and leaves once.
 
 use postrider_core::{Source, store::Seq};
 

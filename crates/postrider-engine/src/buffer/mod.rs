@@ -22,12 +22,14 @@ mod followers;
 mod gate;
 mod hot;
 mod in_flight;
+mod item;
 mod key_bloom;
 mod lanes;
 mod late_counts;
 mod long_keys;
 mod outcome_queue;
 mod outcomes;
+mod owned_lane;
 mod owned_lanes;
 mod pauses;
 mod peek_tracker;
@@ -45,11 +47,10 @@ mod running_claim;
 mod suspects;
 mod tracker;
 mod wakeups;
+mod work;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, hash_map::Entry},
-    hash::{Hash, Hasher},
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -69,12 +70,12 @@ use postrider_core::{
 use tokio::time::Instant;
 
 use crate::{
-    destination::{self, DestinationId},
+    destination::DestinationId,
     hash::{self, QuickState},
     lock,
     mutations::{self, Mutation},
     receiver::Receiver,
-    routes::{ReceiverId, RouteId, RouteTable},
+    routes::{ReceiverId, RouteTable},
     settings::{KeyOrder, Settings},
     slots::{ReceiverSlot, RouteSlot},
 };
@@ -83,11 +84,15 @@ use claim_order::ClaimOrder;
 use claim_room::ClaimRoom;
 use database_clock::DatabaseClock;
 use followers::Followers;
-pub(crate) use hot::HotTarget;
+pub(crate) use hot::{HandOver, HotTarget};
 use in_flight::InFlight;
-use late_counts::LateCounts;
+pub(crate) use item::Item;
+#[cfg(test)]
+use item::test_item;
+use item::{Isolation, LaneKey, destination_of, slot_of};
 use long_keys::LongKeys;
 use outcome_queue::OutcomeQueue;
+use owned_lane::OwnedLane;
 use owned_lanes::OwnedLanes;
 use pauses::PauseState;
 pub(crate) use peek_tracker::PeekResult;
@@ -101,261 +106,8 @@ use ready_queues::{ReadyQueues, Turn};
 use receiver_table::ReceiverTable;
 use rewind::Rewind;
 use running_claim::RunningClaim;
-use suspects::SuspectSchedule;
-
-/// A busy key. The events of one key share its text, so comparing them seldom reads it.
-#[derive(Debug, Clone)]
-struct LaneKey {
-    lane: Lane,
-    key: Arc<str>,
-    /// The hash of the key. Its text is read once, when its event enters.
-    number: u64,
-}
-
-impl PartialEq for LaneKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.number == other.number
-            && self.lane == other.lane
-            && (Arc::ptr_eq(&self.key, &other.key) || self.key == other.key)
-    }
-}
-
-impl Eq for LaneKey {}
-
-impl Hash for LaneKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        // The lane follows from the key.
-        state.write_u64(self.number);
-    }
-}
-
-/// An event in memory.
-#[derive(Debug)]
-pub(crate) struct Item {
-    pub(crate) content: Result<Event, Box<Undecodable>>,
-    pub(crate) lease: Lease,
-    pub(crate) seq: Seq,
-    pub(crate) attempts: u32,
-    pub(crate) held: bool,
-    pub(crate) source: Source,
-    pub(crate) key: Option<Arc<str>>,
-    /// The number of its key, or of itself if it has none.
-    pub(crate) key_number: u64,
-    /// Its destination, if its receiver has more than one.
-    pub(crate) destination: Option<DestinationId>,
-    /// Whether it is under way together with earlier events of its key.
-    pub(crate) batched_with_head: bool,
-    /// Whether it failed in this process, whatever the table says.
-    pub(crate) failed: bool,
-    /// Whether it was only ever told to wait.
-    pub(crate) only_deferred: bool,
-    /// With which others it may be sent.
-    isolation: Isolation,
-    /// The place of its route.
-    slot: RouteSlot,
-    weight_bytes: usize,
-}
-
-impl Item {
-    /// Its route, if it has one.
-    pub(crate) fn route(&self) -> Option<RouteId> {
-        self.slot.route()
-    }
-
-    pub(crate) fn id(&self) -> &EventId {
-        self.content.as_ref().map_or_else(|row| &row.id, Event::id)
-    }
-
-    /// Whether it was sent before and not taken. A held key is no proof: the event may have waited for the pace
-    /// of its destination.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failed || self.attempts > 0 || self.isolation != Isolation::Mixed
-    }
-
-    /// Whether it may be what fails a batch.
-    fn may_fail_others(&self) -> bool {
-        self.has_failed() && !self.only_deferred
-    }
-
-    /// The key that is busy with it.
-    fn lane_key(&self) -> Option<LaneKey> {
-        let (lane, number) = (self.lease.lane, self.key_number);
-        self.key.clone().map(|key| LaneKey { lane, key, number })
-    }
-}
-
-/// With which others an event may be sent, after a batch with it failed as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-enum Isolation {
-    /// With any others.
-    #[default]
-    Mixed,
-    /// With events of its own key only.
-    OwnKey,
-    Alone,
-}
-
-/// Events that a worker has taken to send, all to the same receiver.
-#[derive(Debug)]
-pub(crate) struct Assignment {
-    /// None if no route wants them.
-    pub(crate) receiver: Option<ReceiverId>,
-    /// How many events the receiver had delivered by then.
-    pub(crate) since: u64,
-    pub(crate) items: VecDeque<Item>,
-    /// The moment after which none of them is sent.
-    pub(crate) until: Option<Instant>,
-    /// When they were taken, and how many that were not put back.
-    taken_at: Instant,
-    taken: usize,
-    /// How often something had been paused by then.
-    pub(crate) pauses_begun: u64,
-    slot: RouteSlot,
-    /// The destination of the first one, and whether the send has ended.
-    destination: Option<DestinationId>,
-    sent: bool,
-    /// Whether one of them failed before.
-    failed: bool,
-    /// Whether it probes the receiver, or a destination of it.
-    probe: bool,
-    probed: Option<Option<DestinationId>>,
-}
-
-impl Assignment {
-    /// How many were taken and not put back.
-    pub(crate) fn taken(&self) -> usize {
-        self.taken
-    }
-
-    /// When they were taken.
-    pub(crate) fn taken_at(&self) -> Instant {
-        self.taken_at
-    }
-}
-
-/// What a worker does next.
-pub(crate) enum NextWork {
-    /// Sends these.
-    Send(Assignment),
-    /// Sends this one, which may have crashed a process before: its attempt is written first.
-    Suspect(Assignment),
-    /// Waits until something changes or this moment comes.
-    Wait(Option<Instant>),
-}
-
-/// Whether a suspect goes alone.
-enum SuspectTurn {
-    /// No suspect blocks anybody.
-    NotNeeded,
-    /// A suspect waits until its receiver is idle, or others wait for a suspect that is under way. These
-    /// receivers send nothing else until this moment.
-    Wait { until: Instant, receivers: Vec<ReceiverSlot> },
-    /// A suspect of this lane can go: its place among the lane's suspects.
-    Now(Lane, usize),
-}
-
-/// What became of a hand-over in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HandOver {
-    Reserved,
-    Full,
-    /// The table keeps it: the lane is not ours, the number is in flight, the receiver is down, or the engine
-    /// shuts down.
-    LeftToClaim,
-}
-
-/// A suspect that is being sent or settled.
-#[derive(Debug, Clone, Copy)]
-struct SuspectUnderWay {
-    seq: Seq,
-    receiver: ReceiverSlot,
-    destination: Option<DestinationId>,
-    since: Instant,
-}
-
-struct OwnedLane {
-    lease: Lease,
-    /// The local moment after which nothing is sent.
-    deadline: Instant,
-    position: Position,
-    recheck: Vec<Seq>,
-    /// The next claim reads from the start, wherever the running one ends.
-    from_start: bool,
-    /// Up to where the table knows that events may be under way.
-    sent_to: Seq,
-    /// Events up to this one may have been under way when the last owner ended. Each goes alone and is counted
-    /// beforehand.
-    suspect_to: Seq,
-    suspects: VecDeque<Item>,
-    /// The suspects under way. There is more than one only if the first one hangs.
-    suspects_under_way: Vec<SuspectUnderWay>,
-    late_counts: LateCounts,
-    taken_at: Instant,
-    /// How many events are being sent or settled.
-    busy: usize,
-    /// Since when the lane is being given up: nothing more of it is claimed or sent.
-    draining: Option<Instant>,
-    /// The lane was not idle in time, and is not drained again before this moment.
-    kept_until: Option<Instant>,
-    /// How often it was not idle in time.
-    kept: u32,
-    /// Another session locked its row when it was to be marked: nothing is claimed from it before this moment.
-    locked_until: Option<Instant>,
-}
-
-impl OwnedLane {
-    /// Takes the rows to recheck up to this event, sorted and without duplicates.
-    fn take_recheck(&mut self, to: Seq) -> Vec<Seq> {
-        self.recheck.sort_unstable();
-        self.recheck.dedup();
-        let beyond = self.recheck.split_off(self.recheck.partition_point(|seq| *seq <= to));
-        std::mem::replace(&mut self.recheck, beyond)
-    }
-
-    fn new(taken: Taken, deadline: Instant) -> Self {
-        let suspect_to = if mutations::active(Mutation::NoSuspects) { 0 } else { taken.suspect_to };
-        Self {
-            lease: taken.lease,
-            deadline,
-            position: Position::START,
-            recheck: Vec::new(),
-            from_start: false,
-            sent_to: taken.suspect_to,
-            suspect_to,
-            suspects: VecDeque::new(),
-            suspects_under_way: Vec::new(),
-            late_counts: LateCounts::default(),
-            taken_at: Instant::now(),
-            busy: 0,
-            draining: None,
-            kept_until: None,
-            kept: 0,
-            locked_until: None,
-        }
-    }
-
-    /// Records that an event has ended. Returns whether it was a suspect.
-    fn end_suspect(&mut self, seq: Seq) -> bool {
-        let before = self.suspects_under_way.len();
-        self.suspects_under_way.retain(|suspect| suspect.seq != seq);
-        self.suspects_under_way.len() < before
-    }
-
-    /// Whether it may be drained now.
-    fn may_drain(&self, now: Instant) -> bool {
-        self.draining.is_none() && self.kept_until.is_none_or(|until| until <= now)
-    }
-
-    /// Whether its events may be claimed now.
-    fn may_claim(&self, now: Instant) -> bool {
-        self.gate(now).is_open() && self.locked_until.is_none_or(|until| until <= now)
-    }
-
-    /// Whether what was claimed under this lease is still ours to send.
-    fn may_take(&self, lease: Option<Lease>) -> bool {
-        lease == Some(self.lease) && self.draining.is_none()
-    }
-}
+use suspects::{SuspectSchedule, SuspectTurn};
+pub(crate) use work::{Assignment, NextWork};
 
 /// Everything in memory. It coordinates its parts, which own their state.
 pub(crate) struct Buffer {
@@ -471,46 +223,5 @@ impl Buffer {
     /// Returns when the oldest claimed event was created.
     pub(crate) fn oldest(claimed: &Claimed) -> Option<Timestamp> {
         claimed.events.iter().map(|event| event.created_at).min()
-    }
-}
-
-/// Returns the destination of an event, if its receiver has more than one.
-fn destination_of(event: &Event, slot: RouteSlot, routes: &RouteTable) -> Option<DestinationId> {
-    let receiver = routes.receiver(slot.route()?)?;
-    if routes.traits(receiver).in_process {
-        return None;
-    }
-    // A sink that panics here names none: it must not end a claim.
-    let sink = routes.sink(receiver)?;
-    let named = catch_unwind(AssertUnwindSafe(|| sink.destination(event))).unwrap_or_default();
-    named.as_deref().map(destination::destination_id)
-}
-
-/// Returns the slot of an event; the first one if no route wants it.
-fn slot_of(event: &Event, routes: &RouteTable) -> RouteSlot {
-    RouteSlot::of(routes.find(event))
-}
-
-#[cfg(test)]
-fn test_item(key: &str, seq: Seq, slot: usize) -> Item {
-    use postrider_core::store::Token;
-
-    let event = Event::json_text("A", "1").key(key).build().unwrap();
-    Item {
-        key: event.shared_key().cloned(),
-        key_number: hash::of_key(key),
-        weight_bytes: event.weight_bytes(),
-        content: Ok(event),
-        lease: Lease { lane: 0, token: Token { epoch: 1, nonce: 1 } },
-        seq,
-        attempts: 0,
-        held: false,
-        source: Source::Cold,
-        destination: None,
-        batched_with_head: false,
-        failed: false,
-        only_deferred: false,
-        isolation: Isolation::Mixed,
-        slot: RouteSlot::at(slot),
     }
 }

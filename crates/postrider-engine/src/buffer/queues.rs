@@ -21,7 +21,7 @@ impl Buffer {
         self.track(&item);
         if let Some(key) = key {
             match self.keys.entry(key) {
-                Entry::Occupied(_) if mutations::active(Mutation::TwoOfAKey) => {}
+                Entry::Occupied(_) if mutations::active(Mutation::KeyNotBusy) => {}
                 Entry::Occupied(mut busy) => return busy.get_mut().push_back(item),
                 Entry::Vacant(free) => _ = free.insert(Followers::default()),
             }

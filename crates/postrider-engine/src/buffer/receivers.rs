@@ -258,7 +258,7 @@ impl Buffer {
     /// the receiver objects to.
     pub(crate) fn requeue_refused(&mut self, assignment: &Assignment, item: Item) {
         let Some(item) = self.back_from_sending(item) else { return };
-        if mutations::active(Mutation::ProbeStays) {
+        if mutations::active(Mutation::RefusedProbeRepeated) {
             return self.enqueue_front(item);
         }
         self.tried(assignment, &item);

@@ -13,6 +13,26 @@ const HANGS_AFTER: Duration = Duration::from_secs(2);
 /// different moments.
 const CLEARED_AFTER: Duration = Duration::from_secs(2);
 
+/// Whether a suspect goes alone.
+pub(super) enum SuspectTurn {
+    /// No suspect blocks anybody.
+    NotNeeded,
+    /// A suspect waits until its receiver is idle, or others wait for a suspect that is under way. These
+    /// receivers send nothing else until this moment.
+    Wait { until: Instant, receivers: Vec<ReceiverSlot> },
+    /// A suspect of this lane can go: its place among the lane's suspects.
+    Now(Lane, usize),
+}
+
+/// A suspect that is being sent or settled.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SuspectUnderWay {
+    pub(super) seq: Seq,
+    pub(super) receiver: ReceiverSlot,
+    pub(super) destination: Option<DestinationId>,
+    pub(super) since: Instant,
+}
+
 /// A suspect that could be sent.
 struct SuspectCandidate {
     lane: Lane,
@@ -150,7 +170,7 @@ impl Buffer {
         let until = self
             .suspects
             .others_until
-            .filter(|until| now < *until && !mutations::active(Mutation::SuspectsStopEverybody))?;
+            .filter(|until| now < *until && !mutations::active(Mutation::SuspectsBlockEverything))?;
         let same = |slot: RouteSlot| Some(self.receivers.of(slot)) == self.suspects.last_receiver;
         self.queues.has(same).then_some(until)
     }
@@ -158,7 +178,7 @@ impl Buffer {
     /// Whether a route waits for a suspect.
     pub(super) fn waits_for(&self, turn: &SuspectTurn, slot: RouteSlot) -> bool {
         let SuspectTurn::Wait { receivers, .. } = turn else { return false };
-        receivers.contains(&self.receivers.of(slot)) || mutations::active(Mutation::SuspectsStopEverybody)
+        receivers.contains(&self.receivers.of(slot)) || mutations::active(Mutation::SuspectsBlockEverything)
     }
 
     /// Clears events that were written after the lane was taken. The table records how far the last owner *may*

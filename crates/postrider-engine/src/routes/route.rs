@@ -6,7 +6,7 @@ use postrider_core::{ConfigError, Pattern, RetryPolicy, Sink};
 
 use crate::DeadHeads;
 
-/// Events by patterns of their types, where they go, and what holds for them.
+/// A route: patterns of event types, their sink, and their settings.
 ///
 /// ```
 /// use postrider_core::{Delivery, handler};

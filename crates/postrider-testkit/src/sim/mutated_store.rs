@@ -1,4 +1,4 @@
-//! The flaws of stores, kept on purpose: see [`postrider_engine::mutations`]. With none of them switched on, it is the store in memory.
+//! A store with the [mutations](postrider_engine::mutations) of stores. While none is active, it is the store in memory.
 
 use std::{
     collections::BTreeMap,
