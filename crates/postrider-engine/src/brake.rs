@@ -1,19 +1,20 @@
-//! The brake: a receiver or destination that fails whatever it is sent is broken, and its events are not.
+//! Stops events from dying at a receiver or destination that fails whatever it is sent.
 //!
-//! After ten keys in a row that were rejected, or twenty-five that used up their attempts, nothing more dies there until something is delivered or
-//! an operator says so. A receiver with several destinations counts those of them that fail, too: each may have a single key. A key that was rejected
-//! before another was delivered does not pull the brake again: it is rejected for a reason of its own, until it is rejected twice with nothing
-//! delivered in between. But no more than ten die in a row either way.
+//! After ten keys in a row that were rejected, or twenty-five that used up their attempts, nothing more dies
+//! there until something is delivered or an operator releases the brake. A receiver with several destinations
+//! also counts the destinations that fail, since each may have a single key. A key that was rejected before
+//! another one was delivered has a reason of its own and does not pull the brake, unless it is rejected twice
+//! without a delivery in between. Either way no more than ten events die in a row.
 
 use crate::{
-    broken::{self, Variant},
-    culprits::Culprits,
+    faulty_keys::FaultyKeys,
+    mutations::{self, Mutation},
 };
 
-/// Ten distinct keys rejected without a delivery in between pull the brake.
+/// This many distinct keys rejected without a delivery in between pull the brake.
 pub(crate) const REJECTED_KEYS: usize = 10;
 
-/// Twenty-five distinct keys that used up their attempts do so too.
+/// This many distinct keys that use up their attempts without a delivery in between pull it too.
 pub(crate) const EXHAUSTED_KEYS: usize = 25;
 
 /// What becomes of an event that was rejected.
@@ -21,35 +22,35 @@ pub(crate) const EXHAUSTED_KEYS: usize = 25;
 pub(crate) enum AfterRejection {
     /// It dies.
     Die,
-    /// Its key was rejected before, and ten keys were rejected in a row. It waits, and pulls the brake if it is rejected again before anything is
-    /// delivered.
+    /// Its key was rejected before, and ten keys in a row were rejected. It waits, and pulls the brake if it is
+    /// rejected again before a delivery.
     Wait,
-    /// The brake holds. It waits, and the breaker opens.
+    /// The brake holds. The event waits and the breaker opens.
     Brake,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Brake {
-    /// Keys that were rejected since something was delivered, known ones only if they were rejected twice.
+    /// Keys rejected since the last delivery. A known key counts once it was rejected twice.
     rejected: Vec<u64>,
-    /// Keys that were rejected since something was delivered, known ones included.
+    /// Keys rejected since the last delivery, known ones included.
     in_a_row: Vec<u64>,
-    /// Keys that used up their attempts since then.
+    /// Keys that used up their attempts since the last delivery.
     exhausted: Vec<u64>,
-    culprits: Culprits,
-    /// Another process pulled it before this one began, and nothing was delivered since.
+    faulty_keys: FaultyKeys,
+    /// Another process pulled the brake before this one started, and nothing was delivered since.
     inherited: bool,
-    /// An operator has released it: what is rejected dies.
+    /// An operator has released the brake: rejected events die.
     released: bool,
 }
 
 impl Brake {
-    /// An event of this key was rejected.
+    /// Records that an event of this key was rejected.
     pub(crate) fn rejected(&mut self, key: u64) -> AfterRejection {
-        if self.released || broken::is(Variant::RejectionsUnbraked) {
+        if self.released || mutations::active(Mutation::RejectionsUnbraked) {
             return AfterRejection::Die;
         }
-        if self.culprits.failed(key) {
+        if self.faulty_keys.failed(key) {
             note(&mut self.rejected, key, REJECTED_KEYS);
         }
         note(&mut self.in_a_row, key, REJECTED_KEYS);
@@ -62,9 +63,9 @@ impl Brake {
         }
     }
 
-    /// An event of this key has used up its attempts. Returns whether the brake holds.
+    /// Records that an event of this key used up its attempts. Returns whether the brake holds.
     pub(crate) fn exhausted(&mut self, key: u64) -> bool {
-        if self.released || broken::is(Variant::ExhaustionUnbraked) {
+        if self.released || mutations::active(Mutation::ExhaustionUnbraked) {
             return false;
         }
         note(&mut self.exhausted, key, EXHAUSTED_KEYS);
@@ -76,14 +77,14 @@ impl Brake {
         full || self.inherited && !(self.rejected.is_empty() && self.exhausted.is_empty())
     }
 
-    /// Whether nothing is known against whoever it belongs to.
+    /// Whether no failure is recorded.
     pub(crate) fn is_idle(&self) -> bool {
         self.rejected.is_empty() && self.exhausted.is_empty()
     }
 
-    /// An event of this key was delivered.
+    /// Records that an event of this key was delivered.
     pub(crate) fn delivered(&mut self, key: u64) {
-        self.culprits.delivered(key);
+        self.faulty_keys.delivered(key);
         self.let_go();
     }
 
@@ -94,17 +95,17 @@ impl Brake {
         self.inherited = false;
     }
 
-    /// Another process has pulled it: the first failure is enough now.
+    /// Takes over a brake that another process pulled: the first failure is enough now.
     pub(crate) fn inherit(&mut self) {
         self.inherited = true;
     }
 
-    /// What another process found is over.
+    /// Ends what was taken over from another process.
     pub(crate) fn end_inheritance(&mut self) {
         self.inherited = false;
     }
 
-    /// An operator releases it, or no longer does.
+    /// Releases the brake on an operator's word, or arms it again.
     pub(crate) fn release(&mut self, released: bool) {
         if released {
             self.let_go();
@@ -113,7 +114,7 @@ impl Brake {
     }
 }
 
-/// Notes a key, and no more of them than are needed.
+/// Records a key, up to the number that is needed.
 fn note(keys: &mut Vec<u64>, key: u64, most: usize) {
     if keys.len() < most && !keys.contains(&key) {
         keys.push(key);

@@ -1,4 +1,4 @@
-//! The breaker of a receiver, or of one of its destinations: keeps away from one that said it is down.
+//! Keeps events away from a receiver or destination that is down.
 //!
 //! `closed → open (for a while) → probing (one event) → closed, or open for longer`.
 
@@ -7,25 +7,25 @@ use std::time::Duration;
 use postrider_core::{Backoff, RetryPolicy, rng::Rng};
 use tokio::time::Instant;
 
-/// Longest pause: what waits for a receiver that is back is not to wait for long.
+/// Longest pause: events must not wait long for a receiver that is back.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// A probe of which nobody has heard for so long may hang by itself, and another one is made.
+/// A probe without an answer for this long may hang, and another probe is sent.
 const PROBE_MAX: Duration = Duration::from_secs(10);
 
-/// So many probes are made before the pause gets longer: the first of them may be events that fail by themselves.
+/// The pause grows after this many probes: the first ones may be events that fail on their own.
 const ROUND: u32 = 8;
 
 /// Longest pause while the health check passes.
 const HEALTHY_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum BreakerState {
     Closed,
     Open {
         until: Instant,
     },
-    /// Somebody sees whether it is back, and should have said so by then.
+    /// A probe is under way and should have been answered by then.
     Probing {
         until: Instant,
     },
@@ -34,66 +34,66 @@ enum State {
 /// Open for 200 ms at first, then longer with each round of probes, up to half a minute.
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    state: State,
-    /// How often in a row the receiver said that it is down.
+    state: BreakerState,
+    /// How often in a row the receiver was unavailable.
     refusals: u32,
 }
 
 impl Breaker {
     pub(crate) const fn new() -> Self {
-        Self { state: State::Closed, refusals: 0 }
+        Self { state: BreakerState::Closed, refusals: 0 }
     }
 
     /// Whether an event may be sent now.
     pub(crate) fn lets_through(&self, now: Instant) -> bool {
         match self.state {
-            State::Closed => true,
-            State::Open { until } | State::Probing { until } => now >= until,
+            BreakerState::Closed => true,
+            BreakerState::Open { until } | BreakerState::Probing { until } => now >= until,
         }
     }
 
-    /// When it will let a probe through, if it does not now.
+    /// Returns when it lets a probe through, if it does not now.
     pub(crate) fn opens_at(&self, now: Instant) -> Option<Instant> {
         match self.state {
-            State::Open { until } if until > now => Some(until),
+            BreakerState::Open { until } if until > now => Some(until),
             _ => None,
         }
     }
 
-    /// When another probe may go beside one of which nobody has heard.
+    /// Returns when another probe may go beside one that has no answer.
     pub(crate) fn next_probe_at(&self, now: Instant) -> Option<Instant> {
         match self.state {
-            State::Probing { until } if until > now => Some(until),
+            BreakerState::Probing { until } if until > now => Some(until),
             _ => None,
         }
     }
 
-    /// Whether events may go in batches; a probe goes alone.
+    /// Whether events may go in batches. A probe goes alone.
     pub(crate) fn is_closed(&self) -> bool {
-        self.state == State::Closed
+        self.state == BreakerState::Closed
     }
 
-    /// An event is being sent.
+    /// Records that an event is being sent.
     pub(crate) fn sending(&mut self, now: Instant) {
-        if self.state != State::Closed {
-            self.state = State::Probing { until: now + PROBE_MAX };
+        if self.state != BreakerState::Closed {
+            self.state = BreakerState::Probing { until: now + PROBE_MAX };
         }
     }
 
-    /// What was taken to be sent never was: a probe is still to be made.
+    /// Records that a probe was not sent after all.
     pub(crate) fn not_sent(&mut self, now: Instant) {
-        if matches!(self.state, State::Probing { .. }) {
-            self.state = State::Open { until: now };
+        if matches!(self.state, BreakerState::Probing { .. }) {
+            self.state = BreakerState::Open { until: now };
         }
     }
 
-    /// The receiver answered.
+    /// Records an answer, and closes.
     pub(crate) fn answered(&mut self) {
         *self = Self::new();
     }
 
-    /// The receiver is down: opens, and says for how long. What else was under way when it opened says nothing new. While its health check passes
-    /// it is asked again soon.
+    /// Opens and returns for how long. A refusal of what was under way when it opened changes nothing. While
+    /// the health check passes, the pause stays short.
     pub(crate) fn refused(&mut self, healthy: bool, now: Instant, rng: &mut Rng) -> Duration {
         if let Some(until) = self.opens_at(now) {
             return until - now;
@@ -102,7 +102,7 @@ impl Breaker {
         let longest = if healthy { HEALTHY_MAX } else { LONGEST };
         let round = self.refusals.div_ceil(ROUND);
         let pause = Backoff::default().delay(round, "", rng).min(longest);
-        self.state = State::Open { until: now + pause };
+        self.state = BreakerState::Open { until: now + pause };
         pause
     }
 }

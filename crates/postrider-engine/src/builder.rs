@@ -1,20 +1,21 @@
-//! Putting an outbox together: few lines for the common case, a method for everything that can be set.
+//! Builds outboxes: a few lines for the common case, and a method for every setting.
 
 use std::{sync::Arc, time::Duration};
 
 use postrider_core::{
     AggregateType, Backoff, Delivery, Error, EventType, Interceptor, IntoOutcome, Metrics, Result,
-    RetryPolicy, Sink, Store, WriteHook, metrics::NoMetrics,
+    RetryPolicy, Sink, Store, WriteHook, metrics::NoMetrics, sink::error_chain,
 };
 use tracing::warn;
 
 use crate::{
     DeadHeads, Engine, KeyOrder, Outbox, Routes, Settings, Writer,
     engine::{Parts, missing_store},
-    said::Said,
+    explicit_settings::ExplicitSettings,
 };
 
-/// Puts an [`Outbox`] together. A store and, unless it only writes, a route are needed; all else has a default.
+/// Builds an [`Outbox`]. It needs a store and, unless the outbox only writes, a route. Everything else has a
+/// default.
 #[must_use]
 pub struct OutboxBuilder {
     store: Option<Arc<dyn Store>>,
@@ -24,7 +25,7 @@ pub struct OutboxBuilder {
     retry: Option<Arc<dyn RetryPolicy>>,
     metrics: Arc<dyn Metrics>,
     settings: Settings,
-    said: Said,
+    explicit: ExplicitSettings,
     known_types: Option<Vec<String>>,
     payload_max: Option<usize>,
     migrate: bool,
@@ -40,7 +41,7 @@ impl OutboxBuilder {
             retry: None,
             metrics: Arc::new(NoMetrics),
             settings: Settings::default(),
-            said: Said::default(),
+            explicit: ExplicitSettings::default(),
             known_types: None,
             payload_max: None,
             migrate: true,
@@ -52,7 +53,7 @@ impl OutboxBuilder {
         self.shared_store(Arc::new(store))
     }
 
-    /// The database, shared with others.
+    /// The database, shared with other owners.
     pub fn shared_store(mut self, store: Arc<dyn Store>) -> Self {
         self.store = Some(store);
         self
@@ -163,14 +164,14 @@ impl OutboxBuilder {
         self.retry(policy)
     }
 
-    /// Who is told what happens. Keep a clone of the `Arc` to read a
+    /// The receiver of metrics. Keep a clone of the `Arc` to read a
     /// [`Recording`](postrider_core::metrics::Recording).
     pub fn metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
         self.metrics = metrics;
         self
     }
 
-    /// The only event types that `write` takes.
+    /// The only event types that `write` accepts.
     ///
     /// ```
     /// # use postrider_engine::Outbox;
@@ -184,26 +185,26 @@ impl OutboxBuilder {
         self
     }
 
-    /// The largest payload that `write` takes, in bytes; at most 1 MiB.
+    /// The largest payload that `write` accepts, in bytes; at most 1 MiB.
     pub fn payload_max(mut self, bytes: usize) -> Self {
         self.payload_max = Some(bytes);
         self
     }
 
-    /// Whether the tables are created or upgraded at the start. Default true.
+    /// Whether `start` creates or upgrades the tables. Default true.
     pub fn migrate(mut self, migrate: bool) -> Self {
         self.migrate = migrate;
         self
     }
 
-    /// All numbers at once. Nothing of them is left to the defaults of a store.
+    /// All settings at once. None of them falls back to the defaults of a store.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
-        self.said = Said::ALL;
+        self.explicit = ExplicitSettings::ALL;
         self
     }
 
-    /// Most deliveries at once. Default 4.
+    /// Most concurrent deliveries to handlers. Default 4.
     pub fn workers(mut self, workers: usize) -> Self {
         self.settings.workers = workers;
         self
@@ -224,24 +225,25 @@ impl OutboxBuilder {
     /// Most events that one claim reads. Default 200.
     pub fn claim_batch(mut self, events: usize) -> Self {
         self.settings.claim_batch = events;
-        self.said.claim_batch = true;
+        self.explicit.claim_batch = true;
         self
     }
 
-    /// Most events of one key that wait in memory behind its first one, or as many as its sink takes at once. Default 32.
+    /// Most events of one key that wait in memory behind its head, or as many as its sink takes at once.
+    /// Default 32.
     pub fn key_queue(mut self, events: usize) -> Self {
         self.settings.key_queue = events;
         self
     }
 
-    /// How long a handler in this process may take for an event; zero for any time. Default 5 min.
+    /// How long a handler in this process may take for an event; zero for no limit. Default 5 min.
     pub fn handler_timeout(mut self, limit: Duration) -> Self {
         self.settings.handler_timeout = limit;
         self
     }
 
-    /// How long an event may fail without anybody knowing whether it or its receiver is the reason, before it is dead; zero for any time.
-    /// Default 24 h.
+    /// How long an event may fail while it is unknown whether it or its receiver is the cause, before it is
+    /// dead; zero for no limit. Default 24 h.
     pub fn unavailable_for(mut self, limit: Duration) -> Self {
         self.settings.unavailable_for = limit;
         self
@@ -250,30 +252,31 @@ impl OutboxBuilder {
     /// Shortest and longest pause between polls. Default 20 ms and 5 s.
     pub fn poll(mut self, min: Duration, max: Duration) -> Self {
         (self.settings.poll_min, self.settings.poll_max) = (min, max);
-        self.said.poll = true;
+        self.explicit.poll = true;
         self
     }
 
-    /// Shortest time between two peeks at what was written last, by which plain `INSERT`s and other processes' events are found; zero leaves them to
-    /// polls. Default 5 ms.
+    /// Shortest time between two peeks at the last number that was drawn. Peeks find plain `INSERT`s and other
+    /// processes' events. Zero leaves them to polls. Default 5 ms.
     pub fn peek(mut self, every: Duration) -> Self {
         self.settings.peek = every;
         self
     }
 
-    /// How often a claim looks from the very bottom, for what was changed by hand. Default 60 s.
+    /// How often a claim scans from the very start, to find rows that were changed by hand. Default 60 s.
     pub fn full_look_every(mut self, pause: Duration) -> Self {
         self.settings.full_look_every = pause;
         self
     }
 
-    /// Whether to poll and follow wake-ups. Without it only hot events and `poll_once` deliver. Default true.
+    /// Whether to poll and to follow wake-ups. Without it only hot events and `poll_once` deliver. Default
+    /// true.
     pub fn poller(mut self, on: bool) -> Self {
         self.settings.poller = on;
         self
     }
 
-    /// How long a lease holds: the longest that delivery stands still after this process was killed. Default 15 s.
+    /// How long a lease holds: the longest that delivery stops after this process was killed. Default 15 s.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
         self
@@ -282,11 +285,12 @@ impl OutboxBuilder {
     /// Attempts before an event is dead. Default 10.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.settings.max_attempts = attempts;
-        self.said.max_attempts = true;
+        self.explicit.max_attempts = true;
         self
     }
 
-    /// How long a shutdown may take. For half of it what is in memory is still sent, then what is under way is waited for. Default 5 s.
+    /// How long a shutdown may take. Events in memory are still sent for half of it, and running sends are
+    /// waited for after that. Default 5 s.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.settings.drain_timeout = timeout;
         self
@@ -304,11 +308,11 @@ impl OutboxBuilder {
         self
     }
 
-    /// What a dead event does to its key. Default block; skip where the store cannot keep a key waiting, as in tables that somebody else
-    /// designed. There block is refused.
+    /// What a dead event does to its key. Default block, or skip where the store cannot keep a key waiting, as
+    /// in external outbox tables. Block is refused there.
     pub fn dead_heads(mut self, policy: DeadHeads) -> Self {
         self.settings.dead_heads = policy;
-        self.said.dead_heads = true;
+        self.explicit.dead_heads = true;
         self
     }
 
@@ -340,13 +344,13 @@ impl OutboxBuilder {
     pub async fn start(mut self) -> Result<Outbox> {
         let writer = self.writer()?;
         let defaults = writer.store.defaults();
-        self.said.fill(&mut self.settings, &writer.store.features(), defaults.as_ref());
+        self.explicit.fill(&mut self.settings, &writer.store.features(), defaults.as_ref());
         let usual = || defaults.map_or_else(Backoff::default, |defaults| defaults.retry);
         let retry = self.retry.unwrap_or_else(|| Arc::new(usual()));
-        // What is wrong with the parts is told before the database is touched.
+        // Mistakes in the parts are reported before the database is touched.
         self.settings.check()?;
         let routes = self.routes.checked()?;
-        look(&*writer.store, self.migrate).await?;
+        check_store(&*writer.store, self.migrate).await?;
         let engine = Engine::start(Parts {
             store: writer.store.clone(),
             routes,
@@ -362,20 +366,20 @@ impl OutboxBuilder {
     /// An outbox that only writes; another process delivers.
     pub async fn write_only(self) -> Result<Outbox> {
         let writer = self.writer()?;
-        look(&*writer.store, self.migrate).await?;
+        check_store(&*writer.store, self.migrate).await?;
         Ok(Outbox::from_parts(writer, None))
     }
 }
 
-/// Whether an outbox can be in this database; its tables are made if they may be.
-async fn look(store: &dyn Store, migrate: bool) -> Result<()> {
+/// Checks that the database can hold an outbox, or creates the tables.
+async fn check_store(store: &dyn Store, migrate: bool) -> Result<()> {
     if migrate {
         return store.migrate().await;
     }
     match store.check().await {
-        // One that is away may come back, and whoever needs it goes on trying.
-        Err(Error::Store(error)) if error.is_transient() => {
-            warn!(%error, "the database could not be asked what it is");
+        // An unreachable database may come back, and later calls retry.
+        Err(error) if matches!(&error, Error::Store(store) if store.is_transient()) => {
+            warn!(error = error_chain(&error), "checking the database failed: later calls try again");
             Ok(())
         }
         checked => checked,

@@ -1,4 +1,4 @@
-//! Running user code so that its panic is an outcome and not the end of a worker.
+//! Runs user code so that a panic in it is an outcome and does not end a worker.
 
 use std::{
     any::Any,
@@ -9,16 +9,16 @@ use std::{
 };
 
 /// A future whose panic is a value.
-pub(crate) struct Catch<'a, F>(Pin<&'a mut F>);
+pub(crate) struct CatchPanic<'a, F>(Pin<&'a mut F>);
 
 /// Runs `future`; a panic in it becomes `Err` with its message.
 ///
 /// The future is dropped after a panic and never polled again, so nobody sees what the panic left half done.
-pub(crate) fn catch<F: Future>(future: Pin<&mut F>) -> Catch<'_, F> {
-    Catch(future)
+pub(crate) fn catch<F: Future>(future: Pin<&mut F>) -> CatchPanic<'_, F> {
+    CatchPanic(future)
 }
 
-impl<F: Future> Future for Catch<'_, F> {
+impl<F: Future> Future for CatchPanic<'_, F> {
     type Output = Result<F::Output, String>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -29,7 +29,7 @@ impl<F: Future> Future for Catch<'_, F> {
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
     let text =
         panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));

@@ -1,17 +1,17 @@
-//! Drain: waiting until what is due has been delivered.
+//! Waits until everything that is due has been delivered.
 
 use postrider_core::Result;
 use tokio::time::Instant;
 
 use crate::{Engine, buffer::Buffer, claim, lock, orphans};
 
-/// What a drain that waits for no unavailable receiver has come to.
+/// The result of a drain that waits for no unavailable receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Drained {
-    /// All that is due, as far as it is not paused.
+    /// Everything due was delivered, except what is paused.
     Everything,
-    /// Something is left for receivers that are unavailable.
+    /// Events are left for receivers that are unavailable.
     AllButUnavailable,
     /// The outcomes of some events could not be written for two leases.
     AllButUnsettled {
@@ -19,10 +19,11 @@ pub enum Drained {
         locked: usize,
         /// Outcomes that the database refuses to write.
         refused: usize,
-        /// Outcomes whose settle fails as a whole, be it that the database does not answer in time.
+        /// Outcomes whose settle fails as a whole, for example because the database does not answer.
         failing: usize,
     },
-    /// Something is left in lanes that could not be taken for two leases, because another session has locked their rows.
+    /// Events are left in lanes that could not be taken for two leases, because another session has locked
+    /// their rows.
     AllButLockedLanes {
         /// Lanes that are locked.
         locked: usize,
@@ -32,25 +33,26 @@ pub enum Drained {
 }
 
 impl Engine {
-    /// Waits until everything that is due has been delivered, or has failed and waits, and its outcome is settled. What
-    /// comes in meanwhile is waited for too; what waits for a later time is not. An engine that does not hold all lanes waits until
-    /// those who hold the others have delivered everything, or for as long as it takes to take over from one that is gone; one that holds none
-    /// waits for its lanes. What is paused is not waited for, except by an engine that stands by: it
-    /// cannot tell. While a receiver is unavailable, what is in memory for it is waited for: give it a time limit, or see
+    /// Waits until everything due has been delivered, or has failed and waits, and its outcome is settled. That
+    /// includes what comes in meanwhile, but not what waits for a later time. An engine that does not hold all
+    /// lanes also waits for those who hold the others, for as long as a takeover from a dead owner takes; one
+    /// that holds none waits for its lanes. Paused events are not waited for, except by an engine on standby,
+    /// which cannot tell. Events in memory for an unavailable receiver are waited for: set a time limit, or see
     /// [`drain_available`](Self::drain_available).
     pub async fn drain(&self) -> Result<()> {
         self.drain_to(Buffer::is_empty, |_, _| None).await.map(|_| ())
     }
 
-    /// As [`drain`](Self::drain), but ends also when all that is left is for receivers that are unavailable, or waits behind that in
-    /// its key. A receiver is unavailable once it was tried and its breaker is open. And it ends when the database has been in the way for two
-    /// leases: rows or lanes are locked by another session, or outcomes are refused.
+    /// As [`drain`](Self::drain), but ends also when all that is left is for unavailable receivers, or waits
+    /// behind such events in its key. A receiver is unavailable once it was tried and its breaker is open. It
+    /// also ends when the database has been in the way for two leases: rows or lanes are locked by another
+    /// session, or outcomes are refused.
     pub async fn drain_available(&self) -> Result<Drained> {
         let end = |buffer: &Buffer| buffer.is_empty() || buffer.is_unavailable(Instant::now());
         if let Some(hindered) = self.drain_to(end, Self::hindered).await? {
             return Ok(hindered);
         }
-        // What came in since has not been waited for.
+        // Events that came in since were not waited for.
         let buffer = lock(&self.shared.buffer);
         Ok(if !buffer.is_empty() && buffer.is_unavailable(Instant::now()) {
             Drained::AllButUnavailable
@@ -59,8 +61,8 @@ impl Engine {
         })
     }
 
-    /// Waits until memory has come to this `end` and there is nothing more to claim. Ends before that if something hinders it for good, and
-    /// says what.
+    /// Waits until memory meets `end` and there is nothing more to claim. Ends early, and returns why, if
+    /// something is in the way for good.
     async fn drain_to(
         &self,
         end: impl Fn(&Buffer) -> bool,
@@ -78,18 +80,20 @@ impl Engine {
             {
                 return Ok(None);
             }
-            // A claim that ran beside a settle says nothing of what that made due: memory must have been at its end before it too, once it is
-            // our turn. The poller may have had its own before, and left something that is being settled. Nor does it say anything of a lane that
-            // is taken while it runs.
+            // A claim that ran beside a settle says nothing of what that settle made due. So memory must have
+            // met `end` before the claim too, once it is our turn: the poller may have claimed before and left
+            // something that is being settled. Nor does a claim say anything of a lane that is taken while it
+            // runs.
             let (idle, has_all, brought) = {
                 let mut pace = self.shared.claim_turn.lock().await;
                 (self.is_idle(&end), self.has_all_lanes(), claim::once(&self.shared, &mut pace).await?)
             };
             if idle && !brought.more && !brought.backlog && self.is_idle(&end) {
-                // A lane whose owner left without giving it back is ours after its lease; those who live deliver what is theirs meanwhile.
+                // A lane whose owner crashed is ours after its lease. Live owners deliver their events
+                // meanwhile.
                 let until = *others_until.get_or_insert_with(|| Instant::now() + limit);
                 if has_all || self.left_to_others().await? {
-                    // A key whose head was deleted is due as soon as it is freed.
+                    // A key whose head was deleted is due once it is freed.
                     if orphans::free_all(&self.shared).await? {
                         continue;
                     }
@@ -109,42 +113,44 @@ impl Engine {
             if !idle && self.is_idle(&end) {
                 continue;
             }
-            // A breaker that opens, or a lane that is lost, is no progress that somebody tells of.
+            // An opening breaker or a lost lane notifies nobody.
             let _ = tokio::time::timeout(self.shared.settings.poll_min, progress).await;
         }
         Ok(None)
     }
 
-    /// What the database has kept from being delivered or written since then, if that is all that is left here.
+    /// Returns what the database has been blocking since then, if nothing else is left here.
     fn hindered(&self, since: Instant) -> Option<Drained> {
         let now = Instant::now();
         let buffer = lock(&self.shared.buffer);
-        let fails = self.shared.vitals.settle_failing_since().is_some_and(|failing| failing <= since);
-        let writes_none = self.shared.vitals.wrote_at() <= since && buffer.sending() == 0;
-        if writes_none && (fails || buffer.is_all_aside(now)) {
-            let (locked, refused) = buffer.aside_counts();
+        let fails = self.shared.health_tracker.settle_failing_since().is_some_and(|failing| failing <= since);
+        let writes_none = self.shared.health_tracker.wrote_at() <= since && buffer.sending() == 0;
+        if writes_none && (fails || buffer.has_only_postponed(now)) {
+            let (locked, refused) = buffer.postponed_counts();
             return Some(Drained::AllButUnsettled { locked, refused, failing: buffer.unwritten() });
         }
         let is_idle = buffer.is_empty() || buffer.is_unavailable(now);
-        let locked = self.shared.vitals.locked_lanes().filter(|locked| is_idle && locked.since <= since)?;
+        let locked =
+            self.shared.health_tracker.locked_lanes().filter(|locked| is_idle && locked.since <= since)?;
         Some(Drained::AllButLockedLanes { locked: locked.lanes, owned: buffer.lanes_owned() })
     }
 
-    /// For an instance that stands by: whether those who hold the lanes have delivered all that is due. A retry whose time has come is
-    /// due, and so is what was parked behind a head that is gone.
+    /// Whether the owners of the lanes have delivered everything that is due, for an engine on standby. Due
+    /// retries count, and so do events parked behind a head that is gone.
     async fn left_to_others(&self) -> Result<bool> {
         let stats = self.shared.store.stats().await?;
         let not_due = stats.waiting.saturating_sub(stats.due) + stats.parked;
         Ok(stats.pending <= not_due && stats.returning == 0)
     }
 
-    /// Whether there is nothing to wait for but what it sees itself. What is paused cannot be told from what others have not delivered yet.
+    /// Whether this engine sees everything there is to wait for. It cannot tell paused events from those that
+    /// others have not delivered yet.
     fn has_all_lanes(&self) -> bool {
         let buffer = lock(&self.shared.buffer);
         buffer.lanes_owned() >= self.shared.store.features().lanes as usize || buffer.has_pauses()
     }
 
-    /// Everything is paused, and nothing is under way any more.
+    /// Whether everything is paused and nothing is under way.
     fn is_at_rest(&self) -> bool {
         let buffer = lock(&self.shared.buffer);
         buffer.is_paused() && buffer.is_drained(Instant::now())

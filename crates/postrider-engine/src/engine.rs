@@ -1,20 +1,20 @@
-//! The delivering half of an outbox: its tasks, and how they begin and end.
+//! Owns the tasks of an engine, and starts and ends them.
 
 use std::{
     collections::BTreeMap,
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
 
 use postrider_core::{
-    ConfigError, Error, Event, EventId, Interceptor, Metrics, Result, RetryPolicy, Store, StoreErrorKind,
+    ConfigError, Error, Event, EventId, Interceptor, Metrics, Result, RetryPolicy, Store,
     rng::Rng,
     sink::error_chain,
-    store::{Lease, Seq, Settlement},
+    store::{Lease, Seq},
     tx::{LaneHints, Placed},
 };
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
@@ -22,92 +22,42 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info, warn};
 
 use crate::{
-    DeadHeads, Settings, Unsettled, announce,
-    buffer::{Bound, Buffer, HandOver},
+    DeadHeads, Settings, Unsettled,
+    breaker_metrics::BreakerMetrics,
+    buffer::{Buffer, HandOver, HotTarget},
     catch::catch,
-    claim,
-    complaints::Complaints,
-    deliver,
-    failing::Failing,
+    claim, commit_listener,
+    engine_health::{EngineHealth, HealthTracker},
+    guarded_metrics::GuardedMetrics,
     lease::{self, without},
-    lock, orphans,
-    outage::Outages,
-    pauses, purge, recover,
-    rejecting::Brakes,
+    lock, orphans, pauses, purge, recover,
     routes::{RouteTable, Routes},
     settle,
-    shield::Shielded,
-    time_limit::farewell,
-    vitals::{EngineHealth, Vitals},
+    shared::Shared,
+    store_timeout::bounded_farewell,
+    worker,
 };
 
 /// How long a task rests after a panic, so that one that always panics does not spin.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
 
-/// At a shutdown what is queued is delivered for so long, before it is left to other instances.
+/// At a shutdown, queued events are delivered for this long before they are left to other instances.
 const HAND_OVER_AFTER: Duration = Duration::from_secs(1);
 
-/// What an engine is made of.
+/// The parts of an engine.
 pub struct Parts {
     /// The database.
     pub store: Arc<dyn Store>,
     /// Where events go.
     pub routes: Routes,
-    /// What runs around every delivery, in order.
+    /// Run around every delivery, in order.
     pub interceptors: Vec<Arc<dyn Interceptor>>,
     /// How long a failed event waits.
     pub retry: Arc<dyn RetryPolicy>,
-    /// Who is told what happens.
+    /// Receives all measurements.
     pub metrics: Arc<dyn Metrics>,
-    /// The numbers.
+    /// All settings.
     pub settings: Settings,
-}
-
-/// What the tasks of an engine share.
-pub(crate) struct Shared {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) routes: Arc<RouteTable>,
-    pub(crate) interceptors: Vec<Arc<dyn Interceptor>>,
-    pub(crate) retry: Arc<dyn RetryPolicy>,
-    pub(crate) metrics: Arc<dyn Metrics>,
-    pub(crate) settings: Settings,
-    pub(crate) buffer: std::sync::Mutex<Buffer>,
-    pub(crate) outages: Outages,
-    pub(crate) rng: std::sync::Mutex<Rng>,
-    /// Something lined up to be sent.
-    pub(crate) work: Notify,
-    /// Outcomes wait to be settled.
-    pub(crate) outcomes: Notify,
-    /// There may be something to claim, because something has changed here: room in the queue, a lane, a key.
-    pub(crate) wake: Notify,
-    /// Somebody says that something was committed, here or elsewhere; whether it is for us is open.
-    pub(crate) committed: Notify,
-    /// A lane was lost or could be had.
-    pub(crate) lanes: Notify,
-    /// A waiting event is due sooner than the poller knows.
-    pub(crate) due: Notify,
-    /// Something was settled: a drain may have come to its end.
-    pub(crate) progress: Notify,
-    /// One claim at a time.
-    pub(crate) claim_turn: tokio::sync::Mutex<claim::Pace>,
-    /// One look at what is paused at a time, and how often something was.
-    pub(crate) pause_turn: tokio::sync::Mutex<()>,
-    pub(crate) pauses_begun: Arc<AtomicU64>,
-    /// Since when hot events were dropped without a warning, and how many.
-    pub(crate) hot_drops: std::sync::Mutex<Option<(Instant, u64)>>,
-    /// The lanes that writers of this process put events without a key into.
-    pub(crate) hints: LaneHints,
-    /// When its verbs last succeeded.
-    pub(crate) vitals: Vitals,
-    /// Attempts that were counted beforehand and are under way, and what takes them back.
-    pub(crate) counted: std::sync::Mutex<BTreeMap<Seq, (Lease, Settlement)>>,
-    /// Events that fail without anybody knowing why.
-    pub(crate) failing: std::sync::Mutex<Failing>,
-    pub(crate) complaints: std::sync::Mutex<Complaints>,
-    pub(crate) brakes: std::sync::Mutex<Brakes>,
-    /// How many instances were alive when that was last asked, this one included.
-    pub(crate) members: AtomicUsize,
-    pub(crate) stop_claiming: CancellationToken,
 }
 
 /// Claims, delivers and settles until it is shut down. Dropping it stops it at once, without a drain.
@@ -125,15 +75,15 @@ struct Tasks {
     report: Option<ShutdownReport>,
 }
 
-/// What a shutdown left.
+/// The result of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Events that were in memory and not sent; they are pending in the table, no attempt counted.
+    /// Unsent events that were in memory. They are pending in the table, without an attempt counted.
     pub given_back: usize,
-    /// Events that were being sent when the time ran out; they may have arrived, and will be sent again.
+    /// Events that were being sent when the time ran out. They may have arrived, and will be sent again.
     pub interrupted: usize,
-    /// Whether the lanes were given back. Otherwise their leases run out by themselves.
+    /// Whether the lanes were given back. Otherwise their leases run out.
     pub released: bool,
 }
 
@@ -153,12 +103,12 @@ impl Engine {
             pause_turn: tokio::sync::Mutex::default(),
             pauses_begun: buffer.pauses_begun(),
             buffer: std::sync::Mutex::new(buffer),
-            outages: Outages::new(routes.receivers()),
+            breaker_metrics: BreakerMetrics::new(routes.receivers()),
             store: parts.store,
             routes,
             interceptors: parts.interceptors,
             retry: parts.retry,
-            metrics: Arc::new(Shielded::new(parts.metrics)),
+            metrics: Arc::new(GuardedMetrics::new(parts.metrics)),
             settings: parts.settings,
             rng: std::sync::Mutex::new(rng),
             work: Notify::new(),
@@ -168,38 +118,40 @@ impl Engine {
             lanes: Notify::new(),
             due: Notify::new(),
             progress: Notify::new(),
-            claim_turn: tokio::sync::Mutex::new(claim::Pace::new(Instant::now())),
+            claim_turn: tokio::sync::Mutex::new(claim::ClaimPace::new(Instant::now())),
             hot_drops: std::sync::Mutex::new(None),
             hints: LaneHints::default(),
-            vitals: Vitals::new(),
+            health_tracker: HealthTracker::new(),
             counted: std::sync::Mutex::default(),
-            failing: std::sync::Mutex::default(),
-            complaints: std::sync::Mutex::default(),
+            failing_events: std::sync::Mutex::default(),
+            failure_warnings: std::sync::Mutex::default(),
             brakes: std::sync::Mutex::default(),
             members: AtomicUsize::new(1),
             stop_claiming: CancellationToken::new(),
         });
         match pauses::read(&shared).await {
-            Err(error) if is_passing(&error) => warn!(
+            Err(error) if is_transient(&error) => warn!(
                 error = error_chain(&error),
-                "cannot read what is paused: nothing is sent until that is known"
+                "reading pauses failed: nothing is sent until they are known"
             ),
             read => _ = read?,
         }
-        let mut keeper = lease::Keeper::new(shared.clone(), lease_rng);
-        // The first round is waited for, so that an outbox which has its lanes can deliver the moment it exists.
+        let mut keeper = lease::LeaseKeeper::new(shared.clone(), lease_rng);
+        // Waits for the first round, so that an outbox that has its lanes can deliver as soon as it exists.
         let pause = keeper.round().await;
         let stop = CancellationToken::new();
         let mut tasks = Tasks::default();
-        // Handlers share the workers; every outside system has its own, so that one which hangs takes none from the others.
+        // Handlers share the workers. Every outside system has its own, so that one that hangs takes none from
+        // the others.
         let of_receiver = |id| match shared.routes.traits(id) {
             traits if traits.in_process => 0,
             traits => traits.concurrent.unwrap_or(shared.settings.workers),
         };
         let outside: usize = (0..shared.routes.receivers()).map(of_receiver).sum();
         for _ in 0..shared.settings.workers + outside {
-            let worker = until(stop.clone(), watched(shared.clone(), "deliver", deliver::run));
-            // What it says is said where the engine was started: a program with several outboxes can tell whose it is.
+            let worker = until(stop.clone(), watched(shared.clone(), "deliver", worker::run));
+            // Workers log in the span in which the engine was started, so a program can tell its outboxes
+            // apart.
             tasks.workers.spawn(worker.in_current_span());
         }
         tasks
@@ -223,14 +175,15 @@ impl Engine {
                 .others
                 .spawn(until(stop.clone(), watched(shared.clone(), "claim", claim::run)).in_current_span());
             tasks.others.spawn(
-                until(stop.clone(), watched(shared.clone(), "announce", announce::run)).in_current_span(),
+                until(stop.clone(), watched(shared.clone(), "announce", commit_listener::run))
+                    .in_current_span(),
             );
         }
         info!(instance = %shared.settings.instance, lanes = lock(&shared.buffer).lanes_owned(), "engine started");
         Ok(Self { shared, tasks: tokio::sync::Mutex::new(tasks), stop })
     }
 
-    /// Runs one claim now, whatever the poller does, and says how many events it brought.
+    /// Runs one claim now. Returns how many events it brought.
     pub async fn poll_once(&self) -> Result<usize> {
         if self.shared.stop_claiming.is_cancelled() {
             return Ok(0);
@@ -239,27 +192,29 @@ impl Engine {
         Ok(claim::once(&self.shared, &mut pace).await?.taken)
     }
 
-    /// Looks now at what is paused, which happens once a second anyway. When it has returned, nothing that is paused is begun.
+    /// Reads the pauses now; the engine also reads them once a second. After it returns, no paused event begins
+    /// to be sent.
     pub async fn look_at_pauses(&self) -> Result<()> {
-        pauses::look(&self.shared).await
+        pauses::refresh(&self.shared).await
     }
 
-    /// How it is, as its own verbs tell: nobody is asked.
+    /// Returns the engine's health, as its own calls to the store show it.
     pub fn health(&self) -> EngineHealth {
         let (waiting, refused, stopped) = {
             let buffer = lock(&self.shared.buffer);
             (buffer.outcomes_since(), buffer.unsettled(), buffer.stopped_types())
         };
-        self.shared.vitals.health(self.shared.settings.lease, waiting, &refused, &stopped)
+        self.shared.health_tracker.health(self.shared.settings.lease, waiting, &refused, &stopped)
     }
 
-    /// Outcomes that the database refuses to write, in whatever form: a trigger or a constraint stands in the way. They are tried again once
-    /// in a while; until then nothing more of their keys is delivered.
+    /// Returns the outcomes that the database refuses to write in any form, for example because of a trigger or
+    /// a constraint. They are retried from time to time, and nothing more of their keys is delivered until
+    /// then.
     pub fn unsettled(&self) -> Vec<Unsettled> {
         lock(&self.shared.buffer).unsettled()
     }
 
-    /// There may be something to deliver: a hint that follows a commit. Others hear of it if they may have to deliver it.
+    /// Hints that something was committed. Other instances are notified if they may have to deliver it.
     pub fn wake(&self) {
         self.shared.committed.notify_one();
         let owned = lock(&self.shared.buffer).lanes_owned();
@@ -273,8 +228,8 @@ impl Engine {
         let mut reservation = Reservation { engine: self.clone(), seqs: Vec::new(), dropped: 0, wake: false };
         let now = Instant::now();
         let by_id: BTreeMap<&EventId, &Event> = events.iter().map(|event| (event.id(), event)).collect();
-        let bound = |event: &Event| Bound::of(event, &self.shared.routes);
-        let wanted: Vec<(&Placed, &Event, Bound)> = placed
+        let bound = |event: &Event| HotTarget::of(event, &self.shared.routes);
+        let wanted: Vec<(&Placed, &Event, HotTarget)> = placed
             .iter()
             .filter_map(|place| by_id.get(&place.id).map(|event| (place, *event, bound(event))))
             .collect();
@@ -283,7 +238,7 @@ impl Engine {
             match buffer.reserve(event, place, bound, &self.shared.settings, now) {
                 HandOver::Reserved => reservation.seqs.push((place.seq, place.id.clone())),
                 HandOver::Full => {
-                    // Until the next look at the lanes: others may have time for what comes now.
+                    // Others may have time for new events, until the next look at the lanes.
                     self.shared.hints.offer(Vec::new());
                     reservation.dropped = (wanted.len() - count) as u64;
                     break;
@@ -295,7 +250,7 @@ impl Engine {
         reservation
     }
 
-    /// At most one warning a second, with the number of drops since the last.
+    /// Logs at most one warning a second, with the number of drops since the last one.
     fn warn_of_drop(&self, now: Instant) {
         let mut drops = lock(&self.shared.hot_drops);
         match &mut *drops {
@@ -305,23 +260,23 @@ impl Engine {
                 warn!(
                     capacity = self.shared.settings.hot_queue,
                     also_dropped_since_last_warning = unreported,
-                    "hot queue full: the event stays in the table and the next claim delivers it"
+                    "hot queue full: the event stays in the table, and the next claim delivers it"
                 );
                 *drops = Some((now, 0));
             }
         }
     }
 
-    /// Whether a key matters to it: if not, events with one may take the hot path.
+    /// Whether it keeps the order of keys. If not, events with a key may take the hot path.
     pub(crate) fn keeps_order(&self) -> bool {
         self.shared.settings.key_order == crate::KeyOrder::Kept
     }
 
-    /// Stops claiming, delivers what is in memory for half of the drain timeout, waits for what is under way for the other half, gives the rest back
-    /// and frees the lanes. A second call returns what the first one said.
+    /// Stops claiming, sends what is in memory for half of the drain timeout, waits for running sends for the
+    /// other half, gives the rest back and frees the lanes. A second call returns the first report.
     ///
-    /// It runs to its end also if nobody waits for it: an engine that neither delivers nor gives up its lanes would be
-    /// the worst of both.
+    /// It completes even if nobody waits for it: an engine that neither delivers nor gives up its lanes would
+    /// be the worst case.
     pub async fn shutdown(self: &Arc<Self>) -> ShutdownReport {
         self.shared.stop_claiming.cancel();
         let this = self.clone();
@@ -338,11 +293,11 @@ impl Engine {
             return report;
         }
         let deadline = Instant::now() + shared.settings.drain_timeout;
-        // From now on the others have a larger share, and take what is free.
-        if let Err(error) = farewell(shared.store.leave(&shared.settings.instance)).await {
+        // From now on the other instances have larger shares, and take free lanes.
+        if let Err(error) = bounded_farewell(shared.store.leave(&shared.settings.instance)).await {
             debug!(
                 error = error_chain(&error),
-                "could not say that this instance is gone: it will be noticed"
+                "leaving the membership failed: the other instances will notice"
             );
         }
         let handed_over = AtomicUsize::new(0);
@@ -351,14 +306,14 @@ impl Engine {
 
         tasks.workers.shutdown().await;
         let interrupted = lock(&shared.buffer).sending();
-        // Outcomes that came in at the last moment are settled; a database that is down is not waited for.
+        // The last outcomes are settled, but a database that is down is not waited for.
         let grace = Instant::now() + shared.settings.lease.min(Duration::from_secs(1));
         let settled = tokio::time::timeout_at(grace, self.settled()).await.is_ok();
         self.take_back_attempts().await;
         let given_back = lock(&shared.buffer).give_back() + handed_over.into_inner();
         shared.metrics.given_back(given_back as u64);
 
-        // Lanes of which nothing is under way are free at once; the others run out.
+        // Lanes with nothing under way are free at once. The leases of the others run out.
         let released = self.release().await && settled && interrupted == 0;
         self.stop.cancel();
         while tasks.others.join_next().await.is_some() {}
@@ -368,17 +323,18 @@ impl Engine {
         report
     }
 
-    /// Stops at once and leaves everything as it is, as a crash would: leases run out, what was being sent may come
-    /// again. For tests.
+    /// Stops at once and leaves everything as a crash would: leases run out, and running sends may be repeated.
+    /// For tests.
     pub fn abort(&self) {
         self.shared.stop_claiming.cancel();
         lock(&self.shared.buffer).accepting = false;
         self.stop.cancel();
     }
 
-    /// Waits until nothing is left to send or to settle, and frees each lane as soon as it has nothing to do: a slow send keeps its own and no other.
-    /// Where others are alive, what is not being sent after a moment is left to them, and counted. Otherwise nothing is sent any more from a
-    /// moment on that leaves as much time for it to end as had passed: what is cut off comes again, as a suspect.
+    /// Waits until nothing is left to send or settle, and frees each lane as soon as it is idle: a slow send
+    /// keeps only its own lane. If others are alive, unsent events are left to them after a moment, and
+    /// counted. Otherwise sends begin only in the first half of the timeout, so that each has as much time to
+    /// end: one that is cut off comes again as a suspect.
     async fn drained(&self, begins_until: Instant, handed_over: &AtomicUsize) {
         let others = self.shared.members.load(Relaxed) > 1;
         let hand_over_at = Instant::now() + HAND_OVER_AFTER;
@@ -390,7 +346,8 @@ impl Engine {
                 let mut buffer = lock(&self.shared.buffer);
                 let lanes =
                     if hands_over || !begins { buffer.idle_lanes().0 } else { buffer.finished_lanes() };
-                // While the lanes are released, a worker must not begin to send their events: nobody could write the outcomes.
+                // While lanes are released, no worker may begin to send their events: nobody could write the
+                // outcomes.
                 let mut left = buffer.leave_queued(&lanes, now);
                 if !begins {
                     left += buffer.leave_all_queued(now);
@@ -405,7 +362,7 @@ impl Engine {
             if self.give_back(lanes).await < most {
                 continue;
             }
-            // What could not be given back is given back with the others at the end.
+            // Lanes that could not be given back are released with the others at the end.
             tokio::select! {
                 biased;
                 () = progress => {}
@@ -415,17 +372,17 @@ impl Engine {
         }
     }
 
-    /// Gives lanes back. Returns how many the database still says are ours.
+    /// Gives lanes back. Returns how many the database still considers ours.
     async fn give_back(&self, lanes: Vec<(Lease, Seq)>) -> usize {
         if lanes.is_empty() {
             return 0;
         }
-        match farewell(self.shared.store.release(&lanes)).await {
+        match bounded_farewell(self.shared.store.release(&lanes)).await {
             Ok(locked) => {
                 if !locked.is_empty() {
                     warn!(
                         lanes = locked.len(),
-                        "could not give lanes back: another session has locked their rows, and their leases will run out"
+                        "giving lanes back failed: another session has locked their rows, so their leases run out"
                     );
                 }
                 let mut buffer = lock(&self.shared.buffer);
@@ -433,10 +390,7 @@ impl Engine {
                 locked.len()
             }
             Err(error) => {
-                warn!(
-                    error = error_chain(&error),
-                    "could not give the lanes back: their leases will run out"
-                );
+                warn!(error = error_chain(&error), "giving lanes back failed: their leases run out");
                 lanes.len()
             }
         }
@@ -453,38 +407,39 @@ impl Engine {
         }
     }
 
-    /// A process that is asked to end has not been ended by what it was sending: what was counted beforehand is taken back.
+    /// Takes back attempts that were counted beforehand: a process that is asked to end was not crashed by what
+    /// it sent.
     async fn take_back_attempts(&self) {
         let counted = std::mem::take(&mut *lock(&self.shared.counted));
         for (lease, back) in counted.into_values() {
             let (leases, settlements) = ([lease], [back]);
             let settling = self.shared.store.settle(&leases, &settlements, self.shared.settings.retention);
-            if let Err(error) = farewell(settling).await {
-                return warn!(error = error_chain(&error), "an attempt that did not end stays counted");
+            if let Err(error) = bounded_farewell(settling).await {
+                return warn!(error = error_chain(&error), "taking back an attempt failed: it stays counted");
             }
         }
     }
 
     async fn release(&self) -> bool {
-        // What could not be written is the next owner's to find.
+        // The next owner finds what could not be written.
         let (lanes, all) = lock(&self.shared.buffer).idle_lanes();
         self.give_back(lanes).await == 0 && all
     }
 }
 
-/// Places in the hot queue. Dropping it leaves the events to the next claim, which asks the table whether they exist.
+/// Reserved places for events that are about to commit. Dropping it leaves the events to the next claim, which
+/// asks the table whether they exist.
 pub(crate) struct Reservation {
     engine: Arc<Engine>,
     seqs: Vec<(Seq, EventId)>,
-    /// Events that found no room.
+    /// Events that found no place.
     dropped: u64,
     /// Events that a claim has to fetch.
     wake: bool,
 }
 
 impl Reservation {
-    /// The events have committed: hands them over in memory. Those that found no room are in the table, and the next
-    /// claim brings them.
+    /// Hands committed events over in memory. The next claim brings those that found no place.
     pub(crate) fn hand_over(mut self) {
         let shared = &self.engine.shared;
         let mut queued = 0;
@@ -527,22 +482,22 @@ impl Drop for Engine {
     }
 }
 
-/// Runs a loop that ends only with the engine. Should it panic (a store may; metrics are kept from it), everything in memory is
-/// forgotten, since nobody knows what was left half done, and the loop begins anew: what was under way comes again.
+/// Runs a loop until the engine ends. After a panic (in a store, for example) everything in memory is
+/// forgotten, because it may be half done, and the loop starts anew: what was under way comes again.
 async fn watched<F: Future<Output = ()>>(
     shared: Arc<Shared>,
     name: &'static str,
     run: impl Fn(Arc<Shared>) -> F,
 ) {
     while let Err(panic) = catch(pin!(run(shared.clone()))).await {
-        error!(%panic, task = name, "a task of the engine panicked: what was in memory is left to be claimed again");
+        error!(%panic, task = name, "engine task panicked: everything in memory is claimed again");
         lock(&shared.buffer).reset();
-        shared.outages.tell_all(&shared);
+        shared.breaker_metrics.report_all(&shared);
         tokio::time::sleep(AFTER_PANIC).await;
     }
 }
 
-/// Runs a task until the engine is stopped, at which it is dropped where it stands.
+/// Runs a task until the engine is stopped, and drops it where it stands.
 async fn until(stop: CancellationToken, task: impl Future<Output = ()>) {
     tokio::select! {
         biased;
@@ -551,7 +506,7 @@ async fn until(stop: CancellationToken, task: impl Future<Output = ()>) {
     }
 }
 
-/// A key cannot wait behind a dead event where the store has no room to say so.
+/// Refuses keys that wait behind dead events where the store cannot record that.
 fn check_dead_heads(settings: &Settings, store: &dyn Store, routes: &RouteTable) -> Result<(), ConfigError> {
     let blocks = settings.dead_heads == DeadHeads::Block || routes.any_blocks();
     if !blocks || store.features().keeps.dead_heads {
@@ -564,12 +519,12 @@ fn check_dead_heads(settings: &Settings, store: &dyn Store, routes: &RouteTable)
     })
 }
 
-/// Whether another try may end otherwise.
-fn is_passing(error: &Error) -> bool {
-    matches!(error, Error::Store(error) if matches!(error.kind(), StoreErrorKind::Busy | StoreErrorKind::Unreachable))
+/// Whether another try may succeed.
+fn is_transient(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if error.is_transient())
 }
 
-/// For builders: an engine without a store has nothing to do.
+/// Returns the error of a builder without a store.
 pub(crate) fn missing_store() -> ConfigError {
     ConfigError::Missing { what: "store", hint: "give the builder one with store(...)" }
 }

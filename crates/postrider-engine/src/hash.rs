@@ -1,30 +1,31 @@
-//! A quick hash without a random seed: a simulated run is decided by its own seed alone, and a key has the same number in every table.
+//! Hashes keys quickly and without a random seed: a simulated run depends on its own seed alone, and a key has
+//! the same number in every table.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Builds [`Quick`] for maps.
-pub(crate) type QuickState = BuildHasherDefault<Quick>;
+/// Builds [`QuickHasher`] for maps.
+pub(crate) type QuickState = BuildHasherDefault<QuickHasher>;
 
 const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Eight bytes at a time, multiplied and folded. The maps that use it are bounded by the queues, so keys that were made to collide cost
-/// little.
+/// Multiplies and folds eight bytes at a time. The maps that use it are bounded by the queues, so keys that
+/// were made to collide cost little.
 #[derive(Debug, Default)]
-pub(crate) struct Quick(u64);
+pub(crate) struct QuickHasher(u64);
 
-impl Quick {
+impl QuickHasher {
     fn mix(&mut self, number: u64) {
         let product = u128::from(self.0 ^ number ^ FACTOR) * u128::from(FACTOR.rotate_left(23) | 1);
         self.0 = (product as u64) ^ ((product >> 64) as u64);
     }
 }
 
-impl Hasher for Quick {
+impl Hasher for QuickHasher {
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
         words.iter().for_each(|word| self.mix(u64::from_le_bytes(*word)));
-        // What is left is read together with what comes before it, where something does: its length is not known beforehand, and copying
-        // it would be a call.
+        // The last bytes are read together with those before them, if there are any: a copy of unknown length
+        // would be a call.
         let last = match bytes.last_chunk() {
             Some(last) => u64::from_le_bytes(*last),
             None => rest.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)),
@@ -49,16 +50,16 @@ impl Hasher for Quick {
     }
 }
 
-/// The number of a key.
+/// Returns the number of a key.
 pub(crate) fn of_key(key: &str) -> u64 {
-    let mut hash = Quick::default();
+    let mut hash = QuickHasher::default();
     hash.write(key.as_bytes());
     hash.finish()
 }
 
-/// The number of an event that has no key: it stands for itself.
+/// Returns the number of an event without a key.
 pub(crate) fn of_seq(seq: u64) -> u64 {
-    let mut hash = Quick(FACTOR);
+    let mut hash = QuickHasher(FACTOR);
     hash.mix(seq);
     hash.finish()
 }

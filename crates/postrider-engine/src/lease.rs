@@ -1,11 +1,11 @@
-//! Keeping the right to deliver.
+//! Keeps the leases: renews those that are held and balances the lanes between instances.
 //!
 //! **State:** the leases in the buffer, each with a local deadline. **Term:** a lease holds for `lease` on the
-//! database's clock and is renewed each third of it; locally it counts from the moment before the renewal was sent, less
-//! a tenth, so that this side believes it to end before the database does, as long as the database's clock does not jump. **When it fails:** a renewal that does
-//! not come through is tried again; past the deadline nothing of the lane is sent, and what was under way can settle
-//! only if nobody took the lane meanwhile. A lane whose row another session has locked is tried again until its lease is about to end, and then
-//! given up alone.
+//! database's clock, and is renewed every third of that. Locally it counts from the moment before the renewal
+//! was sent, less a tenth. So this side considers it ended before the database does, as long as the database's
+//! clock does not jump. **When it fails:** a failed renewal is retried. Past the deadline nothing of the lane
+//! is sent, and running sends can settle only if nobody has taken the lane. A lane whose row another session
+//! has locked is retried until its lease is about to end, and then it alone is given up.
 
 use std::{
     pin::pin,
@@ -21,38 +21,38 @@ use postrider_core::{
 use tokio::time::Instant;
 use tracing::{debug, error, warn};
 
-use crate::{catch::catch, engine::Shared, lock, time_limit::answer};
+use crate::{catch::catch, lock, shared::Shared, store_timeout::bounded};
 
-/// Longest wait before what failed, was locked, or ran out elsewhere is tried for again.
+/// Longest wait before something that failed, was locked or ran out elsewhere is retried.
 const RETRY_MAX: Duration = Duration::from_secs(1);
 
-/// How often it is told that lanes are locked.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+/// How often locked lanes are logged at most.
+const WARN_EVERY: Duration = Duration::from_secs(60);
 
-pub(crate) struct Keeper {
+pub(crate) struct LeaseKeeper {
     shared: Arc<Shared>,
     rng: Rng,
-    told_of_locks: Option<Instant>,
+    warned_of_locks: Option<Instant>,
 }
 
-/// What asking for lanes came to.
-struct Balanced {
-    /// When the next lane of somebody else's could be had.
+/// The result of asking for lanes.
+struct LaneBalance {
+    /// When the next lane of another instance may be free.
     next_expiry: Option<Duration>,
-    /// Lanes could be had, and are locked.
+    /// Whether free lanes are locked.
     locked: bool,
 }
 
-impl Balanced {
+impl LaneBalance {
     const CONTENT: Self = Self { next_expiry: None, locked: false };
 }
 
-impl Keeper {
+impl LeaseKeeper {
     pub(crate) fn new(shared: Arc<Shared>, rng: Rng) -> Self {
-        Self { shared, rng, told_of_locks: None }
+        Self { shared, rng, warned_of_locks: None }
     }
 
-    /// Renews what is held, takes what is free, and says when to come again.
+    /// Renews the held lanes and takes free ones. Returns when to come again.
     pub(crate) async fn round(&mut self) -> Duration {
         let renew_every = self.shared.settings.lease / 3;
         let soon = self.soon();
@@ -67,7 +67,7 @@ impl Keeper {
         self.shared.hints.offer(hints);
         self.shared.metrics.lanes_owned(owned as u64);
         match (renewed, balanced) {
-            // Something failed, is locked, or took longer than the lease: soon again.
+            // Something failed, is locked, or took longer than the lease.
             (Some(true), Some(balanced)) if !expired && !balanced.locked => {
                 balanced.next_expiry.map_or(renew_every, |expiry| expiry.min(renew_every))
             }
@@ -76,7 +76,7 @@ impl Keeper {
         .max(Duration::from_millis(1))
     }
 
-    /// Runs until it is dropped. A panic ends a round and not the leases: they are renewed by the next one.
+    /// Runs until it is dropped. A panic ends a round and not the leases: the next round renews them.
     pub(crate) async fn run(mut self, mut pause: Duration) {
         loop {
             tokio::select! {
@@ -88,23 +88,23 @@ impl Keeper {
             pause = match round {
                 Ok(pause) => pause,
                 Err(panic) => {
-                    error!(%panic, "keeping the leases panicked: going on");
+                    error!(%panic, "lease round panicked: the next round goes on");
                     self.soon()
                 }
             };
         }
     }
 
-    /// Whether all leases were renewed; none if the database did not answer.
+    /// Returns whether all leases were renewed; none if the database did not answer.
     async fn renew(&mut self) -> Option<bool> {
         let leases = lock(&self.shared.buffer).leases();
         if leases.is_empty() {
             return Some(true);
         }
-        // As long as the next renewal may take that meets a lock, with the pause before it.
+        // As long as the next renewal that meets a lock may take, with the pause before it.
         let (deadline, margin) = (self.deadline(), self.shared.settings.lease / 4);
         let renewing = self.shared.store.renew(&leases, self.shared.settings.lease);
-        match answer(&self.shared, renewing).await {
+        match bounded(&self.shared, renewing).await {
             Ok(renewed) => {
                 let now = Instant::now();
                 let mut buffer = lock(&self.shared.buffer);
@@ -115,7 +115,7 @@ impl Keeper {
                         buffer.extend(lease, deadline);
                     } else if renewed.locked.contains(&lease.lane) {
                         locked += 1;
-                        // The others are not to stop when its deadline passes.
+                        // The other lanes must not stop at its deadline.
                         if buffer.deadline(lease).is_some_and(|deadline| deadline <= now + margin) {
                             buffer.lose(lease);
                             given_up.push(lease);
@@ -127,7 +127,7 @@ impl Keeper {
                 }
                 drop(buffer);
                 if locked > 0 {
-                    self.tell_of_locks(locked, "lanes cannot be renewed");
+                    self.warn_of_locks(locked, "lanes cannot be renewed");
                 }
                 for lease in given_up {
                     warn!(
@@ -140,41 +140,41 @@ impl Keeper {
                     self.shared.wake.notify_one();
                 }
                 match renewed.held.is_empty() {
-                    false => self.shared.vitals.renewed(),
-                    true if locked > 0 => self.shared.vitals.locked_out(locked),
-                    // All of them are others' now: what it can have is seen when it asks for lanes.
+                    false => self.shared.health_tracker.renewed(),
+                    true if locked > 0 => self.shared.health_tracker.locked_out(locked),
+                    // Others have all of them now. Asking for lanes shows what this instance can have.
                     true => {}
                 }
                 Some(locked == 0)
             }
             Err(error) => {
-                warn!(error = error_chain(&error), "lease renewal failed: will try again");
-                self.shared.vitals.renewal_failed(&error);
+                warn!(error = error_chain(&error), "lease renewal failed: retrying");
+                self.shared.health_tracker.renewal_failed(&error);
                 None
             }
         }
     }
 
-    /// Tells now and then that another session stands in the way.
-    fn tell_of_locks(&mut self, lanes: usize, what: &str) {
+    /// Warns from time to time of locked lanes.
+    fn warn_of_locks(&mut self, lanes: usize, what: &str) {
         let now = Instant::now();
-        if self.told_of_locks.is_none_or(|told| now - told >= TELL_EVERY) {
-            self.told_of_locks = Some(now);
-            warn!(lanes, "{what}: another session has locked their rows; they are tried again");
+        if self.warned_of_locks.is_none_or(|warned| now - warned >= WARN_EVERY) {
+            self.warned_of_locks = Some(now);
+            warn!(lanes, "{what}: another session has locked their rows, retrying");
         }
     }
 
-    /// Takes lanes up to a fair share and gives up what is over it. None if the database did not answer.
-    async fn balance(&mut self) -> Option<Balanced> {
+    /// Takes lanes up to a fair share and drains those beyond it. None if the database did not answer.
+    async fn balance(&mut self) -> Option<LaneBalance> {
         let Shared { store, settings, .. } = &*self.shared;
         if self.shared.stop_claiming.is_cancelled() {
-            return Some(Balanced::CONTENT);
+            return Some(LaneBalance::CONTENT);
         }
-        let members = match answer(&self.shared, store.join(&settings.instance, settings.lease)).await {
+        let members = match bounded(&self.shared, store.join(&settings.instance, settings.lease)).await {
             Ok(members) => members.max(1) as usize,
             Err(error) => {
-                warn!(error = error_chain(&error), "membership heartbeat failed: will try again");
-                self.shared.vitals.renewal_failed(&error);
+                warn!(error = error_chain(&error), "membership heartbeat failed: retrying");
+                self.shared.health_tracker.renewal_failed(&error);
                 return None;
             }
         };
@@ -184,45 +184,50 @@ impl Keeper {
         self.give_back_drained().await;
         let owned = lock(&self.shared.buffer).lanes_owned();
         if owned >= share {
-            self.shared.vitals.lanes_locked(0);
-            return Some(Balanced::CONTENT);
+            self.shared.health_tracker.lanes_locked(0);
+            return Some(LaneBalance::CONTENT);
         }
         self.take(share - owned).await
     }
 
-    /// Gives up leases of a future that the database has lost, as far as it still believes in them: nobody has to wait until they run out.
+    /// Gives up leases from before a rewind that the database still knows, so that nobody waits until they run
+    /// out.
     async fn give_up_old(&self) {
         let old = lock(&self.shared.buffer).old_leases();
         if old.is_empty() {
             return;
         }
-        match answer(&self.shared, self.shared.store.release(&old)).await {
+        match bounded(&self.shared, self.shared.store.release(&old)).await {
             Ok(locked) => {
                 let given_up = without(old, &locked);
-                lock(&self.shared.buffer).gave_up(&given_up);
+                lock(&self.shared.buffer).forget_old_leases(&given_up);
             }
-            Err(error) => warn!(error = error_chain(&error), "cannot give up old leases: will try again"),
+            Err(error) => warn!(error = error_chain(&error), "giving up old leases failed: retrying"),
         }
     }
 
-    /// Gives back the lanes that are over the share, once nothing of them is under way. One that is locked goes on draining.
+    /// Gives back the lanes beyond the share that have nothing under way. A locked one goes on draining.
     async fn give_back_drained(&self) {
         let drained = lock(&self.shared.buffer).drained_lanes();
         if drained.is_empty() {
             return;
         }
-        match answer(&self.shared, self.shared.store.release(&drained)).await {
+        match bounded(&self.shared, self.shared.store.release(&drained)).await {
             Ok(locked) => {
                 let given_back = without(drained, &locked);
-                debug!(lanes = given_back.len(), locked = locked.len(), "lanes given back to be shared");
+                debug!(
+                    lanes = given_back.len(),
+                    locked = locked.len(),
+                    "lanes given back to other instances"
+                );
                 let mut buffer = lock(&self.shared.buffer);
                 given_back.iter().for_each(|(lease, _)| buffer.lose(*lease));
             }
-            Err(error) => warn!(error = error_chain(&error), "lanes could not be given back: will try again"),
+            Err(error) => warn!(error = error_chain(&error), "giving lanes back failed: retrying"),
         }
     }
 
-    async fn take(&mut self, most: usize) -> Option<Balanced> {
+    async fn take(&mut self, most: usize) -> Option<LaneBalance> {
         let deadline = self.deadline();
         let request = LeaseRequest {
             owner: self.shared.settings.instance.clone(),
@@ -230,7 +235,7 @@ impl Keeper {
             nonces: self.rng.fork(),
             most,
         };
-        match answer(&self.shared, self.shared.store.lease(&request)).await {
+        match bounded(&self.shared, self.shared.store.lease(&request)).await {
             Ok(leased) => {
                 if !leased.taken.is_empty() {
                     debug!(lanes = leased.taken.len(), "lanes taken");
@@ -240,29 +245,29 @@ impl Keeper {
                     self.shared.wake.notify_one();
                 }
                 if leased.locked > 0 {
-                    self.tell_of_locks(leased.locked, "lanes cannot be taken");
+                    self.warn_of_locks(leased.locked, "lanes cannot be taken");
                 }
-                self.shared.vitals.lanes_locked(leased.locked);
+                self.shared.health_tracker.lanes_locked(leased.locked);
                 let owns_none = lock(&self.shared.buffer).lanes_owned() == 0;
                 match (leased.taken.is_empty(), owns_none) {
-                    (true, true) if leased.locked > 0 => self.shared.vitals.locked_out(leased.locked),
-                    // One that stands by has nothing to renew.
-                    (false, _) | (true, true) => self.shared.vitals.renewed(),
+                    (true, true) if leased.locked > 0 => self.shared.health_tracker.locked_out(leased.locked),
+                    // An engine on standby has nothing to renew.
+                    (false, _) | (true, true) => self.shared.health_tracker.renewed(),
                     (true, false) => {}
                 }
-                Some(Balanced { next_expiry: leased.next_expiry, locked: leased.locked > 0 })
+                Some(LaneBalance { next_expiry: leased.next_expiry, locked: leased.locked > 0 })
             }
             Err(error) => {
-                warn!(error = error_chain(&error), "lanes could not be asked for: will try again");
+                warn!(error = error_chain(&error), "taking lanes failed: retrying");
                 if lock(&self.shared.buffer).lanes_owned() == 0 {
-                    self.shared.vitals.renewal_failed(&error);
+                    self.shared.health_tracker.renewal_failed(&error);
                 }
                 None
             }
         }
     }
 
-    /// When to come again after something failed or was locked: several times within what is left of a lease.
+    /// Returns when to retry after a failure or a lock: several times within the rest of a lease.
     fn soon(&self) -> Duration {
         (self.shared.settings.lease / 12).min(RETRY_MAX)
     }
@@ -273,7 +278,7 @@ impl Keeper {
     }
 }
 
-/// What was given back: all but the lanes that another session has locked.
+/// Returns the lanes that are not locked.
 pub(crate) fn without(mut lanes: Vec<(Lease, Seq)>, locked: &[Lane]) -> Vec<(Lease, Seq)> {
     lanes.retain(|(lease, _)| !locked.contains(&lease.lane));
     lanes

@@ -1,7 +1,7 @@
-//! Orphans: a key goes on whose head somebody has deleted from the table.
+//! Frees keys whose head was deleted from the table.
 //!
-//! A key waits until the outcome of its head frees it. A row that was deleted by hand has no outcome any more, so the keys that wait are searched
-//! for heads that are gone, a bounded number of them at a time.
+//! A key waits for the outcome of its head. A row that was deleted by hand has no outcome any more, so waiting
+//! keys are searched for missing heads, a bounded number at a time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,15 +12,15 @@ use postrider_core::{
 };
 use tracing::warn;
 
-use crate::{engine::Shared, lock, time_limit::answer};
+use crate::{lock, shared::Shared, store_timeout::bounded};
 
 /// How often to search.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Most keys that one search looks at: sixty thousand a minute.
+/// Most keys of one search: sixty thousand a minute.
 const KEYS_MAX: usize = 10_000;
 
-/// Most keys that one search names in the log; of the others it gives the number.
+/// Most keys that one search logs by name. It logs the number of the others.
 const NAMED_MAX: usize = 100;
 
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -33,16 +33,13 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         match search(&shared, after.as_ref()).await {
             Ok(found) => after = found.next,
             Err(error) => {
-                warn!(
-                    error = error_chain(&error),
-                    "search for keys whose head was deleted failed: will try again"
-                );
+                warn!(error = error_chain(&error), "search for keys with a deleted head failed: retrying");
             }
         }
     }
 }
 
-/// Searches through all keys that wait. Says whether any was freed.
+/// Searches all waiting keys. Returns whether any was freed.
 pub(crate) async fn free_all(shared: &Shared) -> Result<bool> {
     let (mut after, mut any) = (None, false);
     loop {
@@ -56,14 +53,14 @@ pub(crate) async fn free_all(shared: &Shared) -> Result<bool> {
 }
 
 async fn search(shared: &Shared, after: Option<&HeldKey>) -> Result<Orphans> {
-    let found = answer(shared, shared.store.free_orphans(after, KEYS_MAX)).await?;
+    let found = bounded(shared, shared.store.free_orphans(after, KEYS_MAX)).await?;
     for HeldKey { lane, key } in found.freed.iter().take(NAMED_MAX) {
         let key = key.as_str();
-        warn!(key, lane, "the event that this key waited for was deleted: the key goes on without it");
+        warn!(key, lane, "head of the key was deleted: the key goes on without it");
     }
     let unnamed = found.freed.len().saturating_sub(NAMED_MAX);
     if unnamed > 0 {
-        warn!(keys = unnamed, "the events that more keys waited for were deleted: they go on without them");
+        warn!(keys = unnamed, "heads of further keys were deleted: the keys go on without them");
     }
     if !found.freed.is_empty() {
         shared.wake.notify_one();

@@ -1,4 +1,4 @@
-//! The outbox in one piece: a writer, and an engine unless it only writes.
+//! The outbox in one piece: a writer and, unless it only writes, an engine.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     tx::may_be_hot,
 };
 
-/// A transactional outbox. Cheap to clone; all clones are the same outbox. When the last one is dropped the engine stops
+/// A transactional outbox. Clones are cheap and share one outbox. When the last clone is dropped the engine stops
 /// at once; [`shutdown`](Outbox::shutdown) lets it finish what is under way.
 ///
 /// ```
@@ -39,12 +39,12 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Begins to put an outbox together.
+    /// Starts to build an outbox.
     pub fn builder() -> OutboxBuilder {
         OutboxBuilder::new()
     }
 
-    /// An outbox of parts that were made by hand.
+    /// Assembles an outbox from its parts.
     pub fn from_parts(writer: Writer, engine: Option<Arc<Engine>>) -> Self {
         let writer = match &engine {
             Some(engine) => writer.with_hints(engine.shared.hints.clone()),
@@ -62,7 +62,7 @@ impl Outbox {
         self.engine.as_ref()
     }
 
-    /// Outcomes that the database refuses to write: see [`Engine::unsettled`].
+    /// Returns the outcomes that the database refuses to write: see [`Engine::unsettled`].
     pub fn unsettled(&self) -> Vec<Unsettled> {
         self.engine.as_ref().map(|engine| engine.unsettled()).unwrap_or_default()
     }
@@ -74,14 +74,14 @@ impl Outbox {
 
     /// Writes an event in the caller's own transaction.
     ///
-    /// Nothing is delivered before that commits, and nothing at all if it does not. An insert that fails is the
-    /// caller's to deal with; it is never repeated here.
+    /// The event is delivered only after that transaction commits. A failed insert is returned to the caller
+    /// and never repeated here.
     pub async fn write<M, X: CallerTx<M>>(&self, tx: X, event: impl IntoEvent) -> Result<Receipt> {
         self.writer.write_one(self.engine.as_ref(), tx, event, OnDuplicate::Fail).await
     }
 
-    /// Writes several events in one round trip, all or none. If its future is dropped before it is ready, roll the
-    /// transaction back: some may be in it.
+    /// Writes several events in one round trip, all or none. If its future is dropped early, roll the
+    /// transaction back: some events may be in it.
     pub async fn write_all<M, X: CallerTx<M>>(
         &self,
         tx: X,
@@ -90,7 +90,7 @@ impl Outbox {
         self.writer.write_events(self.engine.as_ref(), tx, events, OnDuplicate::Fail).await
     }
 
-    /// Writes an event unless one of its id is there already.
+    /// Writes an event unless one with its ID exists.
     pub async fn write_if_absent<M, X: CallerTx<M>>(&self, tx: X, event: impl IntoEvent) -> Result<Receipt> {
         self.writer.write_one(self.engine.as_ref(), tx, event, OnDuplicate::Keep).await
     }
@@ -116,8 +116,8 @@ impl Outbox {
     ///
     /// This is the quick way: Postrider owns the commit, so events without a key go to their handler in memory.
     ///
-    /// The closure's error is of your own type, if that can hold Postrider's; where the statements in it fail with several,
-    /// name it at the end: `Ok::<_, Box<dyn std::error::Error>>(())`, or `anyhow::Ok(())`.
+    /// The closure's error may be of any type that converts from Postrider's. If its statements fail with
+    /// several types, name one at the end: `Ok::<_, Box<dyn std::error::Error>>(())`, or `anyhow::Ok(())`.
     pub async fn transaction<M, P, T, E, F>(&self, pool: P, work: F) -> Result<T, E>
     where
         P: TxSource<M>,
@@ -131,7 +131,7 @@ impl Outbox {
                 Ok(value)
             }
             Err(error) => {
-                // The caller's error is the one to tell; a rollback that fails ends with the connection.
+                // The caller's error is returned. A failed rollback ends with the connection.
                 let _ = tx.rollback().await;
                 Err(error)
             }
@@ -143,7 +143,7 @@ impl Outbox {
         Ok(Tx::new(pool.begin().await?, self.clone()))
     }
 
-    /// Runs one claim now and says how many events it brought; zero for an outbox that only writes.
+    /// Runs one claim now. Returns how many events it brought; zero for an outbox that only writes.
     pub async fn poll_once(&self) -> Result<usize> {
         match &self.engine {
             Some(engine) => engine.poll_once().await,
@@ -151,7 +151,8 @@ impl Outbox {
         }
     }
 
-    /// How its engine is, as the engine's own verbs tell: for a readiness probe. An outbox that only writes is always well.
+    /// Returns the health of its engine, as the engine's own calls to the store show it: for a readiness probe. An
+    /// outbox that only writes is always ready.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -169,8 +170,8 @@ impl Outbox {
         self.engine.as_ref().map_or_else(EngineHealth::default, |engine| engine.health())
     }
 
-    /// Waits until everything that is due has been delivered, or has failed and waits; see [`Engine::drain`]. Programs that end
-    /// after a piece of work, and tests, call it before [`shutdown`](Outbox::shutdown).
+    /// Waits until everything due has been delivered, or has failed and waits; see [`Engine::drain`]. Call it
+    /// before [`shutdown`](Outbox::shutdown) in tests and in programs that end after a piece of work.
     pub async fn drain(&self) -> Result<()> {
         match &self.engine {
             Some(engine) => engine.drain().await,
@@ -178,8 +179,8 @@ impl Outbox {
         }
     }
 
-    /// As [`drain`](Self::drain), but does not wait for receivers that are unavailable; see [`Engine::drain_available`]. For
-    /// programs that run now and then.
+    /// As [`drain`](Self::drain), but does not wait for unavailable receivers; see [`Engine::drain_available`].
+    /// For programs that run from time to time.
     pub async fn drain_available(&self) -> Result<Drained> {
         match &self.engine {
             Some(engine) => engine.drain_available().await,
@@ -187,7 +188,7 @@ impl Outbox {
         }
     }
 
-    /// There may be something to deliver: a hint, for commits that no receipt knows of.
+    /// Hints that something was committed that no receipt knows of.
     pub fn wake(&self) {
         match &self.engine {
             Some(engine) => engine.wake(),
@@ -199,27 +200,27 @@ impl Outbox {
         self.engine.as_ref().is_some_and(|engine| may_be_hot(event, engine.keeps_order()))
     }
 
-    /// Where one event is.
+    /// Returns the status of one event.
     pub async fn status(&self, id: impl Into<EventId>) -> Result<EventStatus> {
         self.store().status(&id.into()).await
     }
 
-    /// How much of everything there is.
+    /// Returns the counts of events by state.
     pub async fn stats(&self) -> Result<Stats> {
         self.store().stats().await
     }
 
-    /// What a key waits for; none if it is not held.
+    /// Returns what a key waits for; none if it is not held.
     pub async fn why(&self, key: &str) -> Result<Option<Hold>> {
         self.store().why(key).await
     }
 
-    /// Dead letters in order, after the given place.
+    /// Returns dead letters in order, after this position.
     pub async fn dead(&self, after: Seq, limit: usize) -> Result<Vec<DeadLetter>> {
         self.store().dead(after, limit).await
     }
 
-    /// Makes dead events due again, with their attempts counted from zero. Says how many there were.
+    /// Makes dead events due again, with their attempts reset. Returns how many.
     pub async fn redrive(&self, ids: impl IntoIterator<Item = impl Into<EventId>>) -> Result<u64> {
         let ids: Vec<EventId> = ids.into_iter().map(Into::into).collect();
         let count = self.store().redrive(&ids).await?;
@@ -227,7 +228,7 @@ impl Outbox {
         Ok(count)
     }
 
-    /// Deletes dead events and frees their keys. Says how many there were.
+    /// Deletes dead events and frees their keys. Returns how many.
     pub async fn discard(&self, ids: impl IntoIterator<Item = impl Into<EventId>>) -> Result<u64> {
         let ids: Vec<EventId> = ids.into_iter().map(Into::into).collect();
         let count = self.store().discard(&ids).await?;
@@ -235,11 +236,12 @@ impl Outbox {
         Ok(count)
     }
 
-    /// Pauses a whole source, a type, a key or a sink: nothing of it is sent by any instance until it is [resumed](Outbox::resume), also
-    /// after a restart. No attempt is counted, nothing dies, keys keep their order, and everything else goes on.
+    /// Pauses a whole source, a type, a key or a sink: no instance sends its events until it is
+    /// [resumed](Outbox::resume), even after a restart. No attempt is counted, nothing dies, keys keep their order, and
+    /// everything else goes on.
     ///
-    /// When this has returned, this process begins no send of it; others obey within about a second. A send that is under way ends. Pausing what
-    /// is paused changes nothing.
+    /// After this returns, this process begins no send of it; others obey within about a second. Running sends end.
+    /// Pausing what is paused changes nothing.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -273,14 +275,14 @@ impl Outbox {
         Ok(paused)
     }
 
-    /// Ends a pause, and says what it was; none if there was none. What waited comes in its order.
+    /// Ends a pause. Returns it; none if there was none. Waiting events come in order.
     pub async fn resume(&self, subject: &Subject) -> Result<Option<Pause>> {
         let ended = self.store().resume(subject).await?;
         self.look_at_pauses().await?;
         Ok(ended)
     }
 
-    /// All that is paused, the longest first.
+    /// Returns all pauses, the oldest first.
     pub async fn pauses(&self) -> Result<Vec<Pause>> {
         self.store().pauses().await
     }
@@ -292,9 +294,9 @@ impl Outbox {
         }
     }
 
-    /// Stops claiming, delivers what is in memory for at most the drain timeout, gives the rest back and frees the
-    /// lanes. Writing goes on working; what is written, or was committed a moment ago and not yet read, is delivered by the
-    /// next engine: [`drain`](Outbox::drain) first if it is to be delivered by this one.
+    /// Stops claiming, delivers what is in memory for at most the drain timeout, gives the rest back and frees
+    /// the lanes. Writing still works. The next engine delivers what is written then, or was committed a moment
+    /// ago and not read yet; call [`drain`](Outbox::drain) first if this one is to deliver it.
     pub async fn shutdown(&self) -> ShutdownReport {
         match &self.engine {
             Some(engine) => engine.shutdown().await,

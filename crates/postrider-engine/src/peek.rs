@@ -1,74 +1,78 @@
-//! Peeks: finding what nobody told of, for a fraction of what a claim costs.
+//! Peeks: finds events that nobody reported, at a fraction of a claim's cost.
 //!
-//! A plain `INSERT`, or another process, wakes nobody. So while the poller rests, the store is asked every few milliseconds for the last
-//! number that was drawn for an event, and a claim follows when it moved past what is known here. A number is drawn at the `INSERT` and
-//! its event is seen from the `COMMIT` on, which may never come: the claims that follow have growing pauses, as polls have. A database that can wait
-//! by itself looks at the number as often, and answers when it moved: asking is what costs most.
+//! A plain `INSERT`, or another process, wakes nobody. So while the poller rests, the store is asked every few
+//! milliseconds for the last number that was drawn for an event. If it moved past what is known here, a claim
+//! follows. A number is drawn at the `INSERT` and its event becomes visible at the `COMMIT`, which may never
+//! come; so the claims that follow have growing pauses, as polls have. A database that can wait watches the
+//! number itself and answers when it moves, because the round trips cost most.
 //!
-//! **State:** when to peek next, and the peek under way; what was seen is in the buffer. **When it fails:** polling delivers, as always.
+//! **State:** when to peek next, and the running peek; the results are in the buffer. **When it fails:**
+//! polling delivers.
 
 use std::{sync::Arc, time::Duration};
 
 use postrider_core::{
     BoxFuture, Result,
+    sink::error_chain,
     store::{Peek, PeekWait},
 };
 use tokio::time::{Instant, error::Elapsed, timeout};
 use tracing::debug;
 
-use crate::{Settings, buffer::Peeked, engine::Shared, lock};
+use crate::{Settings, buffer::PeekResult, lock, shared::Shared};
 
-/// While numbers are drawn, and for so long after the last one, peeks are as frequent as is allowed. Then they are rarer by this
-/// factor: an idle outbox shall take next to nothing, and the first event after a silence can wait some milliseconds longer.
+/// Peeks are as frequent as allowed while numbers are drawn, and for this long after the last one. Then they
+/// are rarer by this factor: an idle outbox costs next to nothing, and the first event after a silence may wait
+/// some milliseconds longer.
 const LIVELY_FOR: Duration = Duration::from_secs(5);
 const IDLE_FACTOR: u32 = 4;
 
-/// A peek that takes longer is given up, not counting the time that the database was asked to wait.
+/// Time limit of a peek, without the time that the database was asked to wait.
 const PEEK_MAX: Duration = Duration::from_secs(1);
 
-/// The longest wait inside the database. A statement that waits has a snapshot, and vacuum keeps what that may still see.
+/// Longest wait inside the database. A waiting statement holds a snapshot, and vacuum keeps what that may see.
 const WAIT_MAX: Duration = Duration::from_millis(200);
 
-/// When to ask a store again that cannot peek, or may not.
+/// When a store that cannot peek, or may not, is asked again.
 const CANNOT_FOR: Duration = Duration::from_secs(60);
 
-/// What a peek answered, if it did so in time.
+/// The answer of a peek, if it came in time.
 type Answer = Result<Result<Option<Peek>>, Elapsed>;
 
-/// When to peek, and the peek under way.
-pub(crate) struct Watch {
-    /// As it was set; zero for never.
+/// When to peek, and the running peek.
+pub(crate) struct PeekSchedule {
+    /// The setting; zero for never.
     setting: Duration,
-    /// As it is worth on this store.
+    /// The interval that suits this store.
     every: Duration,
     /// Whether the database waits by itself.
     waits: bool,
     next: Instant,
     moved_at: Instant,
-    /// It goes on while the poller does something else: a connection whose query is given up is of no more use.
+    /// It goes on while the poller does something else: a connection with an abandoned query is useless.
     under_way: Option<BoxFuture<'static, Answer>>,
 }
 
-impl Watch {
+impl PeekSchedule {
     pub(crate) fn new(settings: &Settings, now: Instant) -> Self {
         let setting = settings.peek;
         Self { setting, every: setting, waits: false, next: now, moved_at: now, under_way: None }
     }
 
-    /// The poller begins to rest: a claim has just told what there is.
+    /// Records that the poller begins to rest: a claim has just shown what there is.
     pub(crate) fn begin(&mut self, now: Instant) {
         if !self.waits {
             self.next = self.next.max(now + self.pause(now));
         }
     }
 
-    /// Whether there are peeks at all.
+    /// Whether peeks are enabled.
     pub(crate) fn is_on(&self) -> bool {
         !self.setting.is_zero()
     }
 
-    /// Peeks when it is time, and says whether something may be there that no claim has brought. A caller that stops waiting loses nothing: the next
-    /// call goes on with the same peek.
+    /// Peeks when it is time. Returns whether there may be an event that no claim has brought. It is safe to
+    /// stop waiting: the next call goes on with the same peek.
     pub(crate) async fn peek(&mut self, shared: &Arc<Shared>) -> bool {
         let answer = match &mut self.under_way {
             Some(under_way) => under_way.await,
@@ -85,7 +89,7 @@ impl Watch {
     fn ask(&self, shared: &Arc<Shared>) -> BoxFuture<'static, Answer> {
         let shared = Arc::clone(shared);
         let every = self.pause(Instant::now());
-        let known = lock(&shared.buffer).last_drawn();
+        let known = lock(&shared.buffer).last_known_seq();
         Box::pin(async move {
             let store = &shared.store;
             match known {
@@ -104,14 +108,14 @@ impl Watch {
             Ok(Ok(Some(peek))) => {
                 (self.every, self.waits) = (self.setting.max(peek.every), peek.waited);
                 let peeked = lock(&shared.buffer).peeked(peek.last);
-                if peeked != Peeked::Still {
+                if peeked != PeekResult::Unchanged {
                     self.moved_at = now;
                 }
                 self.next = if peek.waited { now } else { now + self.pause(now) };
-                return peeked == Peeked::News;
+                return peeked == PeekResult::Unseen;
             }
             Ok(Ok(None)) => {
-                lock(&shared.buffer).cannot_peek();
+                lock(&shared.buffer).peek_failed();
                 self.next = now + CANNOT_FOR;
             }
             Ok(Err(error)) => self.failed(shared, now, &error),
@@ -120,9 +124,9 @@ impl Watch {
         false
     }
 
-    fn failed(&mut self, shared: &Shared, now: Instant, error: &dyn std::fmt::Display) {
-        debug!(%error, "cannot peek: polling goes on");
-        lock(&shared.buffer).cannot_peek();
+    fn failed(&mut self, shared: &Shared, now: Instant, error: &(dyn std::error::Error + 'static)) {
+        debug!(error = error_chain(error), "peek failed: polling goes on");
+        lock(&shared.buffer).peek_failed();
         self.waits = false;
         self.next = now + shared.settings.poll_max;
     }

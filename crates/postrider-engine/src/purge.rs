@@ -1,19 +1,19 @@
-//! Purge: ends the retention of what was delivered.
+//! Deletes delivered events when their retention ends.
 
 use std::sync::Arc;
 
 use postrider_core::sink::error_chain;
 use tracing::warn;
 
-use crate::{engine::Shared, lock, time_limit::purged};
+use crate::{lock, shared::Shared, store_timeout::bounded_purge};
 
-/// Batches grow to this many times the configured size while they come back full; no further, because business writers
-/// wait for each of them.
+/// Batches grow up to this many times the configured size while they are full. They grow no further, because
+/// business writers wait for each of them.
 const GROWTH_MAX: usize = 8;
 
 pub(crate) async fn run(shared: Arc<Shared>) {
-    // With no retention at all a settle keeps nothing; but what was delivered under a longer one is still there.
-    // A random start keeps instances that were started together from purging together.
+    // Even without retention there may be events that were delivered under a longer one. A random start keeps
+    // instances that started together from purging together.
     let first = shared.settings.purge_every.mul_f64(lock(&shared.rng).next_f64());
     tokio::time::sleep(first).await;
     loop {
@@ -28,18 +28,18 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 async fn round(shared: &Shared) {
     let mut batch = shared.settings.purge_batch;
     loop {
-        match purged(shared.store.purge(shared.settings.retention, batch)).await {
+        match bounded_purge(shared.store.purge(shared.settings.retention, batch)).await {
             Ok(rows) => {
                 shared.metrics.purged(rows);
                 if rows < batch as u64 {
                     return;
                 }
                 batch = (batch * 2).min(shared.settings.purge_batch * GROWTH_MAX);
-                // Deliveries go first: a settle that waits for the writer gets its turn between batches.
+                // Deliveries go first: a waiting settle gets its turn between batches.
                 tokio::task::yield_now().await;
             }
             Err(error) => {
-                warn!(error = error_chain(&error), "purge failed: will try again");
+                warn!(error = error_chain(&error), "purge failed: retrying");
                 return;
             }
         }

@@ -1,4 +1,4 @@
-//! Routes: which handler or sink an event goes to.
+//! Routes: decides which handler or sink an event goes to.
 
 mod list;
 mod route;
@@ -12,20 +12,20 @@ use postrider_core::{
 use self::list::List;
 pub use self::route::{Route, RouteSettings};
 
-/// Where the events of one route go.
+/// A route.
 pub(crate) type RouteId = usize;
 
-/// Who receives the events of one or more routes: routes to the same sink share what is known of it.
+/// Who receives the events of one or more routes. Routes to the same sink share its state.
 pub(crate) type ReceiverId = usize;
 
 /// An event type and, where it was given, an aggregate type.
 type TypePair = (String, Option<String>);
 
-/// The routes of an outbox, while they are put together.
+/// Builds the routes of an outbox.
 ///
 /// An event goes to the handler of its exact pair of aggregate and event type, else to the handler of its event type,
-/// else to the first [route by pattern](Routes::route) that fits, else to the wildcard. One handler is the rule, and a second for the same events is an error;
-/// [`on_list`](Routes::on_list) gives several that run in order.
+/// else to the first [route by pattern](Routes::route) that fits, else to the wildcard. A second handler for the same
+/// events is an error; [`on_list`](Routes::on_list) takes several that run in order.
 ///
 /// ```
 /// use postrider_core::Delivery;
@@ -55,7 +55,7 @@ impl Routes {
 
     /// A handler for an event type, whatever the aggregate type.
     ///
-    /// A handler that needs something of its own clones it for each call, since calls may run at the same time:
+    /// A handler that needs a value of its own clones it for each call, since calls may run concurrently:
     ///
     /// ```
     /// # use {postrider_core::Delivery, postrider_engine::Routes, std::sync::Arc, tokio::sync::mpsc};
@@ -103,8 +103,9 @@ impl Routes {
         self.to(None, event_type.name(), handlers.into_iter().collect(), RouteSettings::default())
     }
 
-    /// A sink for an event type, whatever the aggregate type. Routes to clones of one `Arc` go to one receiver: if it is down for one of
-    /// them, it is down for all. Also for a handler that several outboxes share: make it with [`handler`] and give each a clone.
+    /// A sink for an event type, whatever the aggregate type. Routes to clones of one `Arc` share a receiver:
+    /// if it is down for one of them, it is down for all. Also use this for a handler that several outboxes
+    /// share: create it with [`handler`] and give each a clone.
     pub fn sink(self, event_type: impl EventType, sink: Arc<dyn Sink>) -> Self {
         self.to(None, event_type.name(), vec![sink], RouteSettings::default())
     }
@@ -119,7 +120,7 @@ impl Routes {
         self.to(Some(aggregate_type.name()), event_type.name(), vec![sink], RouteSettings::default())
     }
 
-    /// A route with settings of its own, for the types that fit its patterns.
+    /// A route with its own settings, for the types that match its patterns.
     ///
     /// ```
     /// # use {postrider_core::{Delivery, handler}, postrider_engine::{Route, Routes, RouteSettings}};
@@ -173,8 +174,7 @@ impl Routes {
         self.sink_otherwise(handler(function))
     }
 
-    /// A handler for every event, after the one that its route names. It is enough to deliver an event that has no
-    /// other route.
+    /// A handler for every event, after the handler of its route. It also delivers events without a route.
     pub fn always<F, R>(mut self, function: F) -> Self
     where
         F: Fn(Delivery) -> R + Send + Sync + 'static,
@@ -212,12 +212,12 @@ impl Routes {
         self
     }
 
-    /// The first mistake is the one that is told.
+    /// Keeps the first mistake, which is the one that is reported.
     fn fail(&mut self, error: ConfigError) {
         self.error.get_or_insert(error);
     }
 
-    /// These routes, if nothing is wrong with them.
+    /// Returns these routes, or what is wrong with them.
     pub(crate) fn checked(self) -> Result<Self, ConfigError> {
         if let Some(error) = self.error {
             return Err(error);
@@ -235,7 +235,7 @@ impl Routes {
         Ok(self)
     }
 
-    /// The finished table, or what was wrong with it.
+    /// Returns the finished table, or what is wrong with it.
     pub(crate) fn build(self) -> Result<RouteTable, ConfigError> {
         let this = self.checked()?;
         let mut table = RouteTable::default();
@@ -277,7 +277,7 @@ pub(crate) struct RouteTable {
     settings: Vec<RouteSettings>,
     sinks: Vec<Arc<dyn Sink>>,
     traits: Vec<SinkTraits>,
-    /// What operators call the sinks of each receiver.
+    /// The names of each receiver's sinks.
     names: Vec<Vec<String>>,
 }
 
@@ -309,12 +309,12 @@ impl RouteTable {
         self.receivers.len() - 1
     }
 
-    /// The route of an event.
+    /// Returns the route of an event.
     pub(crate) fn find(&self, event: &Event) -> Option<RouteId> {
         self.find_by_name(event.event_type(), event.aggregate_type())
     }
 
-    /// Exact pair, then event type, then the first pattern, then wildcard.
+    /// Finds by the exact pair, then by event type, then by the first pattern, then the wildcard.
     pub(crate) fn find_by_name(&self, event_type: &str, aggregate_type: &str) -> Option<RouteId> {
         self.by_type
             .get(event_type)
@@ -330,12 +330,12 @@ impl RouteTable {
         self.patterns.iter().find(fits).map(|(_, _, route)| *route)
     }
 
-    /// What holds for a route alone.
+    /// Returns the settings of one route.
     pub(crate) fn settings(&self, route: Option<RouteId>) -> Option<&RouteSettings> {
         self.settings.get(route?)
     }
 
-    /// Whether a dead event of one of them is to hold up its key.
+    /// Whether a route lets dead events block their keys.
     pub(crate) fn any_blocks(&self) -> bool {
         self.settings.iter().any(|route| route.dead_heads == Some(crate::DeadHeads::Block))
     }
@@ -348,26 +348,26 @@ impl RouteTable {
         self.sinks.get(receiver)
     }
 
-    /// The names of a receiver's sinks, as far as they have any.
+    /// Returns the names of a receiver's sinks, as far as they have any.
     pub(crate) fn names(&self, receiver: Option<ReceiverId>) -> &[String] {
         receiver.and_then(|id| self.names.get(id)).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The same for people to read.
-    pub(crate) fn told(&self, receiver: Option<ReceiverId>) -> String {
+    /// Describes a receiver for people to read.
+    pub(crate) fn describe(&self, receiver: Option<ReceiverId>) -> String {
         match self.names(receiver) {
             [] => "without a name".to_owned(),
             names => names.join(", "),
         }
     }
 
-    /// The receivers that have a sink of this name.
+    /// Returns the receivers that have a sink of this name.
     pub(crate) fn receivers_named(&self, name: &str) -> impl Iterator<Item = ReceiverId> {
         let has = move |(_, names): &(usize, &Vec<String>)| names.iter().any(|known| known == name);
         self.names.iter().enumerate().filter(has).map(|(id, _)| id)
     }
 
-    /// What the sink of a receiver can do, as it said at the start.
+    /// Returns the traits of a receiver's sink, as they were at the start.
     pub(crate) fn traits(&self, receiver: ReceiverId) -> SinkTraits {
         self.traits.get(receiver).copied().unwrap_or(SinkTraits::HANDLER)
     }

@@ -1,4 +1,4 @@
-//! One call of a sink: its time is limited, and a panic in it is an outcome.
+//! Calls a sink once, with a time limit. A panic in it is an outcome.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -11,8 +11,8 @@ use std::{
 use postrider_core::{BoxFuture, Delivery, Outcome, Sink};
 
 use crate::{
-    broken::{self, Variant},
     catch::{catch, message},
+    mutations::{self, Mutation},
 };
 
 /// Sends one event.
@@ -20,7 +20,8 @@ pub(crate) async fn send_one(sink: &Arc<dyn Sink>, timeout: Option<Duration>, de
     limited(timeout, SendOne::new(sink, delivery)).await.unwrap_or_else(no_answer)
 }
 
-/// One event on its way to its sink. Every event goes through here, so this is one step, and not a future in a future.
+/// One event on its way to its sink. Every event goes through here, so it is one state machine instead of
+/// nested futures.
 pub(crate) enum SendOne<'a> {
     Begin(&'a dyn Sink, Delivery),
     UnderWay(BoxFuture<'a, Outcome>),
@@ -39,7 +40,8 @@ impl Future for SendOne<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         let step = std::mem::replace(&mut *self, Self::Ended);
-        // After a panic the future is gone, so that nobody sees what it left half done. The call itself is inside, since it too can panic.
+        // After a panic the future is dropped, so nobody sees its half-done state. The call itself is inside,
+        // since it can panic too.
         let polled = catch_unwind(AssertUnwindSafe(move || {
             let mut sending = match step {
                 Self::Begin(sink, delivery) => sink.send_one(delivery),
@@ -62,7 +64,7 @@ impl Future for SendOne<'_> {
     }
 }
 
-/// Sends a batch. After a panic or a time-out nobody knows which of its events is the reason.
+/// Sends a batch. After a panic or a timeout it is unknown which event is the cause.
 pub(crate) async fn send(
     sink: &Arc<dyn Sink>,
     timeout: Option<Duration>,
@@ -82,9 +84,9 @@ pub(crate) async fn send(
 }
 
 async fn limited<F: Future>(timeout: Option<Duration>, sending: F) -> Result<F::Output, Duration> {
-    match timeout.filter(|_| !broken::is(Variant::SendsWithoutDeadline)) {
+    match timeout.filter(|_| !mutations::active(Mutation::SendsWithoutDeadline)) {
         None => Ok(sending.await),
-        // A timer takes much room, and handlers have none: boxed, it is not moved about with every event.
+        // A timer is large and handlers have none. Boxed, it is not moved with every event.
         Some(limit) => Box::pin(tokio::time::timeout(limit, sending)).await.map_err(|_| limit),
     }
 }

@@ -1,4 +1,4 @@
-//! Every number that can be set, with its default and its range, in one place.
+//! Defines every setting of an engine with its default and range.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use postrider_core::{ConfigError, event::limits::PAYLOAD_BYTES_MAX, store::LEASE
 /// Whether the events of one key are delivered in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeyOrder {
-    /// They are.
+    /// In order.
     #[default]
     Kept,
-    /// Keys are ignored: every event stands alone and may take the hot path.
+    /// In any order: every event stands alone and may take the hot path.
     Ignored,
 }
 
-/// What a dead event does to the key that it was the head of.
+/// What a dead event does to its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeadHeads {
     /// The key waits until an operator redrives or discards the event.
@@ -33,7 +33,7 @@ pub enum DeadHeads {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Most deliveries to handlers at once. Default 4. An outside system says for itself how many it takes.
+    /// Most concurrent deliveries to handlers. Default 4. Outside systems have limits of their own.
     pub workers: usize,
     /// Most hot events in memory, from their commit until they are settled. Default 1000.
     pub hot_queue: usize,
@@ -51,43 +51,46 @@ pub struct Settings {
     pub poll_min: Duration,
     /// Longest pause between polls, reached when nothing comes. Default 5 s.
     pub poll_max: Duration,
-    /// Shortest time between two peeks at what was written last, by which events are found that nobody told of. The store may want more, and
-    /// while nothing comes it is four times as long. Zero: only polls find them. Default 5 ms.
+    /// Shortest time between two peeks at the last number that was drawn, which find events that nobody
+    /// reported. The store may need more, and while nothing comes it is four times as long. Zero: only polls
+    /// find them. Default 5 ms.
     pub peek: Duration,
-    /// Whether the engine polls and follows wake-ups. Without it only hot events and `poll_once` deliver. Default true.
+    /// Whether the engine polls and follows wake-ups. Without it only hot events and `poll_once` deliver.
+    /// Default true.
     pub poller: bool,
-    /// How often a claim looks from the very bottom, whatever was met before. Default 60 s.
+    /// How often a claim scans from the very start, whatever was read before. Default 60 s.
     pub full_look_every: Duration,
-    /// How long a lease holds. It is renewed each third of it. Default 15 s.
+    /// How long a lease holds. It is renewed every third of that. Default 15 s.
     pub lease: Duration,
     /// Attempts before an event is dead. Default 10.
     pub max_attempts: u32,
-    /// How long an event may fail without anybody knowing whether it or its receiver is the reason, before it is dead; zero for any time. Default
-    /// 24 h.
+    /// How long an event may fail while it is unknown whether it or its receiver is the cause, before it is dead;
+    /// zero for no limit. Default 24 h.
     pub unavailable_for: Duration,
-    /// How long a handler in this process may take for an event; zero for any time. Default 5 min.
+    /// How long a handler in this process may take for an event; zero for no limit. Default 5 min.
     pub handler_timeout: Duration,
-    /// Most events of one key that wait in memory behind its first one. Default 32.
+    /// Most events of one key that wait in memory behind its head. Default 32.
     pub key_queue: usize,
-    /// How long a shutdown may take. For half of it what is in memory is still sent, then what is under way is waited for. Default 5 s.
+    /// How long a shutdown may take. Events in memory are still sent for half of it, and running sends are
+    /// waited for after that. Default 5 s.
     pub drain_timeout: Duration,
     /// How long delivered events are kept; zero deletes them at once. Default 1 h.
     pub retention: Duration,
-    /// How often retention is looked after. Default 5 s.
+    /// How often delivered events are purged. Default 5 s.
     pub purge_every: Duration,
-    /// Most rows that one purge deletes; purges are repeated until none is left. Default 100.
+    /// Most rows of one purge. Purges are repeated until none is left. Default 100.
     pub purge_batch: usize,
-    /// Whether the order of keys is kept. Default kept.
+    /// Whether keys keep their order. Default kept.
     pub key_order: KeyOrder,
-    /// What a dead head does to its key. Default block.
+    /// What a dead event does to its key. Default block.
     pub dead_heads: DeadHeads,
-    /// The name of this instance, for people to read. Default host, process id and a random number.
+    /// The name of this instance, for people to read. Default host, process ID and a random number.
     pub instance: String,
-    /// The seed of jitter and nonces. Default from the operating system; a test sets it to repeat a run.
+    /// The seed of jitter and nonces. Default from the operating system. Set it to repeat a run.
     pub seed: u64,
 }
 
-/// Largest payload that an outbox takes, as its builder was told.
+/// Checks the largest payload that an outbox takes.
 pub(crate) fn check_payload_max(bytes: usize) -> Result<usize, ConfigError> {
     within("payload_max", bytes, 1, PAYLOAD_BYTES_MAX)
 }
@@ -126,7 +129,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// An error that names the first setting which lies outside of its range.
+    /// Returns an error that names the first setting out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         within("workers", self.workers, 1, 10_000)?;
         within("hot_queue", self.hot_queue, 1, 1_000_000)?;

@@ -1,11 +1,11 @@
-//! Settle: outcomes back into the table, in batches, under the fence.
+//! Settles: writes outcomes into the table, in batches, under the fence.
 //!
-//! One settle runs at a time; what comes in meanwhile makes the next batch. A settle that fails is repeated until it is
-//! committed or its lanes are lost: an outcome is never dropped because the database was away.
+//! One settle runs at a time, and later outcomes form the next batch. A failed settle is repeated until it is
+//! committed or its lanes are lost: no outcome is dropped because the database was away.
 //!
-//! Rows that somebody else has locked are put aside and tried again, while the rest is written. A batch that the database refuses is halved
-//! until the culprit stands alone. That is written with less and less of its error text; if even that is refused it is put aside too, where
-//! everybody can see it.
+//! Outcomes of locked rows are postponed and retried, while the rest is written. A batch that the database
+//! refuses is halved until the refused outcome stands alone. That one is retried with a shorter and shorter
+//! error text. If even that is refused, it is postponed too, where operators see it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,23 +18,24 @@ use tokio::time::Instant;
 use tracing::{error, warn};
 
 use crate::{
-    broken::{self, Variant},
-    buffer::{PutAside, Verdict, Verdicts, Why},
-    engine::Shared,
-    lock, sleep_until,
-    time_limit::answer,
+    buffer::{PendingSettlement, PendingSettlements, PostponeReason, Postponement},
+    lock,
+    mutations::{self, Mutation},
+    shared::Shared,
+    sleep_until,
+    store_timeout::bounded,
 };
 
 /// Longest pause before a failed settle is repeated.
 const RETRY_MAX: Duration = Duration::from_secs(2);
 
-/// So many outcomes refused one by one, and none written: it is the database, and not they.
+/// After this many refusals in a row without a write, the database is at fault and not the outcomes.
 const REFUSED_IN_A_ROW_MAX: usize = 16;
 
-/// So many refused outcomes are told one by one; their number is a metric.
-const TOLD_MAX: usize = 100;
+/// Most refused outcomes that are logged one by one. A metric counts them all.
+const LOGGED_MAX: usize = 100;
 
-/// What an error text is cut to, in characters, for a column that is narrower than ours.
+/// Error texts are cut to this many characters, for columns that are narrower than ours.
 const SHORT_TEXT_CHARS: usize = 200;
 
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -43,12 +44,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let due = lock(&shared.buffer).settle_at(&shared.settings, now);
         match due {
             Some(due) if due <= now => {
-                let (verdicts, dropped) =
+                let (settlements, dropped) =
                     lock(&shared.buffer).take_outcomes(shared.settings.settle_batch, now);
                 count_fenced(&shared, dropped);
-                shared.vitals.settling();
-                let room = settle(&shared, verdicts).await;
-                shared.vitals.settled();
+                shared.health_tracker.settling();
+                let room = settle(&shared, settlements).await;
+                shared.health_tracker.settled();
                 lock(&shared.buffer).end_settle(room);
                 shared.progress.notify_waiters();
             }
@@ -63,12 +64,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Settles these, and gives back the room that they had.
-async fn settle(shared: &Shared, verdicts: Verdicts) -> Verdicts {
+/// Settles a batch. Returns it empty, with its capacity.
+async fn settle(shared: &Shared, settlements: PendingSettlements) -> PendingSettlements {
     let (mut pause, mut refused_in_a_row) = (shared.settings.poll_min, 0);
-    let mut room = Verdicts::default();
-    // The next batch is the last of them.
-    let mut batches = vec![verdicts];
+    let mut room = PendingSettlements::default();
+    // Last in, first out.
+    let mut batches = vec![settlements];
     while let Some(mut batch) = batches.pop() {
         let alone = batch.len() == 1;
         match write(shared, &mut batch).await {
@@ -89,7 +90,7 @@ async fn settle(shared: &Shared, verdicts: Verdicts) -> Verdicts {
                     Ok(false) => batches.push(still_held(shared, batch)),
                     Err(error) if is_refused(&error) => {
                         refused_in_a_row += 1;
-                        batch.drain().for_each(|verdict| refuse(shared, verdict, &error));
+                        batch.drain().for_each(|outcome| refuse(shared, outcome, &error));
                     }
                     Err(error) => {
                         rest(shared, &mut pause, &error, 1).await;
@@ -100,7 +101,7 @@ async fn settle(shared: &Shared, verdicts: Verdicts) -> Verdicts {
             }
             Err(error) => {
                 if is_refused(&error) {
-                    // It may be all of them, and others wait behind.
+                    // All of them may be refused, and others wait.
                     pause = shared.settings.poll_min;
                 }
                 rest(shared, &mut pause, &error, batch.len()).await;
@@ -112,31 +113,31 @@ async fn settle(shared: &Shared, verdicts: Verdicts) -> Verdicts {
     room
 }
 
-/// Those whose lanes are still held; the others are dropped.
-fn still_held(shared: &Shared, verdicts: Verdicts) -> Verdicts {
-    let (held, dropped) = lock(&shared.buffer).still_held(verdicts);
+/// Drops the outcomes whose lanes are lost.
+fn still_held(shared: &Shared, settlements: PendingSettlements) -> PendingSettlements {
+    let (held, dropped) = lock(&shared.buffer).still_held(settlements);
     count_fenced(shared, dropped);
     held
 }
 
 async fn rest(shared: &Shared, pause: &mut Duration, error: &Error, events: usize) {
-    shared.vitals.settle_failed(error);
-    error!(error = error_chain(error), events, "settle failed: will be repeated");
+    shared.health_tracker.settle_failed(error);
+    error!(error = error_chain(error), events, "settle failed: retrying");
     tokio::time::sleep(*pause).await;
     *pause = (*pause * 2).min(RETRY_MAX);
 }
 
-/// Writes a batch, but for what is locked. False if lanes of it are lost, and nothing was written.
-async fn write(shared: &Shared, batch: &mut Verdicts) -> Result<bool, Error> {
+/// Writes a batch without its locked rows. Returns false if lanes are lost and nothing was written.
+async fn write(shared: &Shared, batch: &mut PendingSettlements) -> Result<bool, Error> {
     if batch.is_empty() {
         return Ok(true);
     }
     let (leases, settlements) = (batch.distinct_leases(), batch.settlements());
     let started = Instant::now();
     let settling = shared.store.settle(&leases, settlements, shared.settings.retention);
-    let settled = answer(shared, settling).await?;
+    let settled = bounded(shared, settling).await?;
     if !settled.lost.is_empty() {
-        warn!(lanes = ?settled.lost, "fenced: another instance took the lane, its events will be delivered there");
+        warn!(lanes = ?settled.lost, "fenced: another instance took the lanes and delivers their events");
         let mut buffer = lock(&shared.buffer);
         let lost = leases.iter().filter(|lease| settled.lost.contains(&lease.lane));
         lost.for_each(|&lease| buffer.lose(lease));
@@ -144,24 +145,29 @@ async fn write(shared: &Shared, batch: &mut Verdicts) -> Result<bool, Error> {
         shared.lanes.notify_one();
         return Ok(false);
     }
-    if !settled.locked.is_empty() && broken::is(Variant::LockedRowBlocks) {
+    if !settled.locked.is_empty() && mutations::active(Mutation::LockedRowBlocks) {
         tokio::time::sleep(RETRY_MAX).await;
         return Ok(false);
     }
-    for verdict in batch.take_out(&settled.locked) {
-        put_aside_locked(shared, verdict);
+    for outcome in batch.take_out(&settled.locked) {
+        postpone_locked(shared, outcome);
     }
     let (count, took) = (batch.len() as u64, started.elapsed());
     if count > 0 {
-        shared.vitals.wrote();
+        shared.health_tracker.wrote();
     }
     commit(shared, batch);
     shared.metrics.settled(count, took);
     Ok(true)
 }
 
-/// Writes an outcome that was refused, with less and less of its error text. What it was is set back if even that is refused.
-async fn write_plainly(shared: &Shared, batch: &mut Verdicts, mut refused: Error) -> Result<bool, Error> {
+/// Writes a refused outcome with a plainer and plainer error text. If even that is refused, the original is
+/// restored.
+async fn write_plainly(
+    shared: &Shared,
+    batch: &mut PendingSettlements,
+    mut refused: Error,
+) -> Result<bool, Error> {
     let Some(original) = batch.first_change().cloned() else { return Ok(true) };
     while let Some(plainer) = batch.first_change().and_then(plainer) {
         batch.set_first_change(plainer);
@@ -178,7 +184,8 @@ async fn write_plainly(shared: &Shared, batch: &mut Verdicts, mut refused: Error
     Err(refused)
 }
 
-/// The same outcome with a plainer error text: in ASCII, then short, then none; none if there is nothing plainer.
+/// Returns the same outcome with a plainer error text: in ASCII, then short, then none. None if nothing is
+/// plainer.
 fn plainer(change: &Change) -> Option<Change> {
     let mut change = change.clone();
     match &mut change {
@@ -199,70 +206,68 @@ fn plainer_text(text: &str) -> Option<String> {
     }
 }
 
-/// Whether the database will not have what was written, however often it is tried. What is wrong with the database itself is waited for.
+/// Whether the database refuses this write for good. Errors of the database itself pass.
 pub(crate) fn is_refused(error: &Error) -> bool {
     let refused = |kind| matches!(kind, StoreErrorKind::Other | StoreErrorKind::Denied);
     matches!(error, Error::Store(error) if refused(error.kind()))
-        && !broken::is(Variant::RefusedSettleRepeatedWhole)
+        && !mutations::active(Mutation::RefusedSettleRepeatedWhole)
 }
 
-fn put_aside_locked(shared: &Shared, verdict: Verdict) {
-    let event_id = verdict.settlement.event_id.clone();
-    let event_type = type_of(&verdict);
-    let put_aside = lock(&shared.buffer).put_aside(verdict, Why::Locked, "", Instant::now());
-    // Those that had to wait until it is settled need not any more.
+fn postpone_locked(shared: &Shared, outcome: PendingSettlement) {
+    let event_id = outcome.settlement.event_id.clone();
+    let event_type = type_of(&outcome);
+    let postpone = lock(&shared.buffer).postpone(outcome, PostponeReason::Locked, "", Instant::now());
+    // Events that waited until it is settled wait no longer.
     shared.work.notify_one();
-    tell_of_stop(shared, put_aside, &event_type);
-    if put_aside.is_new {
-        warn!(%event_id, "the row of an event is locked by somebody else: what became of it is written when the lock is gone");
+    report_stop(shared, postpone, &event_type);
+    if postpone.is_new {
+        warn!(%event_id, "event row locked by another session: its outcome is written once the lock is released");
     }
 }
 
-/// The outcome is refused in whatever form: it stays where everybody can see it.
-fn refuse(shared: &Shared, verdict: Verdict, error: &Error) {
+/// Postpones an outcome that is refused in any form, where operators see it.
+fn refuse(shared: &Shared, outcome: PendingSettlement, error: &Error) {
     let error = error_chain(error);
-    let (event_id, key) = (verdict.settlement.event_id.clone(), verdict.settlement.key.clone());
-    let event_type = type_of(&verdict);
-    let (put_aside, count) = {
+    let (event_id, key) = (outcome.settlement.event_id.clone(), outcome.settlement.key.clone());
+    let event_type = type_of(&outcome);
+    let (postpone, count) = {
         let mut buffer = lock(&shared.buffer);
-        let put_aside = buffer.put_aside(verdict, Why::Refused, &error, Instant::now());
-        (put_aside, buffer.unsettled_count())
+        let postpone = buffer.postpone(outcome, PostponeReason::Refused, &error, Instant::now());
+        (postpone, buffer.unsettled_count())
     };
     shared.work.notify_one();
     shared.metrics.unsettled(count as u64);
-    tell_of_stop(shared, put_aside, &event_type);
-    if put_aside.is_new && count <= TOLD_MAX {
+    report_stop(shared, postpone, &event_type);
+    if postpone.is_new && count <= LOGGED_MAX {
         let key = key.as_deref().unwrap_or_default();
         error!(%event_id, event_type, key, error,
-            "the database refuses to write what became of an event: it is tried again, and its key waits");
+            "the database refuses to write the outcome of an event: it is retried, and its key waits");
     }
 }
 
-fn type_of(verdict: &Verdict) -> String {
-    verdict.event.as_ref().map(|event| event.event_type().to_owned()).unwrap_or_default()
+fn type_of(outcome: &PendingSettlement) -> String {
+    outcome.event.as_ref().map(|event| event.event_type().to_owned()).unwrap_or_default()
 }
 
-/// So many outcomes of a route cannot be written that nothing more of it is sent. The next claim skips what was in memory.
-fn tell_of_stop(shared: &Shared, put_aside: PutAside, event_type: &str) {
-    if put_aside.stops_route {
-        error!(
-            event_type,
-            "too many outcomes of a route cannot be written: its events are no longer sent until most of them are"
-        );
+/// Reports a route that is stopped because so many of its outcomes cannot be written. The next claim skips its
+/// events.
+fn report_stop(shared: &Shared, postpone: Postponement, event_type: &str) {
+    if postpone.stops_route {
+        error!(event_type, "route stopped: too many of its outcomes cannot be written");
         shared.wake.notify_one();
     }
 }
 
-/// How many events a settle said what of.
+/// How many events a settle wrote, by outcome.
 #[derive(Default)]
-struct Tally {
+struct SettleCounts {
     delivered: u64,
     failed: u64,
     deferred: u64,
     dead: u64,
 }
 
-impl Tally {
+impl SettleCounts {
     fn count(&mut self, change: &Change) {
         match change {
             Change::Done => self.delivered += 1,
@@ -273,7 +278,7 @@ impl Tally {
         }
     }
 
-    fn tell(&self, metrics: &dyn Metrics) {
+    fn report(&self, metrics: &dyn Metrics) {
         (0..self.delivered).for_each(|_| metrics.delivered());
         (0..self.failed).for_each(|_| metrics.failed());
         (0..self.deferred).for_each(|_| metrics.deferred());
@@ -281,21 +286,21 @@ impl Tally {
     }
 }
 
-fn commit(shared: &Shared, verdicts: &mut Verdicts) {
-    let (mut sooner, mut tally) = (false, Tally::default());
+fn commit(shared: &Shared, settlements: &mut PendingSettlements) {
+    let (mut sooner, mut counts) = (false, SettleCounts::default());
     let (work, claim, drained, (hot, cold), unsettled) = {
         let mut buffer = lock(&shared.buffer);
         let unsettled = buffer.unsettled_count();
         let now = Instant::now();
-        for verdict in verdicts.drain() {
-            let change = &verdict.settlement.change;
-            tally.count(change);
+        for outcome in settlements.drain() {
+            let change = &outcome.settlement.change;
+            counts.count(change);
             if let Change::Wait { after, .. } = change
                 && let Some(at) = now.checked_add(*after)
             {
                 sooner |= buffer.due(at);
             }
-            buffer.committed(verdict);
+            buffer.committed(outcome);
         }
         (
             buffer.has_work(now),
@@ -306,8 +311,8 @@ fn commit(shared: &Shared, verdicts: &mut Verdicts) {
         )
     };
     unsettled.into_iter().for_each(|count| shared.metrics.unsettled(count as u64));
-    // What the fence refused did not happen, so it is counted only here.
-    tally.tell(&*shared.metrics);
+    // Counted only here: what the fence refused did not happen.
+    counts.report(&*shared.metrics);
     if work {
         shared.work.notify_one();
     }

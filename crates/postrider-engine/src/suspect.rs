@@ -1,8 +1,8 @@
-//! Suspects: events that may have been under way when the last owner of their lane ended without giving it back.
+//! Delivers suspects: events that may have been under way when the last owner of their lane crashed.
 //!
-//! One of them may be what ended it. Each goes alone, and its attempt is written before it is sent: if it ends this process
-//! too, the attempt is counted, and after `max_attempts` the event is dead. Its neighbours are not counted. A clean outcome
-//! takes the attempt back, since it is settled with the number that it stands for.
+//! One of them may be what crashed it. Each goes alone, and its attempt is written before it is sent: if it
+//! crashes this process too, the attempt is counted, and after `max_attempts` the event is dead. Other events
+//! are not counted. A clean outcome takes the attempt back, because it is settled with the earlier number.
 
 use std::time::Duration;
 
@@ -14,46 +14,46 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::{
+    assignment::ActiveAssignment,
     buffer::Item,
     deliver::deliver as send,
-    engine::Shared,
-    hand::InHand,
-    judge::{give_up, max_attempts},
     lock,
+    outcome_policy::{give_up, max_attempts},
     settle::is_refused,
-    time_limit::answer,
+    shared::Shared,
+    store_timeout::bounded,
 };
 
-pub(crate) async fn deliver(mut hand: InHand<'_>) {
-    let shared = hand.shared;
-    let Some(item) = hand.first() else { return };
+pub(crate) async fn deliver(mut assignment: ActiveAssignment<'_>) {
+    let shared = assignment.shared;
+    let Some(item) = assignment.first() else { return };
     if item.attempts >= max_attempts(shared, item) {
-        return give_up(hand);
+        return give_up(assignment);
     }
     let (lease, seq, back) = (item.lease, item.seq, uncounted(item));
-    // Whoever ends this worker from here on takes back what was counted by then, though nobody may have heard of it.
+    // Whoever ends this worker from now on takes back what was counted, whether or not the count was answered.
     lock(&shared.counted).insert(seq, (lease, back));
     let counted = count(shared, item).await;
-    if counted == Counted::CannotBe {
+    if counted == AttemptCount::CannotBe {
         lock(&shared.counted).remove(&seq);
-        return put_off(hand);
+        return defer(assignment);
     }
-    // Counting takes time, and the lease may have run out meanwhile.
+    // Counting takes time, and the lease may have run out.
     let until =
-        lock(&shared.buffer).may_send_until(lease, Instant::now()).filter(|_| counted == Counted::Yes);
+        lock(&shared.buffer).may_send_until(lease, Instant::now()).filter(|_| counted == AttemptCount::Yes);
     if let Some(until) = until {
-        hand.counted = true;
-        hand.extend(until);
-        _ = send(hand).await;
+        assignment.counted = true;
+        assignment.extend(until);
+        _ = send(assignment).await;
         lock(&shared.counted).remove(&seq);
     } else {
         lock(&shared.counted).remove(&seq);
-        drop(hand);
+        drop(assignment);
         tokio::time::sleep(shared.settings.poll_min).await;
     }
 }
 
-/// What takes an attempt back that was counted, and did not end.
+/// Returns the settlement that takes back an attempt that did not end.
 fn uncounted(item: &Item) -> Settlement {
     let (attempts, reason) = (item.attempts, HoldReason::Deferred);
     Settlement {
@@ -69,25 +69,25 @@ fn uncounted(item: &Item) -> Settlement {
 /// How long an event waits whose attempt cannot be counted.
 const UNCOUNTABLE_WAITS: Duration = Duration::from_secs(1);
 
-/// Its row is locked, or cannot be changed: that is settled like any other outcome, and others have their turn meanwhile.
-fn put_off(mut hand: InHand<'_>) {
-    if let Some(item) = hand.next() {
+/// Defers an event whose row is locked or cannot be changed, so that others have their turn.
+fn defer(mut assignment: ActiveAssignment<'_>) {
+    if let Some(item) = assignment.next() {
         let (attempts, reason) = (item.attempts, HoldReason::Deferred);
-        hand.settle(item, Change::Wait { after: UNCOUNTABLE_WAITS, attempts, error: None, reason });
+        assignment.settle(item, Change::Wait { after: UNCOUNTABLE_WAITS, attempts, error: None, reason });
     }
-    _ = hand.end();
+    _ = assignment.end();
 }
 
-/// Whether an attempt was written. If it was not, the event must not be sent.
+/// Whether an attempt was written. If not, the event must not be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Counted {
+enum AttemptCount {
     Yes,
     NotNow,
     /// The row is locked, or the database refuses to change it.
     CannotBe,
 }
 
-async fn count(shared: &Shared, item: &Item) -> Counted {
+async fn count(shared: &Shared, item: &Item) -> AttemptCount {
     let attempt = Settlement {
         lane: item.lease.lane,
         seq: item.seq,
@@ -98,21 +98,21 @@ async fn count(shared: &Shared, item: &Item) -> Counted {
     };
     let (leases, attempts) = ([item.lease], [attempt]);
     let settling = shared.store.settle(&leases, &attempts, shared.settings.retention);
-    match answer(shared, settling).await {
-        Ok(settled) if !settled.locked.is_empty() => Counted::CannotBe,
-        Ok(settled) if settled.lost.is_empty() => Counted::Yes,
+    match bounded(shared, settling).await {
+        Ok(settled) if !settled.locked.is_empty() => AttemptCount::CannotBe,
+        Ok(settled) if settled.lost.is_empty() => AttemptCount::Yes,
         Ok(_) => {
             lock(&shared.buffer).lose(item.lease);
             shared.lanes.notify_one();
-            Counted::NotNow
+            AttemptCount::NotNow
         }
         Err(error) => {
-            warn!(error = error_chain(&error), "could not count an attempt beforehand: the event waits");
+            warn!(error = error_chain(&error), "counting an attempt beforehand failed: the event waits");
             if is_refused(&error) {
-                return Counted::CannotBe;
+                return AttemptCount::CannotBe;
             }
             lock(&shared.buffer).count_may_come_late(item);
-            Counted::NotNow
+            AttemptCount::NotNow
         }
     }
 }

@@ -1,136 +1,142 @@
-//! How fast a destination takes what it is sent, as far as it has ever said "too fast".
+//! Limits how fast a destination is sent to, once it has said "too fast".
 //!
-//! A destination that never says so has no limit here. When it does, nothing is sent to it for a while, and then at most as much as it has taken. From there the rate rises again by itself, slowly at first, then faster: a limit that was lifted is found within a minute or two,
-//! and one that stays is met every twenty seconds or so, at a cost of about one part in twenty.
+//! Without that there is no limit. After it, nothing is sent for a while, and then at most as much as the
+//! destination had taken. From there the rate rises, slowly at first, then faster: a limit that was lifted is
+//! found within a minute or two, and one that stays is met every twenty seconds or so, at a cost of about one
+//! part in twenty.
 //!
-//! Some events always draw "too fast", whatever the pace: their tenant has used up its quota. So an answer binds the others for as long as it asks,
-//! but for a few seconds at most, and each further key that draws it with nothing taken in between makes that four times as long. An event that
-//! draws it again and again after others were taken waits by itself. Where that happens to many, the destination is doubted, and its holds bind the
-//! others for less and less; where what it refused is taken later, it is trusted again.
+//! Some events always draw "too fast", whatever the pace, because their tenant has used up its quota. So an
+//! answer binds other events for as long as it asks, but a few seconds at most. Each further key that draws it,
+//! with nothing taken in between, makes that four times as long. An event that draws it again and again after
+//! others were taken waits alone. If that happens to many events, the destination is doubted, and its answers
+//! bind others for less and less. If it later takes what it refused, it is trusted again.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::culprits::Culprits;
+use crate::faulty_keys::FaultyKeys;
 
-/// What a rate falls to, as a part of itself: a little if it lasted, and more with each time that it falls again at once.
+/// What a rate falls to, as a fraction: a little if it lasted, and more each time that it falls again at once.
 const FALLS: [f64; 4] = [FALLEN_LITTLE, 0.9, 0.7, FALLEN_MOST];
 const FALLEN_LITTLE: f64 = 0.98;
 const FALLEN_MOST: f64 = 0.5;
 
-/// A rate that lasted so long was nearly right.
+/// A rate that lasted this long was nearly right.
 const PROVED_AFTER: Duration = Duration::from_secs(5);
 
-/// By how much a rate rises within a second, as a part of itself: fast when nothing is known, slowly near a limit that was met twice. After a while
-/// it rises twice as fast.
+/// How much a rate rises within a second, as a fraction: fast when nothing is known, slowly near a limit that
+/// was met twice. The rise doubles after a while.
 const STEP_FIRST: f64 = 0.5;
 const STEP_FALLEN: f64 = 0.01;
 const STEP_MIN: f64 = 0.0005;
 const STEP_MAX: f64 = 1.0;
 const STEP_DOUBLES: Duration = Duration::from_secs(10);
 
-/// No rate is lower than one in ten seconds, nor than one a second at first; one beyond a million a second is none.
+/// The lowest rate is one in ten seconds, and one a second at first. Beyond a million a second there is no
+/// limit.
 const RATE_MIN: f64 = 0.1;
 const RATE_FIRST: f64 = 1.0;
 const RATE_MAX: f64 = 1_000_000.0;
 
-/// Nobody is obeyed who asks for more than a day.
+/// Nobody is obeyed for longer than a day.
 const HOLD_OFF_MAX: Duration = Duration::from_secs(86_400);
 
-/// One answer binds other events for so long at most, and each further key that draws it with nothing taken in between makes that so many times as
-/// long.
+/// How long one answer binds other events at most, and the factor for each further key that draws it with
+/// nothing taken in between.
 const UNCONFIRMED: Duration = Duration::from_secs(5);
 const CONFIRMED_BY: u32 = 4;
 
-/// Each doubt halves that. Where there are so many, only the event waits that was refused...
+/// Each doubt halves that. With this many doubts, only the refused event waits...
 const DOUBTS_MAX: u32 = 5;
 
-/// ...as long as no more than one is refused for so many that are taken, but for these.
+/// ...as long as one event is refused for at least this many that are taken, except for a few.
 const TAKEN_FOR_EACH: u32 = 3;
 const CREDIT: u32 = 2 * TAKEN_FOR_EACH;
 const CREDIT_MAX: u32 = 20 * TAKEN_FOR_EACH;
 
-/// Whoever was wrong to doubt a destination trusts it for so long, and twice as long each time: several processes may share its limit, and what it
-/// takes from the others looks as if it were about single events.
+/// How long a destination is trusted after doubts were wrong; twice as long each time. Several processes may share its
+/// limit, and what it takes from the others makes refusals look as if they concerned single events.
 const TRUSTS_MIN: Duration = Duration::from_secs(5);
 const TRUSTS_MAX: Duration = Duration::from_secs(80);
 
-/// That one event is refused again after others were taken is worth two of those that are taken after they were refused.
+/// An event that is refused again after others were taken counts as much as this many that are taken after a
+/// refusal.
 const REFUSED_AGAIN: u32 = 2;
 
-/// An event that was refused so often after others were taken is refused for a reason of its own.
+/// An event refused this often after others were taken has a reason of its own.
 const ALONE: u32 = 3;
 
-/// A destination that takes nothing is given pauses of its own after so many times, and this is the longest.
+/// A destination that takes nothing gets pauses of its own after this many answers; and the longest of them.
 const IN_VAIN_FREE: u32 = 5;
 const IN_VAIN_MAX: Duration = Duration::from_secs(10);
 
-/// What was taken is counted over so long before a limit is known.
+/// Over how long taken requests are counted before a limit is known.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Requests may be so much ahead of the rate: a timer comes late, and tells no less than a millisecond.
+/// How much requests may be ahead of the rate: timers come late, with a resolution of a millisecond.
 const AHEAD: Duration = Duration::from_millis(5);
 
-/// What has to wait elsewhere comes again at least this often, as long as none waits for longer than that.
+/// Events that wait elsewhere come back this far apart, and none later than the maximum.
 const TURN: Duration = Duration::from_millis(2);
 const TURNS_MAX: Duration = Duration::from_secs(600);
 
 /// Where events are counted, a batch has as many as may go in this time.
 const AT_ONCE: Duration = Duration::from_millis(50);
 
-/// A destination that asks for more time than this cannot be waited for by what is to end soon.
+/// A drain does not wait for a destination that asks for more time than this.
 const LONG: Duration = Duration::from_secs(5);
 
-/// The rate of one destination, in requests, or in events if it counts these.
+/// The rate of one destination, in requests, or in events if it counts those.
 #[derive(Debug)]
 pub(crate) struct Throttle {
-    /// How many a second; none as long as no limit is known.
+    /// How many a second; none while no limit is known.
     rate: Option<f64>,
     counts_events: bool,
-    /// Nothing is sent before this moment, as it has asked.
+    /// Nothing is sent before this moment, as it asked.
     held_off_until: Option<Instant>,
-    /// When the next request has its turn.
+    /// When the next request may go.
     not_before: Option<Instant>,
-    /// When the rate fell last, and what was under way by then says nothing new.
+    /// When the rate last fell. Answers to what was under way by then are old.
     fell_at: Option<Instant>,
     /// How often in a row it fell at once.
     falls: usize,
-    /// How often in a row it said so with nothing taken in between.
+    /// How often in a row it said "too fast" with nothing taken in between.
     in_vain: u32,
-    /// When the rate last rose, and by how much it rises within a second since it fell.
+    /// When the rate last rose, and how much it rises within a second since it fell.
     rose_at: Option<Instant>,
     step: f64,
     /// How many were taken since this moment.
     taken: u64,
     taken_since: Option<Instant>,
-    /// What has to wait elsewhere is told to come again at moments that lie apart as the rate says.
+    /// When the last of the events that wait elsewhere comes back, at distances that suit the rate.
     turns_until: Option<Instant>,
     /// Keys that were refused, and those of them that are refused while others are taken.
-    limited: Culprits,
-    /// When the request was sent that was refused last: it may have carried many events.
+    limited: FaultyKeys,
+    /// When the last refused request was sent. It may have carried many events.
     refused_at: Option<Instant>,
-    /// How many keys were refused for the first time since anything was taken, each in a request that was sent after the last answer.
-    witnesses: u32,
-    /// It has asked for time until then, and only a part of that may bind others.
+    /// How many keys were refused for the first time since anything was taken, each in a request sent after the
+    /// last answer.
+    confirmations: u32,
+    /// Until when it asked for time. Only a part of that may bind others.
     asked_until: Option<Instant>,
-    /// How often its holds turned out to be about single events, but for those that did not.
+    /// How often its answers turned out to concern single events, less those that did not.
     doubts: u32,
-    /// It is not doubted before this moment, and for how long it is trusted when it was wrong to doubt it once more.
+    /// Until when it is not doubted, and how long it is trusted when doubts turn out wrong again.
     trusted_until: Option<Instant>,
     trusts_for: Duration,
-    /// What is left for answers that may pass for what single events draw.
+    /// What is left for answers that count as drawn by single events.
     credit: u32,
 }
 
-/// A request that was answered by "too fast".
+/// A request that was answered with "too fast".
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Refused {
-    /// One of its events, by its key.
+pub(crate) struct ThrottledRequest {
+    /// The key of one of its events.
     pub(crate) key: u64,
     pub(crate) sent_at: Instant,
     pub(crate) events: usize,
-    /// How much time it was asked for.
+    /// How long it was asked to wait.
     pub(crate) after: Duration,
 }
 
@@ -149,9 +155,9 @@ impl Throttle {
             taken: 0,
             taken_since: None,
             turns_until: None,
-            limited: Culprits::default(),
+            limited: FaultyKeys::default(),
             refused_at: None,
-            witnesses: 0,
+            confirmations: 0,
             asked_until: None,
             doubts: 0,
             trusted_until: None,
@@ -165,19 +171,20 @@ impl Throttle {
         self.rate.is_some()
     }
 
-    /// When something may be sent, if not now. What goes faster than a timer can tell goes a few at once.
+    /// Returns when something may be sent, if not now. At rates beyond a timer's resolution, a few requests go
+    /// at once.
     pub(crate) fn opens_at(&self, now: Instant) -> Option<Instant> {
         let begins = self.held_off_until;
         let opens = self.not_before.and_then(|at| at.checked_sub(self.ahead()));
         begins.max(opens).filter(|at| *at > now)
     }
 
-    /// Whether it has asked for a long time, most of which is still to come.
+    /// Whether it asked for a long time, most of which is still to come.
     pub(crate) fn is_held_off(&self, now: Instant) -> bool {
         self.held_off_until.is_some_and(|until| until > now + LONG)
     }
 
-    /// By how much requests may be ahead of the rate.
+    /// Returns how much requests may be ahead of the rate.
     fn ahead(&self) -> Duration {
         let room = self.rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(1.0 / rate));
         let ahead = if self.counts_events { AT_ONCE } else { AHEAD };
@@ -189,26 +196,25 @@ impl Throttle {
         self.counts_events
     }
 
-    /// It does.
+    /// Records that it does.
     pub(crate) fn count_events(&mut self) {
         self.counts_events = true;
     }
 
-    /// The most events that may go in one request.
-    pub(crate) fn at_once(&self) -> usize {
+    /// Returns the limit of events in one request.
+    pub(crate) fn events_at_once(&self) -> usize {
         match self.rate.filter(|_| self.counts_events) {
             Some(rate) => ((rate * AT_ONCE.as_secs_f64()) as usize).max(1),
             None => usize::MAX,
         }
     }
 
-    /// With how many others of its kind the next event of this key goes, itself among them: it was refused, and one of those that were sent with it
-    /// may be the reason. None for all others.
-    pub(crate) fn together(&self, key: u64) -> Option<usize> {
-        self.limited.together(key)
+    /// Returns the batch limit of this key, which was refused in a batch; none for other keys.
+    pub(crate) fn batch_limit(&self, key: u64) -> Option<usize> {
+        self.limited.batch_limit(key)
     }
 
-    /// A request with so many events is about to be sent.
+    /// Records that a request with this many events is about to be sent.
     pub(crate) fn sending(&mut self, events: usize, now: Instant) {
         if let Some(rate) = self.rate {
             let count = if self.counts_events { events.max(1) } else { 1 };
@@ -217,18 +223,19 @@ impl Throttle {
         }
     }
 
-    /// An event of this key was taken. Says whether one of it had been refused before.
+    /// Records that an event of this key was taken. Returns whether the key had been refused.
     pub(crate) fn delivered(&mut self, key: u64) -> bool {
-        let again = self.limited.together(key).is_some();
+        let was_refused = self.limited.batch_limit(key).is_some();
         self.limited.delivered(key);
-        again
+        was_refused
     }
 
-    /// A request that was sent at this moment was taken, or an event where these are counted; and whether it had been refused before.
-    pub(crate) fn taken(&mut self, sent_at: Instant, again: bool, now: Instant) {
-        (self.witnesses, self.credit) = (0, (self.credit + 1).min(CREDIT_MAX));
-        if again {
-            // It was about the pace, and not about the event.
+    /// Records a request that was taken, or an event where those are counted, and whether its key had been
+    /// refused.
+    pub(crate) fn taken(&mut self, sent_at: Instant, was_refused: bool, now: Instant) {
+        (self.confirmations, self.credit) = (0, (self.credit + 1).min(CREDIT_MAX));
+        if was_refused {
+            // The refusal concerned the pace, and not the event.
             self.doubts = self.doubts.saturating_sub(1);
         } else if self.asked_until.is_some_and(|until| now < until)
             && self.fell_at.is_some_and(|at| sent_at > at)
@@ -244,7 +251,8 @@ impl Throttle {
         self.rise(now);
     }
 
-    /// What it said turned out to be about a single event. Where that is so time and again, nothing is known of its pace.
+    /// Records that an answer concerned a single event. If that happens again and again, nothing is known of
+    /// the pace.
     fn doubt(&mut self, by: u32, now: Instant) {
         if self.doubts < DOUBTS_MAX && self.trusted_until.is_none_or(|until| now >= until) {
             self.doubts = (self.doubts + by).min(DOUBTS_MAX);
@@ -254,7 +262,7 @@ impl Throttle {
         }
     }
 
-    /// Forgets its pace, and keeps what is known of its answers.
+    /// Forgets the rate, and keeps what is known of the answers.
     fn lift(&mut self) {
         let limited = std::mem::take(&mut self.limited);
         let Self { fell_at, refused_at, doubts, trusted_until, trusts_for, .. } = *self;
@@ -278,19 +286,19 @@ impl Throttle {
         }
     }
 
-    /// It says "too fast" to a request. Says whether that is about this event alone.
-    pub(crate) fn too_fast(&mut self, refused: Refused, now: Instant) -> bool {
-        let Refused { key, sent_at, events, after } = refused;
-        let is_new = self.limited.together(key).is_none();
+    /// Records that a request was refused. Returns whether that concerns this event alone.
+    pub(crate) fn too_fast(&mut self, refused: ThrottledRequest, now: Instant) -> bool {
+        let ThrottledRequest { key, sent_at, events, after } = refused;
+        let is_new = self.limited.batch_limit(key).is_none();
         self.limited.failed(key);
-        self.limited.part(key, events);
+        self.limited.halve_batch(key, events);
         let times = self.limited.times(key);
         let alone = times >= ALONE && events <= 1;
         if self.fell_at.is_some_and(|fell_at| sent_at <= fell_at) || self.refused_at == Some(sent_at) {
             return alone;
         }
         self.refused_at = Some(sent_at);
-        self.witnesses = self.witnesses.saturating_add(u32::from(is_new));
+        self.confirmations = self.confirmations.saturating_add(u32::from(is_new));
         if alone {
             return true;
         }
@@ -302,7 +310,7 @@ impl Throttle {
                 self.credit = credit;
                 return false;
             }
-            // It refuses more than it takes, so it was wrong to doubt it.
+            // It refuses more than it takes, so the doubts were wrong.
             self.doubts = 0;
             self.trusted_until = Some(now + self.trusts_for);
             self.trusts_for = (self.trusts_for * 2).min(TRUSTS_MAX);
@@ -311,16 +319,16 @@ impl Throttle {
         false
     }
 
-    /// For how long an answer that asks for so much time binds others.
+    /// Returns how long an answer that asks for this much time binds others.
     fn binds_for(&self, after: Duration) -> Duration {
-        let further = self.witnesses.saturating_sub(1);
+        let further = self.confirmations.saturating_sub(1);
         let most = UNCONFIRMED.saturating_mul(CONFIRMED_BY.saturating_pow(further));
         after.min(HOLD_OFF_MAX).min(most / (1 << self.doubts))
     }
 
-    /// Nothing is sent for a while, and then less.
+    /// Sends nothing for a while, and less after that.
     fn fall(&mut self, after: Duration, now: Instant) {
-        // One that takes nothing may count what it refuses: it is left alone for longer and longer.
+        // A destination that takes nothing may count what it refuses. It is left alone for longer and longer.
         let in_vain = if self.rate.is_some() && self.taken == 0 { self.in_vain.saturating_add(1) } else { 0 };
         let least = match in_vain.checked_sub(IN_VAIN_FREE) {
             Some(more) => Duration::from_secs(1 << more.min(8)).min(IN_VAIN_MAX),
@@ -334,7 +342,7 @@ impl Throttle {
         let (rate, falls, step) = match self.rate {
             // All that was taken may have been taken at once.
             None => ((self.taken as f64 / lasted.max(WINDOW).as_secs_f64()).max(RATE_FIRST), 0, STEP_FIRST),
-            // It took nothing at all: that says nothing of how much it takes.
+            // It took nothing, which says nothing of how much it can take.
             Some(rate) if self.taken == 0 => ((rate * fall).max(RATE_FIRST), falls + 1, STEP_FIRST),
             Some(rate) if lasted >= PROVED_AFTER => {
                 (rate * FALLEN_LITTLE, 1, (self.step / 10.0).max(STEP_MIN))
@@ -348,10 +356,11 @@ impl Throttle {
         (self.taken, self.taken_since, self.credit) = (0, Some(begins), CREDIT);
     }
 
-    /// How long an event waits that cannot go now, where a request carries so many of them.
+    /// Returns how long an event waits that cannot go now, where requests carry this many events.
     ///
-    /// Events come again one after the other, as fast as they can be sent but no slower than one every two milliseconds: how fast that is may change
-    /// before they come. Where many wait, or the destination asked for a long time, they come in the last half of the longest wait.
+    /// Events come back one by one, as fast as they can be sent but at least one every two milliseconds: the
+    /// rate may change before they come. If many wait, or the destination asked for a long time, they come in
+    /// the last half of the longest wait.
     pub(crate) fn next_turn(&mut self, per_request: usize, spread: u64, now: Instant) -> Duration {
         let opens = self.opens_at(now).unwrap_or(now);
         let events = if self.counts_events { 1 } else { per_request.max(1) };
@@ -365,7 +374,7 @@ impl Throttle {
         TURNS_MAX - (TURNS_MAX / 2).mul_f64((spread % 1024) as f64 / 1024.0)
     }
 
-    /// How many events may wait in memory for their turn: as many as can go within so long.
+    /// Returns how many events may wait in memory: as many as can go within this time.
     pub(crate) fn within(&self, time: Duration, per_request: usize) -> usize {
         let events = if self.counts_events { 1 } else { per_request.max(1) };
         self.rate
@@ -383,7 +392,7 @@ mod tests {
         Duration::from_millis(milliseconds)
     }
 
-    /// A receiver that takes so many requests a second, and so many at once.
+    /// A receiver that takes this many requests a second, and this many at once.
     struct Bucket {
         rate: f64,
         most: f64,
@@ -405,18 +414,18 @@ mod tests {
         }
     }
 
-    /// A request with one event of this key was taken.
+    /// Records a request with one event of this key as taken.
     fn take(throttle: &mut Throttle, key: u64, sent_at: Instant, now: Instant) {
-        let again = throttle.delivered(key);
-        throttle.taken(sent_at, again, now);
+        let was_refused = throttle.delivered(key);
+        throttle.taken(sent_at, was_refused, now);
     }
 
-    /// One was refused. Says whether that is about its event alone.
+    /// Records a request as refused. Returns whether that concerns its event alone.
     fn refuse(throttle: &mut Throttle, key: u64, sent_at: Instant, after: Duration, now: Instant) -> bool {
-        throttle.too_fast(Refused { key, sent_at, events: 1, after }, now)
+        throttle.too_fast(ThrottledRequest { key, sent_at, events: 1, after }, now)
     }
 
-    /// Sends without end for so many seconds, each request answered at once; says how many were taken and how many were not.
+    /// Sends for this many seconds, with immediate answers. Returns how many were taken and how many refused.
     fn send_all(
         throttle: &mut Throttle,
         bucket: &mut Bucket,
@@ -454,7 +463,7 @@ mod tests {
             for after in [ms(1000), ms(100)] {
                 let now = Instant::now();
                 let (mut throttle, mut bucket) = (Throttle::new(), Bucket::new(rate, most, now));
-                // The first minute finds out.
+                // The first minute finds the rate.
                 send_all(&mut throttle, &mut bucket, now, 60, after);
                 let (taken, refused) =
                     send_all(&mut throttle, &mut bucket, now + Duration::from_secs(60), 240, after);
@@ -508,7 +517,7 @@ mod tests {
         send_all(&mut throttle, &mut bucket, now, 60, ms(1000));
         let mut bucket = Bucket::new(1e9, 1e9, now);
         let (taken, _) = send_all(&mut throttle, &mut bucket, now + Duration::from_secs(60), 180, ms(1000));
-        // As fast as one after the other can be.
+        // As fast as sequential requests can be.
         assert!(taken > 60_000, "{taken}");
     }
 
@@ -573,17 +582,17 @@ mod tests {
         let (now, mut throttle) = (Instant::now(), Throttle::new());
         let refuse = |throttle: &mut Throttle, events, at| {
             (0..events as u64).for_each(|key| {
-                throttle.too_fast(Refused { key, sent_at: at, events, after: ms(1) }, at + ms(1));
+                throttle.too_fast(ThrottledRequest { key, sent_at: at, events, after: ms(1) }, at + ms(1));
             });
         };
         refuse(&mut throttle, 100, now);
-        assert_eq!((throttle.together(99), throttle.together(1000)), (Some(50), None));
+        assert_eq!((throttle.batch_limit(99), throttle.batch_limit(1000)), (Some(50), None));
         refuse(&mut throttle, 50, now + ms(2));
-        assert_eq!((throttle.together(0), throttle.together(99)), (Some(25), Some(50)));
+        assert_eq!((throttle.batch_limit(0), throttle.batch_limit(99)), (Some(25), Some(50)));
         take(&mut throttle, 0, now + ms(3), now + ms(4));
-        assert_eq!(throttle.together(0), None);
+        assert_eq!(throttle.batch_limit(0), None);
         refuse(&mut throttle, 1, now + ms(5));
-        assert_eq!(throttle.together(0), Some(1));
+        assert_eq!(throttle.batch_limit(0), Some(1));
     }
 
     #[test]
@@ -622,21 +631,22 @@ mod tests {
     {
         for after in [ms(1000), ms(60_000), ms(3_600_000)] {
             let (begin, mut throttle) = (Instant::now(), Throttle::new());
-            let (mut now, mut again, mut taken) = (begin, VecDeque::new(), 0);
+            let (mut now, mut was_refused, mut taken) = (begin, VecDeque::new(), 0);
             for key in 0.. {
                 now = throttle.opens_at(now).unwrap_or(now + ms(40));
                 if now > begin + Duration::from_secs(60) {
                     break;
                 }
                 throttle.sending(1, now);
-                // What waits in line is sooner there than what comes from the table again.
-                let (bad, key) = match again.pop_front_if(|(at, _)| *at + ms(100) <= now) {
+                // Queued events are sooner there than those that come back from the table.
+                let (bad, key) = match was_refused.pop_front_if(|(at, _)| *at + ms(100) <= now) {
                     Some((_, key)) => (true, key),
                     None => (key % 10 == 0, key),
                 };
                 if bad {
                     let alone = refuse(&mut throttle, key, now, after, now + ms(1));
-                    again.push_back((if alone { now + after.max(ms(60_000)) } else { now + after }, key));
+                    was_refused
+                        .push_back((if alone { now + after.max(ms(60_000)) } else { now + after }, key));
                 } else {
                     take(&mut throttle, key, now, now + ms(1));
                     taken += 1;

@@ -1,4 +1,4 @@
-//! The trace that is current in this task: taken along by `write`, restored around delivery.
+//! Carries the current trace: `write` takes it along, and delivery restores it.
 
 use std::future::Future;
 
@@ -8,7 +8,7 @@ tokio::task_local! {
     static CURRENT: TraceContext;
 }
 
-/// The trace that the running task is in: that of the event which is being delivered, or of the [`scope`] around it.
+/// Returns the trace of the running task: that of the event being delivered, or of the [`scope`] around it.
 pub fn current() -> Option<TraceContext> {
     CURRENT.try_with(Clone::clone).ok()
 }

@@ -1,4 +1,4 @@
-//! A transaction that Postrider owns: the one kind whose commit is proved, and whose events may be handed over in memory.
+//! Owns transactions: the only ones whose commit is certain, and whose events may be handed over in memory.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use postrider_core::{Event, EventId, Fate, IntoEvent, OwnedTx, Result, event::Du
 
 use crate::{
     Outbox,
-    write::{Notice, Prepared},
+    write::{Prepared, WriteNotice},
 };
 
 /// An open transaction that belongs to an outbox. Dropping it, by an early return or a panic, rolls it back.
@@ -27,11 +27,11 @@ use crate::{
 pub struct Tx<O: OwnedTx> {
     inner: O,
     outbox: Outbox,
-    /// New events that could take the hot path if they commit.
+    /// New events that may take the hot path if they commit.
     hot: Vec<Event>,
     /// Whether events were written that a claim has to fetch.
     cold: bool,
-    notice: Notice,
+    notice: WriteNotice,
 }
 
 impl<O: OwnedTx> Tx<O> {
@@ -40,19 +40,19 @@ impl<O: OwnedTx> Tx<O> {
         Self { inner, outbox, hot: Vec::new(), cold: false, notice }
     }
 
-    /// What business statements run on.
+    /// The connection for business statements.
     pub fn conn(&mut self) -> &mut O::Conn {
         self.inner.conn()
     }
 
-    /// Writes an event. Its id comes back.
+    /// Writes an event. Returns its ID.
     pub async fn write(&mut self, event: impl IntoEvent) -> Result<EventId> {
         let event = event.into_event()?;
         let id = event.id().clone();
         Ok(self.write_events([event], OnDuplicate::Fail).await?.0.pop().unwrap_or(id))
     }
 
-    /// Writes several events in one round trip, all or none. Their ids come back in order.
+    /// Writes several events in one round trip, all or none. Returns their IDs in order.
     pub async fn write_all(
         &mut self,
         events: impl IntoIterator<Item = impl IntoEvent>,
@@ -60,7 +60,7 @@ impl<O: OwnedTx> Tx<O> {
         Ok(self.write_events(events, OnDuplicate::Fail).await?.0)
     }
 
-    /// Writes an event unless one of its id is there already; says whether it is new.
+    /// Writes an event unless one with its ID exists. Returns whether it is new.
     pub async fn write_if_absent(&mut self, event: impl IntoEvent) -> Result<bool> {
         Ok(self.write_events([event], OnDuplicate::Keep).await?.1 > 0)
     }
@@ -88,8 +88,9 @@ impl<O: OwnedTx> Tx<O> {
 
     /// Commits, then hands events without a key over in memory and wakes the lanes of the others.
     ///
-    /// A commit may answer well and have rolled back, so the events that go over in memory are read back right before
-    /// it: an aborted transaction fails there, and what lies behind a rolled-back savepoint is not found.
+    /// A commit may report success although it rolled back, so events for the hot path are read back right
+    /// before it: that fails in an aborted transaction, and does not find events behind a rolled-back
+    /// savepoint.
     pub async fn commit(self) -> Result<()> {
         let Self { mut inner, outbox, hot, cold, mut notice } = self;
         let ids: Vec<EventId> = if notice.is_heard() {
@@ -108,7 +109,7 @@ impl<O: OwnedTx> Tx<O> {
             placed.retain(|place| hot.contains(&place.id));
         }
         let reservation = outbox.engine().map(|engine| engine.reserve(&hot, &placed));
-        // From here on only the table knows, until the database has answered.
+        // From now on only the table knows, until the database has answered.
         notice.fate = Fate::Unknown;
         inner.commit().await?;
         notice.tell(Fate::Committed);
@@ -130,7 +131,7 @@ impl<O: OwnedTx> Tx<O> {
     }
 }
 
-/// Whether an event may be delivered from memory: due now, and no order to keep.
+/// Whether an event may be delivered from memory: due now, and without an order to keep.
 pub(crate) fn may_be_hot(event: &Event, keeps_order: bool) -> bool {
     event.due() == Due::AtOnce && (event.key().is_none() || !keeps_order)
 }

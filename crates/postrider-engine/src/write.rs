@@ -1,4 +1,4 @@
-//! Write: an event into the caller's own transaction.
+//! Writes events into the caller's own transaction.
 
 use std::{
     collections::BTreeSet,
@@ -12,13 +12,13 @@ use postrider_core::{
     tx::{LaneHints, OnDuplicate},
 };
 
-use crate::{Engine, settings::check_payload_max, shield::Shielded, trace};
+use crate::{Engine, guarded_metrics::GuardedMetrics, settings::check_payload_max, trace};
 
-/// The writing half of an outbox. It needs no engine: what it writes is delivered by whoever owns the lanes.
+/// The writing half of an outbox. It needs no engine: whoever owns the lanes delivers what it writes.
 #[derive(Clone)]
 pub struct Writer {
     pub(crate) store: Arc<dyn Store>,
-    /// That of the store, with hints of this writer's own.
+    /// The store's target, with this writer's own hints.
     pub(crate) target: Arc<Target>,
     pub(crate) metrics: Arc<dyn Metrics>,
     hooks: Arc<[Arc<dyn WriteHook>]>,
@@ -27,7 +27,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer to the outbox of `store`.
+    /// Creates a writer to the outbox of `store`.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self {
             target: Arc::new(Target { hints: LaneHints::default(), ..store.target().clone() }),
@@ -39,40 +39,40 @@ impl Writer {
         }
     }
 
-    /// Who is told what is written.
+    /// Sets the receiver of metrics.
     #[must_use]
     pub fn with_metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
-        self.metrics = Arc::new(Shielded::new(metrics));
+        self.metrics = Arc::new(GuardedMetrics::new(metrics));
         self
     }
 
-    /// What runs before each insert, in order.
+    /// Sets the hooks that run before each insert, in order.
     #[must_use]
     pub fn with_hooks(mut self, hooks: Vec<Arc<dyn WriteHook>>) -> Self {
         self.hooks = hooks.into();
         self
     }
 
-    /// The only event types that are taken.
+    /// Sets the only event types that are accepted.
     #[must_use]
     pub fn with_known_types(mut self, types: impl IntoIterator<Item = impl EventType>) -> Self {
         self.known_types = Some(Arc::new(types.into_iter().map(|known| known.name().to_owned()).collect()));
         self
     }
 
-    /// The largest payload that is taken, in bytes.
+    /// Sets the largest payload that is accepted, in bytes.
     pub fn with_payload_max(mut self, bytes: usize) -> Result<Self, ConfigError> {
         self.payload_bytes_max = check_payload_max(bytes)?;
         Ok(self)
     }
 
-    /// Where events without a key go.
+    /// Sets where events without a key go.
     pub(crate) fn with_hints(mut self, hints: LaneHints) -> Self {
         self.target = Arc::new(Target { hints, ..self.store.target().clone() });
         self
     }
 
-    /// Everything that happens to an event before its insert.
+    /// Prepares events for their insert: traces, hooks, checks.
     pub(crate) fn prepare(&self, events: impl IntoIterator<Item = impl IntoEvent>) -> Result<Prepared> {
         let mut prepared = Prepared { ids: Vec::new(), events: Vec::new() };
         for event in events {
@@ -134,8 +134,8 @@ impl Writer {
         self.metrics.written(new.iter().filter(|&&new| new).count() as u64);
     }
 
-    pub(crate) fn notice(&self, fate: Fate) -> Notice {
-        Notice { hooks: self.hooks.clone(), ids: Vec::new(), fate }
+    pub(crate) fn notice(&self, fate: Fate) -> WriteNotice {
+        WriteNotice { hooks: self.hooks.clone(), ids: Vec::new(), fate }
     }
 
     /// As [`Outbox::write`](crate::Outbox::write).
@@ -191,7 +191,7 @@ impl Writer {
             notice,
             engine: engine.map(Arc::downgrade),
             store: self.store.clone(),
-            #[cfg(feature = "broken-variants")]
+            #[cfg(feature = "mutations")]
             events: prepared.events,
         }
     }
@@ -199,19 +199,19 @@ impl Writer {
 
 /// Events that are ready to be inserted.
 pub(crate) struct Prepared {
-    /// The ids of all that were given, suppressed ones included.
+    /// The IDs of all given events, suppressed ones included.
     pub(crate) ids: Vec<EventId>,
     pub(crate) events: Vec<Event>,
 }
 
 impl Prepared {
-    /// The ids of those that the insert found to be new.
+    /// Returns the IDs of those that the insert found to be new.
     pub(crate) fn new_ids<'a>(&'a self, new: &'a [bool]) -> impl Iterator<Item = EventId> + 'a {
         self.events.iter().zip(new).filter(|(_, new)| **new).map(|(event, _)| event.id().clone())
     }
 }
 
-/// The trace that is current at `write` goes along, unless the event names one of its own.
+/// Adds the current trace, unless the event names one of its own.
 fn with_current_trace(event: Event) -> Result<Event> {
     match trace::current() {
         Some(context) if !event.headers().contains_key(postrider_core::trace::TRACEPARENT) => {
@@ -221,16 +221,16 @@ fn with_current_trace(event: Event) -> Result<Event> {
     }
 }
 
-/// Tells the write hooks what became of events, once, at the latest when it is dropped.
-pub(crate) struct Notice {
+/// Tells the write hooks once what became of events, at the latest when it is dropped.
+pub(crate) struct WriteNotice {
     hooks: Arc<[Arc<dyn WriteHook>]>,
     pub(crate) ids: Vec<EventId>,
-    /// What is told if nothing else is said.
+    /// What is reported by default.
     pub(crate) fate: Fate,
 }
 
-impl Notice {
-    /// Whether anybody listens.
+impl WriteNotice {
+    /// Whether there are hooks.
     pub(crate) fn is_heard(&self) -> bool {
         !self.hooks.is_empty()
     }
@@ -244,16 +244,16 @@ impl Notice {
     }
 }
 
-impl Drop for Notice {
+impl Drop for WriteNotice {
     fn drop(&mut self) {
         self.tell(self.fate);
     }
 }
 
-/// What `write` gives: the id, and a way to say that the transaction was committed.
+/// The receipt of `write`: the ID, and a way to report the commit.
 ///
-/// Saying so is a hint that makes delivery quick. The table is the truth: an event whose receipt was forgotten is
-/// delivered by the next poll, and one whose transaction was rolled back never is, whatever its receipt was told.
+/// Reporting it only makes delivery quick. The table decides: the next poll delivers an event whose receipt was
+/// forgotten, and an event whose transaction was rolled back is never delivered, whatever its receipt was told.
 #[must_use = "say committed() after the commit: without it the event waits for the next poll"]
 #[derive(Debug)]
 pub struct Receipt {
@@ -263,61 +263,62 @@ pub struct Receipt {
 
 impl Receipt {
     pub(crate) fn new(given: EventId, receipts: Receipts) -> Self {
-        // A hook may have given it another.
+        // A hook may have changed the ID.
         Self { id: receipts.ids.first().cloned().unwrap_or(given), receipts }
     }
 
-    /// The id of the event.
+    /// The event ID.
     pub fn id(&self) -> &EventId {
         &self.id
     }
 
-    /// Whether a row was inserted: not if a hook suppressed the event, or `write_if_absent` found it.
+    /// Whether a row was inserted. None is if a hook suppressed the event, or if `write_if_absent` found it.
     pub fn is_new(&self) -> bool {
         self.receipts.inserted() > 0
     }
 
-    /// The transaction was committed: wakes the engine. Never fails, also after a shutdown.
+    /// Reports the commit and wakes the engine. Never fails, even after a shutdown.
     pub fn committed(self) {
         self.receipts.committed();
     }
 
-    /// The transaction was rolled back: tells the write hooks.
+    /// Reports the rollback to the write hooks.
     pub fn rolled_back(self) {
         self.receipts.rolled_back();
     }
 }
 
-/// What `write_all` gives: a [`Receipt`] for several events.
+/// The receipt of `write_all`: a [`Receipt`] for several events.
 #[must_use = "say committed() after the commit: without it the events wait for the next poll"]
 pub struct Receipts {
     ids: Vec<EventId>,
-    notice: Notice,
-    /// A receipt that somebody keeps does not keep the engine alive.
+    notice: WriteNotice,
+    /// A receipt that is kept does not keep the engine alive.
     engine: Option<Weak<Engine>>,
     store: Arc<dyn Store>,
-    #[cfg(feature = "broken-variants")]
+    #[cfg(feature = "mutations")]
     events: Vec<Event>,
 }
 
 impl Receipts {
-    /// The ids of all events, in the order in which they were given.
+    /// The IDs of all events, in the order in which they were given.
     pub fn ids(&self) -> &[EventId] {
         &self.ids
     }
 
-    /// How many rows were inserted: fewer than ids if a hook suppressed some.
+    /// Returns how many rows were inserted: fewer than IDs if a hook suppressed some.
     pub fn inserted(&self) -> usize {
         self.notice.ids.len()
     }
 
-    /// The transaction was committed: wakes the engine, or those of other processes. Never fails, also after a shutdown.
+    /// Reports the commit and wakes the engine, or those of other processes. Never fails, even after a
+    /// shutdown.
     pub fn committed(mut self) {
         self.notice.tell(Fate::Committed);
         match self.engine.as_ref().and_then(Weak::upgrade) {
             Some(engine) => {
-                #[cfg(feature = "broken-variants")]
-                if crate::broken::is(crate::broken::Variant::ReceiptDelivers) {
+                #[cfg(feature = "mutations")]
+                if crate::mutations::active(crate::mutations::Mutation::ReceiptDelivers) {
                     engine.deliver_unproved(&self.events);
                 }
                 engine.wake();
@@ -326,7 +327,7 @@ impl Receipts {
         }
     }
 
-    /// The transaction was rolled back: tells the write hooks.
+    /// Reports the rollback to the write hooks.
     pub fn rolled_back(mut self) {
         self.notice.tell(Fate::RolledBack);
     }

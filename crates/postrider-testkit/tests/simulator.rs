@@ -60,229 +60,230 @@ fn the_same_seed_gives_the_same_history_to_the_letter() {
     assert_ne!(sim::run(1).fingerprint, sim::run(2).fingerprint);
 }
 
-/// The flaws that are kept on purpose. A simulator that does not find one of them within its seeds proves nothing about that promise.
-mod flaws {
-    use postrider_engine::broken::{self, Variant};
+/// Mutations of the engine and its stores. A simulator that misses one of them within its seeds proves nothing about
+/// that promise.
+mod mutants {
+    use postrider_engine::mutations::{self, Mutation};
     use postrider_testkit::sim;
 
     /// Runs seeds until this promise is broken.
-    fn breaks(promise: &str, variant: Variant) {
+    fn breaks(promise: &str, mutation: Mutation) {
         let breaks = |seed: &u64| {
-            let report = broken::with(variant, || sim::run(*seed));
+            let report = mutations::with(mutation, || sim::run(*seed));
             report.violations.iter().any(|violation| violation.starts_with(promise))
         };
         match (0..super::SEEDS).find(breaks) {
-            Some(seed) => println!("{variant:?} breaks {promise:?} at seed {seed}"),
-            None => panic!("{variant:?} breaks {promise:?} in none of {} seeds", super::SEEDS),
+            Some(seed) => println!("{mutation:?} breaks {promise:?} at seed {seed}"),
+            None => panic!("{mutation:?} breaks {promise:?} in none of {} seeds", super::SEEDS),
         }
     }
 
     /// Runs seeds until an event that has nothing to do with what goes wrong in a trial is delivered too late.
-    fn is_late_in(trial: &str, variant: Variant) {
+    fn is_late_in(trial: &str, mutation: Mutation) {
         let in_trial = format!(", {trial} at ");
         let breaks = |seed: &u64| {
-            let report = broken::with(variant, || sim::run(*seed));
+            let report = mutations::with(mutation, || sim::run(*seed));
             let late = |violation: &String| violation.starts_with("in time") && violation.contains(&in_trial);
             report.violations.iter().any(late)
         };
         match (0..super::SEEDS).find(breaks) {
-            Some(seed) => println!("{variant:?} makes others wait in {trial} at seed {seed}"),
-            None => panic!("{variant:?} makes nobody wait in {trial}, in none of {} seeds", super::SEEDS),
+            Some(seed) => println!("{mutation:?} makes others wait in {trial} at seed {seed}"),
+            None => panic!("{mutation:?} makes nobody wait in {trial}, in none of {} seeds", super::SEEDS),
         }
     }
 
     #[test]
     fn a_store_without_a_fence_is_found() {
-        breaks("fenced", Variant::NoFence);
+        breaks("fenced", Mutation::NoFence);
     }
 
     #[test]
     fn a_fence_that_is_compared_and_not_locked_is_found() {
-        breaks("fenced", Variant::FenceNotLocked);
+        breaks("fenced", Mutation::FenceNotLocked);
     }
 
     #[test]
     fn a_claim_by_row_is_found() {
-        breaks("ordered", Variant::ClaimByRow);
+        breaks("ordered", Mutation::ClaimByRow);
     }
 
     #[test]
     fn holds_that_are_only_in_memory_are_found() {
-        breaks("ordered", Variant::HoldsInMemory);
+        breaks("ordered", Mutation::HoldsInMemory);
     }
 
     #[test]
     fn a_receipt_that_delivers_by_itself_is_found() {
-        breaks("atomic", Variant::ReceiptDelivers);
+        breaks("atomic", Mutation::ReceiptDelivers);
     }
 
     #[test]
     fn a_tracker_that_forgets_before_older_claims_return_is_found() {
-        breaks("explained", Variant::TrackerForgets);
+        breaks("explained", Mutation::TrackerForgets);
     }
 
     #[test]
     fn an_engine_that_suspects_nobody_is_found() {
-        breaks("confined", Variant::NoSuspects);
+        breaks("confined", Mutation::NoSuspects);
     }
 
     #[test]
     fn attempts_that_count_during_an_outage_are_found() {
-        breaks("attempts", Variant::OutageCounts);
+        breaks("attempts", Mutation::OutageCounts);
     }
 
     #[test]
     fn two_events_of_a_key_in_one_batch_are_found() {
-        breaks("one batch", Variant::TwoOfAKey);
+        breaks("one batch", Mutation::KeyNotBusy);
     }
 
     #[test]
     fn events_that_fail_because_one_before_them_did_are_found() {
-        breaks("ordered", Variant::BehindFails);
+        breaks("ordered", Mutation::FollowersFailToo);
     }
 
     #[test]
     fn a_key_that_is_forgotten_when_it_was_passed_over_is_found() {
-        breaks("ordered", Variant::PassedKeysForgotten);
+        breaks("ordered", Mutation::SkippedKeysForgotten);
     }
 
     #[test]
     fn a_backlog_that_is_never_read_again_is_found() {
-        breaks("stuck", Variant::BacklogUnread);
+        breaks("stuck", Mutation::BacklogUnread);
     }
 
     #[test]
     fn a_pause_that_claims_obey_and_memory_does_not_is_found() {
-        breaks("paused", Variant::PausedInMemorySent);
+        breaks("paused", Mutation::PausedInMemorySent);
     }
 
     #[test]
     fn a_scan_for_late_commits_that_starts_over_is_found() {
-        breaks("in time", Variant::ScanStartsOver);
+        breaks("in time", Mutation::ScanStartsOver);
     }
 
     #[test]
     fn a_scan_for_late_commits_that_sees_what_came_since_it_began_is_found() {
-        breaks("ordered", Variant::ScanSeesMore);
+        breaks("ordered", Mutation::ScanSeesMore);
     }
 
     #[test]
     fn a_settle_that_names_a_row_by_its_number_alone_is_found() {
-        breaks("at least once", Variant::SettleBySeqAlone);
+        breaks("at least once", Mutation::SettleBySeqAlone);
     }
 
     #[test]
     fn a_settle_that_a_locked_row_blocks_is_found() {
-        breaks("stuck", Variant::LockedRowBlocks);
+        breaks("stuck", Mutation::LockedRowBlocks);
     }
 
     #[test]
     fn a_refused_settle_that_is_repeated_whole_is_found() {
-        breaks("stuck", Variant::RefusedSettleRepeatedWhole);
+        breaks("stuck", Mutation::RefusedSettleRepeatedWhole);
     }
 
     #[test]
     fn positions_that_outlive_a_database_that_went_back_are_found() {
-        breaks("stuck", Variant::KeepsPositionsAfterGoingBack);
+        breaks("stuck", Mutation::PositionsSurviveRewind);
     }
 
     #[test]
     fn an_attempt_that_makes_its_event_new_is_found() {
-        breaks("stuck", Variant::CountedAttemptIsNew);
+        breaks("stuck", Mutation::CountedAttemptIsNew);
     }
 
     #[test]
     fn a_probe_that_does_not_rotate_is_found() {
-        breaks("stuck", Variant::ProbeStays);
+        breaks("stuck", Mutation::RefusedProbeRepeated);
     }
 
     #[test]
     fn followers_without_a_bound_are_found() {
-        breaks("in time", Variant::FollowersUnbounded);
+        breaks("in time", Mutation::FollowersUnbounded);
     }
 
     #[test]
     fn a_destination_that_is_taken_for_the_whole_receiver_is_found() {
-        breaks("in time", Variant::OneDestinationIsAll);
+        breaks("in time", Mutation::OneDestinationIsAll);
     }
 
     #[test]
     fn a_destination_that_hangs_and_takes_all_sends_is_found() {
-        breaks("in time", Variant::HangingDestinationTakesAll);
+        breaks("in time", Mutation::HangingDestinationTakesAll);
     }
 
     #[test]
     fn a_receiver_that_is_not_heard_when_it_says_too_fast_is_found() {
-        breaks("too fast", Variant::TooFastIgnored);
+        breaks("too fast", Mutation::TooFastIgnored);
     }
 
     #[test]
     fn a_batch_that_fails_for_each_of_its_events_is_found() {
-        breaks("attempts", Variant::BatchFailsEach);
+        breaks("attempts", Mutation::BatchFailureCountsEach);
     }
 
     #[test]
     fn rejections_without_a_brake_are_found() {
-        breaks("braked", Variant::RejectionsUnbraked);
+        breaks("braked", Mutation::RejectionsUnbraked);
     }
 
     #[test]
     fn a_handler_without_a_time_out_is_found() {
-        is_late_in("Hangs", Variant::NoHandlerTimeout);
+        is_late_in("Hangs", Mutation::NoHandlerTimeout);
     }
 
     #[test]
     fn a_breaker_that_failing_keys_open_beside_a_health_check_that_passes_is_found() {
-        is_late_in("FailingKeys", Variant::HealthCheckIgnored);
+        is_late_in("FailingKeys", Mutation::HealthCheckIgnored);
     }
 
     #[test]
     fn suspects_that_stop_everybody_are_found() {
-        is_late_in("Suspects", Variant::SuspectsStopEverybody);
+        is_late_in("Suspects", Mutation::SuspectsBlockEverything);
     }
 
     #[test]
     fn lanes_that_one_slow_send_keeps_from_being_released_to_one_that_joins_are_found() {
-        is_late_in("Join", Variant::LanesFrozen);
+        is_late_in("Join", Mutation::LanesFrozen);
     }
 
     #[test]
     fn lanes_that_one_slow_send_keeps_from_being_released_at_a_stop_are_found() {
-        is_late_in("Stop", Variant::LanesFrozen);
+        is_late_in("Stop", Mutation::LanesFrozen);
     }
 
     #[test]
     fn sends_that_do_not_ramp_up_after_an_outage_are_found() {
-        breaks("ramp", Variant::NoRamp);
+        breaks("ramp", Mutation::NoRamp);
     }
 
     #[test]
     fn an_event_that_is_refused_alone_for_ever_is_found() {
-        breaks("given up", Variant::UnavailableForIgnored);
+        breaks("given up", Mutation::UnavailableForIgnored);
     }
 
     #[test]
     fn used_up_attempts_without_a_brake_are_found() {
-        breaks("braked", Variant::ExhaustionUnbraked);
+        breaks("braked", Mutation::ExhaustionUnbraked);
     }
 
     #[test]
     fn a_send_without_a_deadline_is_found() {
-        breaks("stuck", Variant::SendsWithoutDeadline);
+        breaks("stuck", Mutation::SendsWithoutDeadline);
     }
 
     #[test]
     fn a_verb_that_is_waited_for_for_ever_is_found() {
-        is_late_in("HungVerbs", Variant::VerbsWithoutLimit);
+        is_late_in("HungVerbs", Mutation::StoreCallsWithoutLimit);
     }
 
     #[test]
     fn peeks_that_are_ignored_are_found() {
-        is_late_in("Peeks", Variant::PeeksIgnored);
+        is_late_in("Peeks", Mutation::PeeksIgnored);
     }
 
     #[test]
     fn an_engine_that_is_ready_regardless_is_found() {
-        breaks("ready", Variant::ReadyRegardless);
+        breaks("ready", Mutation::ReadyRegardless);
     }
 }

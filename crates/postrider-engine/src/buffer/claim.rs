@@ -1,37 +1,37 @@
-//! Claims: what to read next, and what becomes of what was read.
+//! Begins claims and takes in what they return.
 
-use super::*;
+use super::{backlog_id::BacklogId, *};
 
-/// A claim brings at most one part in so many of the bytes that the queues have room for, or one event.
+/// A claim brings at most this part of the bytes that the queues have room for, or one event.
 const CLAIM_SHARE: usize = 8;
 
-/// How far the database's clock may go from ours between two claims before it is taken to have been set.
-const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
-
 impl Buffer {
-    /// What to claim now, or none if there is no lane or no room. A claim that is begun must be ended with
-    /// [`take`](Self::take) or [`claim_failed`](Self::claim_failed).
+    /// Plans the next claim; none if there is no lane or no room. End it with [`take`](Self::take) or
+    /// [`claim_failed`](Self::claim_failed).
     pub(crate) fn begin_claim(
         &mut self,
         settings: &Settings,
         routes: &Arc<RouteTable>,
         now: Instant,
         from_bottom: bool,
-    ) -> Option<Plan> {
-        // Settles that commit from here on may name an earlier moment than the claim will.
-        self.due_at = self.lanes.values().filter_map(|lane| lane.locked_until).filter(|at| *at > now).min();
+    ) -> Option<ClaimPlan> {
+        // Settles that commit from now on may name an earlier moment than the claim.
+        let unlocked_at =
+            self.lanes.values().filter_map(|lane| lane.locked_until).filter(|at| *at > now).min();
+        self.claims.forget_due(unlocked_at);
         self.forget_pauses();
-        self.forget_crowds();
+        self.forget_long_keys();
         if self.pauses.stop() {
-            // Nobody waits for room: there will be a wake-up when it is over.
-            self.starved_since = None;
+            // Nothing waits for room: the end of the pause wakes the poller.
+            self.claim_room.found();
             return None;
         }
         let room = self.room(settings, now)?;
-        let backlog = if from_bottom || self.main_turn { None } else { self.next_backlog(settings) };
-        self.main_turn = backlog.is_some();
+        let backlog =
+            if from_bottom || self.claims.is_lanes_turn() { None } else { self.next_backlog(settings) };
+        self.claims.planned(backlog);
         if backlog.is_none() {
-            self.go_round_before_passing();
+            self.restart_round_before_skipping();
         }
         let lanes = match backlog {
             Some(slot) => self.backlog_lanes(slot, now),
@@ -40,101 +40,103 @@ impl Buffer {
         if lanes.is_empty() {
             return None;
         }
-        self.walked_slot = backlog.unwrap_or(self.walked_slot);
-        self.claiming = true;
-        self.returning &= backlog.is_some();
+        self.claims.begins(backlog);
         let claim = Claim {
-            in_flight: self.tracked.seqs(),
-            // A part at a time: while a claim is read, a driver may hold it a second time.
-            bytes: settings.queue_bytes.saturating_sub(self.bytes).min(settings.queue_bytes / CLAIM_SHARE),
+            in_flight: self.in_flight.seqs(),
+            // A part at a time: a driver may hold a second copy while it reads.
+            bytes: settings
+                .queue_bytes
+                .saturating_sub(self.in_flight.bytes())
+                .min(settings.queue_bytes / CLAIM_SHARE),
             ..Claim::new(lanes, room.min(settings.claim_batch))
         };
         let plan = self.plan(claim, backlog, settings, routes);
-        self.passing = plan.claim.admission.is_some();
+        self.running_claim.begin(plan.claim.admission.is_some());
         Some(plan)
     }
 
-    /// How many events there is room for; none if it is too few to claim for.
+    /// Returns how many events there is room for; none if it is too few to claim for.
     fn room(&mut self, settings: &Settings, now: Instant) -> Option<usize> {
-        if self.aside.is_full() {
+        if self.postponed.is_full() {
             return None;
         }
-        let heavy = self.tracked.len() > 1
-            && settings.queue_bytes.saturating_sub(self.bytes) < settings.queue_bytes / 4;
+        let heavy = self.in_flight.len() > 1
+            && settings.queue_bytes.saturating_sub(self.in_flight.bytes()) < settings.queue_bytes / 4;
         let room = |buffer: &Self| {
             let room = settings.cold_queue - buffer.reserve_of(settings);
-            // Waiting for a fair part of the queue to be free keeps claims large.
+            // Claims stay large because they wait for a fair part of the queue.
             let enough = settings.claim_batch.min(room.div_ceil(2));
-            let room = room.saturating_sub(buffer.cold_count);
+            let room = room.saturating_sub(buffer.in_flight.cold());
             (room >= enough && !heavy).then_some(room)
         };
         if let Some(room) = room(self) {
-            self.starved_since = None;
+            self.claim_room.found();
             self.end_sharing();
             return Some(room);
         }
-        let since = *self.starved_since.get_or_insert(now);
-        if self.sharing || self.slot_counts.len() <= 2 || now - since < except::SHARE_AFTER {
+        if !self.claim_room.missing(self.has_several_routes(), now) {
             return None;
         }
-        self.sharing = true;
-        let room = settings.cold_queue.saturating_sub(self.cold_count);
+        let room = settings.cold_queue.saturating_sub(self.in_flight.cold());
         (room > 0 && !heavy).then_some(room)
     }
 
-    /// When a claim that there is no room for should be tried again, whatever happens.
+    /// Returns when a claim that found no room is to be tried again, whatever happens.
     pub(crate) fn starved_until(&self) -> Option<Instant> {
-        self.starved_since
-            .filter(|_| !self.sharing && self.slot_counts.len() > 2)
-            .map(|at| at + except::SHARE_AFTER)
+        self.claim_room.try_again_at(self.has_several_routes())
+    }
+
+    /// Whether there is more than one route. A single one has no others to make room for.
+    pub(super) fn has_several_routes(&self) -> bool {
+        self.in_flight.routes() > 2
     }
 
     fn main_lanes(&mut self, settings: &Settings, now: Instant, from_bottom: bool) -> Vec<LaneClaim> {
         let mut lanes = Vec::with_capacity(self.lanes.len());
         for lane in self.lanes.values_mut().filter(|lane| lane.may_claim(now)) {
-            let mut again = lane.take_again(Seq::MAX);
-            // More to look at again than there is room for is as well looked for from the bottom.
+            let mut again = lane.take_recheck(Seq::MAX);
+            // If there is more to recheck than fits, reading from the start is as good.
             if std::mem::take(&mut lane.from_start) || again.len() > settings.cold_queue + settings.hot_queue
             {
                 lane.position = Position::START;
                 again.clear();
             }
-            // A look from the bottom that fails is not repeated at once: it may take longer than a claim may take. What is to be looked at again is met
-            // by it in its order, or by the next claim.
+            // A scan from the start that fails is not repeated at once: it may take longer than a claim may. It
+            // meets the rows to recheck in order, or the next claim does.
             let from = if from_bottom { Position::START } else { lane.position };
             if from_bottom {
-                lane.again.append(&mut again);
+                lane.recheck.append(&mut again);
             }
             lanes.push(LaneClaim { again, ..LaneClaim::after(lane.lease, from) });
         }
         lanes
     }
 
-    /// What was passed over of a slot, up to where the lanes' own claims have come. What was let go up to there is met too, since it may
-    /// stand before what lies in the backlog: waiting until nothing is let go any more could take for ever.
-    fn backlog_lanes(&mut self, slot: usize, now: Instant) -> Vec<LaneClaim> {
-        let is_down = !self.receiver(slot).is_none_or(Receiver::is_up);
-        let stands = |lane: Lane| Some(self.lanes.get(&lane).filter(|lane| lane.may_claim(now))?.position);
-        let begins = lock(&self.behind).begin_walk(slot, is_down, stands);
+    /// Plans the scan of a backlog, up to where the lanes' own claims have come. The scan includes the rows to
+    /// recheck up to there, since they may precede the backlog. Waiting until there are none could take for
+    /// ever.
+    fn backlog_lanes(&mut self, id: BacklogId, now: Instant) -> Vec<LaneClaim> {
+        let is_down = self.is_down(id);
+        let stands = |lane: Lane| Some(self.lanes.get(lane).filter(|lane| lane.may_claim(now))?.position);
+        let begins = lock(&self.backlogs).begin_scan(id, is_down, stands);
         let claims = begins.into_iter().filter_map(|(lane, from)| {
-            let lane = self.lanes.get_mut(&lane)?;
+            let lane = self.lanes.get_mut(lane)?;
             let to = lane.position.front();
-            Some(LaneClaim { to, again: lane.take_again(to), ..LaneClaim::after(lane.lease, from) })
+            Some(LaneClaim { to, again: lane.take_recheck(to), ..LaneClaim::after(lane.lease, from) })
         });
         claims.collect()
     }
 
-    /// Takes what a claim returned into the cold queue: its events, which the plan has made items of, and the rest. Says how many
-    /// events that were.
-    pub(crate) fn take(&mut self, plan: &Plan, claimed: Claimed, items: Vec<Item>) -> usize {
+    /// Takes claimed events into memory. Returns how many.
+    pub(crate) fn take(&mut self, plan: &ClaimPlan, claimed: Claimed, items: Vec<Item>) -> usize {
         let claim = &plan.claim;
         for lane in claim.lanes.iter().filter(|lane| claimed.lost.contains(&lane.lease.lane)) {
             self.lose(lane.lease);
         }
-        // A lane that was lost, or lost and taken again, while the claim ran begins anew.
+        // A lane that was lost while the claim ran, or lost and taken again, begins anew.
         for (lane, position) in claimed.positions {
             let lease = plan.lease(lane);
-            let Some(owned) = self.lanes.get_mut(&lane).filter(|owned| owned.may_take(lease)) else {
+            let Some(owned) = self.lanes.get_mut(lane).filter(|owned| owned.may_take(lease)) else {
                 continue;
             };
             match plan.backlog {
@@ -143,39 +145,38 @@ impl Buffer {
                 Some(_) if plan.skipped(lane) => {}
                 Some(slot) => {
                     let reached = claimed.more.then_some(position);
-                    lock(&self.behind).walked(slot, lane, reached, plan.refused(lane));
+                    lock(&self.backlogs).scanned(slot, lane, reached, plan.refused(lane));
                 }
             }
         }
-        for (lane, seq) in claimed.again.into_iter().chain(plan.left_to_others()) {
-            self.look_again(lane, seq);
+        for (lane, seq) in claimed.again.into_iter().chain(plan.left_to_lanes()) {
+            self.recheck(lane, seq);
         }
         self.note_clock(claimed.now);
         let seqs = || items.iter().map(|item| item.seq);
-        self.left_more = seqs().min().zip(seqs().max()).filter(|_| claimed.more && plan.backlog.is_none());
+        self.claims
+            .returned(seqs().min().zip(seqs().max()).filter(|_| claimed.more && plan.backlog.is_none()));
         let mut count = 0;
-        // The lease of the item before, and whether what was claimed under it is for us: that of the next is mostly the same.
+        // Whether events under the last lease are ours. The next event usually has the same lease.
         let (mut known, mut ours) = (None, false);
         for mut item in items {
             let lane = item.lease.lane;
             if known != Some(item.lease) {
                 known = Some(item.lease);
-                // What comes from a place before which something was let go meanwhile is read again, in order.
-                ours = self.lanes.get(&lane).is_some_and(|owned| owned.may_take(known) && !owned.from_start);
+                // The lane is read from the start again, in order.
+                ours = self.lanes.get(lane).is_some_and(|owned| owned.may_take(known) && !owned.from_start);
             }
-            if !ours || self.tracked.contains(item.seq) || self.is_stuck(&item) {
+            if !ours || self.in_flight.contains(item.seq) || self.is_stuck(&item) {
                 continue;
             }
-            if !self.held_meanwhile.is_empty()
-                && item.key_of_lane().is_some_and(|key| self.held_meanwhile.contains(&key))
-            {
-                self.look_again(lane, item.seq);
+            let key = item.lane_key();
+            if self.running_claim.was_held(key.as_ref()) {
+                self.recheck(lane, item.seq);
                 continue;
             }
-            let key = item.key_of_lane();
-            if self.is_crowded_out(&item, key.as_ref(), plan.backlog) {
-                // It may be one that had waited for its time: the next claim knows, and passes it over as such.
-                self.look_again(lane, item.seq);
+            if self.exceeds_key_queue(&item, key.as_ref(), plan.backlog) {
+                // It may have waited for its time. The next claim knows that it waits, and skips it as such.
+                self.recheck(lane, item.seq);
                 continue;
             }
             count += 1;
@@ -185,151 +186,141 @@ impl Buffer {
             self.enter(item, key);
         }
         if let Some(slot) = plan.backlog.filter(|_| count == 0) {
-            lock(&self.behind).found_nothing(slot);
+            lock(&self.backlogs).found_nothing(slot);
         }
         self.end_claim();
         count
     }
 
-    /// A claim that passes nothing over may leave a due event that is in memory where it is: the next round meets it. Claims that pass rows over go
-    /// no further rounds, so the first of them begins one.
-    fn go_round_before_passing(&mut self) {
-        let passes = self.has_exceptions();
-        if passes && !self.passes {
-            let lanes: Vec<Lane> = self.lanes.keys().copied().collect();
+    /// Begins a round anew before the first claim that skips rows. A claim that skips nothing may leave a due
+    /// event that is in memory for the next round, and claims that skip rows begin no further rounds.
+    fn restart_round_before_skipping(&mut self) {
+        if self.claims.begins_to_skip(self.skips_rows()) {
+            let lanes: Vec<Lane> = self.lanes.iter().map(|(lane, _)| *lane).collect();
             lanes.into_iter().for_each(|lane| self.wait_from_start(lane));
         }
-        self.passes = passes;
     }
 
-    /// Looks at all waiting events of a lane again, those included that were passed over.
+    /// Looks at all waiting events of a lane again, skipped ones included.
     pub(super) fn wait_from_start(&mut self, lane: Lane) {
-        if let Some(owned) = self.lanes.get_mut(&lane) {
+        if let Some(owned) = self.lanes.get_mut(lane) {
             let Position { due_at, due_seq, .. } = Position::START;
             owned.position = Position { due_at, due_seq, ..owned.position };
         }
     }
 
-    /// The database's clock now, as far as it was ever seen.
+    /// Returns the time on the database's clock, if it was ever seen.
     pub(crate) fn database_now(&self) -> Option<Timestamp> {
-        self.clock.map(|(then, here)| then.plus(here.elapsed()))
+        self.clock.now()
     }
 
-    /// Cursors over waiting events are times of the database's clock. If that was set, they say nothing any more.
+    /// Cursors over waiting events are times of the database's clock. If it was set, they mean nothing any
+    /// more.
     fn note_clock(&mut self, now: Timestamp) {
-        let here = Instant::now();
-        if let Some((then, there)) = self.clock.replace((now, here)) {
-            let (passed, counted) = (now.since(then), here - there);
-            if now < then || passed.abs_diff(counted) > CLOCK_TOLERANCE {
-                let lanes: Vec<Lane> = self.lanes.keys().copied().collect();
-                lanes.into_iter().for_each(|lane| self.wait_from_start(lane));
-                lock(&self.behind).wait_from_start();
-            }
+        if self.clock.saw(now) {
+            let lanes: Vec<Lane> = self.lanes.iter().map(|(lane, _)| *lane).collect();
+            lanes.into_iter().for_each(|lane| self.wait_from_start(lane));
+            lock(&self.backlogs).wait_from_start();
         }
     }
 
-    /// The claim failed: what it was to look at again is still to be looked at, and so is what it has brought. A store that looks for late
-    /// commits gives each of them once.
-    pub(crate) fn claim_failed(&mut self, plan: &Plan, brought: &[(Lane, Seq)]) {
-        brought.iter().for_each(|(lane, seq)| self.look_again(*lane, *seq));
+    /// Ends a claim that failed. Its rows to recheck, and what it brought, are rechecked: a store that looks
+    /// for late commits reports each one once.
+    pub(crate) fn claim_failed(&mut self, plan: &ClaimPlan, returned: &[(Lane, Seq)]) {
+        returned.iter().for_each(|(lane, seq)| self.recheck(*lane, *seq));
         for lane in &plan.claim.lanes {
             for &seq in &lane.again {
-                self.look_again(lane.lease.lane, seq);
+                self.recheck(lane.lease.lane, seq);
             }
         }
         self.end_claim();
     }
 
     pub(super) fn end_claim(&mut self) {
-        self.claiming = false;
-        // It may have passed something over in a lane that was lost meanwhile: a backlog that nobody can read would stand before all others.
-        let ours = |lane: Lane| self.lanes.get(&lane).is_some_and(|owned| owned.draining.is_none());
-        let mut behind = lock(&self.behind);
-        behind.end_walk();
-        behind.keep_lanes(ours);
-        drop(behind);
-        self.crowds.claim_ended();
-        self.passed += u64::from(std::mem::take(&mut self.passing));
-        self.held_meanwhile.clear();
-        self.tracked.remove_settled();
+        // The claim may have skipped rows of a lane that was lost meanwhile. A backlog that nobody can read
+        // would block all others.
+        let ours = |lane: Lane| self.lanes.get(lane).is_some_and(|owned| owned.draining.is_none());
+        let mut backlogs = lock(&self.backlogs);
+        backlogs.end_scan();
+        backlogs.keep_lanes(ours);
+        drop(backlogs);
+        self.long_keys.claim_ended();
+        self.running_claim.end();
+        self.in_flight.remove_settled();
     }
 
-    pub(super) fn look_again(&mut self, lane: Lane, seq: Seq) {
-        if let Some(lane) = self.lanes.get_mut(&lane) {
-            lane.again.push(seq);
+    pub(super) fn recheck(&mut self, lane: Lane, seq: Seq) {
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.recheck.push(seq);
         }
     }
 
-    /// Whether a claim would have something to look at again.
-    pub(crate) fn has_again(&self) -> bool {
+    /// Whether the next claim has rows to recheck.
+    pub(crate) fn has_recheck(&self) -> bool {
         let now = Instant::now();
         let may_claim =
             |lane: &OwnedLane| lane.draining.is_none() && lane.locked_until.is_none_or(|until| until <= now);
-        self.lanes.values().any(|lane| !lane.again.is_empty() && may_claim(lane))
+        self.lanes.values().any(|lane| !lane.recheck.is_empty() && may_claim(lane))
     }
 
-    /// Whether the poller waits for what a settle brings: room, events that were given back, a freed key, or a backlog.
+    /// Whether the poller waits for what a settle brings: room, returned events, a freed key, or a backlog.
     pub(crate) fn wants_claim(&self, settings: &Settings) -> bool {
-        self.starved_since.is_some()
-            || self.returning
+        self.claim_room.is_starved()
+            || self.claims.is_returning()
             || self.lanes.values().any(|lane| lane.from_start)
-            || self.has_again()
+            || self.has_recheck()
             || self.next_backlog(settings).is_some()
     }
 
-    /// Whether a claim that is begun now would read something: there is a lane, there is room, and nobody has stopped everything.
+    /// Whether a claim would read something now: there is a lane and room, and sending is not stopped.
     pub(crate) fn may_claim(&self) -> bool {
-        !self.lanes.is_empty() && self.starved_since.is_none() && !self.pauses.stop()
+        !self.lanes.is_empty() && !self.claim_room.is_starved() && !self.pauses.stop()
     }
 
-    /// A peek found that this number was drawn last.
-    pub(crate) fn peeked(&mut self, last: Seq) -> Peeked {
-        self.drawn.peeked(last)
+    /// Records the last number that a peek found.
+    pub(crate) fn peeked(&mut self, last: Seq) -> PeekResult {
+        self.peeks.peeked(last)
     }
 
-    /// The last number that was drawn, as far as it is known here.
-    pub(crate) fn last_drawn(&self) -> Option<Seq> {
-        self.drawn.known()
+    /// Returns the last number that is known to be drawn.
+    pub(crate) fn last_known_seq(&self) -> Option<Seq> {
+        self.peeks.known()
     }
 
-    /// A peek was not answered: polls have to find everything.
-    pub(crate) fn cannot_peek(&mut self) {
-        self.drawn.not_answered();
+    /// Records that a peek was not answered: polls have to find everything.
+    pub(crate) fn peek_failed(&mut self) {
+        self.peeks.not_answered();
     }
 
-    /// Whether peeks find what is written next.
+    /// Whether peeks find new events.
     pub(crate) fn can_peek(&self) -> bool {
-        self.drawn.is_answered()
+        self.peeks.is_answered()
     }
 
-    /// Whether a peek told of an event that has not come.
+    /// Whether a peek found an event that has not come.
     pub(crate) fn misses_events(&self) -> bool {
-        self.drawn.misses()
+        self.peeks.misses()
     }
 
-    /// Whether something was passed over and is still in the table.
-    pub(crate) fn has_passed_over(&self) -> bool {
-        !lock(&self.behind).is_empty()
+    /// Whether anything was skipped.
+    pub(crate) fn has_backlog(&self) -> bool {
+        !lock(&self.backlogs).is_empty()
     }
 
-    /// Whether something was passed over that is not paused.
-    pub(crate) fn is_behind(&self) -> bool {
-        // From the end, where those are that no pause holds.
-        lock(&self.behind).slots().rev().any(|slot| !self.pauses.holds(slot))
+    /// Whether anything was skipped that is not paused.
+    pub(crate) fn has_unpaused_backlog(&self) -> bool {
+        // From the end, where the backlogs are that no pause holds.
+        lock(&self.backlogs).ids().rev().any(|slot| !self.pauses.holds(slot))
     }
 
-    /// A waiting event is due at this moment. True if none was known to be due earlier.
+    /// Records that a waiting event is due. Returns whether none was known to be due earlier.
     pub(crate) fn due(&mut self, at: Instant) -> bool {
-        let earlier = self.due_at.is_none_or(|known| at < known);
-        if earlier {
-            self.due_at = Some(at);
-        }
-        earlier
+        self.claims.due(at)
     }
 
-    /// When the next waiting event is due, as far as is known.
+    /// Returns when the next waiting event is due, as far as is known.
     pub(crate) fn due_at(&self) -> Option<Instant> {
-        self.due_at
+        self.claims.due_at()
     }
 }
 
@@ -341,7 +332,7 @@ mod tests {
     use crate::Routes;
 
     #[test]
-    fn what_a_claim_passes_over_in_a_lane_that_is_lost_meanwhile_stands_in_nobodys_way() {
+    fn what_a_claim_skips_in_a_lane_that_is_lost_meanwhile_blocks_nothing() {
         let routes = Arc::new(Routes::new().on("A", async |_| ()).on("B", async |_| ()).build().unwrap());
         let (settings, now) = (Settings::default(), Instant::now());
         let mut buffer = Buffer::new(&routes, &settings);
@@ -351,22 +342,22 @@ mod tests {
         }
         let plan = buffer.begin_claim(&settings, &routes, now, false).unwrap();
         buffer.lose(lost);
-        lock(&buffer.behind).note_probe(1, lost.lane, 5, None);
-        lock(&buffer.behind).note_probe(2, kept.lane, 6, None);
+        lock(&buffer.backlogs).note_probe(RouteSlot::at(1).into(), lost.lane, 5, None);
+        lock(&buffer.backlogs).note_probe(RouteSlot::at(2).into(), kept.lane, 6, None);
         buffer.claim_failed(&plan, &[]);
-        assert_eq!(buffer.next_backlog(&settings), Some(2));
+        assert_eq!(buffer.next_backlog(&settings), Some(RouteSlot::at(2).into()));
     }
 
     #[test]
-    fn a_look_from_the_bottom_that_fails_is_not_repeated_by_the_next_claim() {
+    fn a_scan_from_the_start_that_fails_is_not_repeated_by_the_next_claim() {
         let routes = Arc::new(Routes::new().on("A", async |_| ()).build().unwrap());
         let (settings, now) = (Settings::default(), Instant::now());
         let mut buffer = Buffer::new(&routes, &settings);
         let lease = Lease { lane: 0, token: Token { epoch: 1, nonce: 1 } };
         buffer.own(Taken { lease, suspect_to: 0 }, now + Duration::from_secs(60));
         let stands = Position::at(100, Timestamp::EPOCH, 0, &Position::START);
-        buffer.lanes.get_mut(&0).unwrap().position = stands;
-        buffer.look_again(0, 50);
+        buffer.lanes.get_mut(0).unwrap().position = stands;
+        buffer.recheck(0, 50);
         let mut claims = Vec::new();
         for from_bottom in [true, false] {
             let plan = buffer.begin_claim(&settings, &routes, now, from_bottom).unwrap();
@@ -378,22 +369,22 @@ mod tests {
     }
 
     #[test]
-    fn a_backlog_has_its_turn_however_much_is_let_go_meanwhile() {
+    fn a_backlog_has_its_turn_however_much_there_is_to_recheck() {
         let routes = Arc::new(Routes::new().on("A", async |_| ()).on("B", async |_| ()).build().unwrap());
         let (settings, now) = (Settings::default(), Instant::now());
         let mut buffer = Buffer::new(&routes, &settings);
         let lease = Lease { lane: 0, token: Token { epoch: 1, nonce: 1 } };
         buffer.own(Taken { lease, suspect_to: 0 }, now + Duration::from_secs(60));
-        buffer.lanes.get_mut(&0).unwrap().position = Position::at(100, Timestamp::EPOCH, 0, &Position::START);
-        lock(&buffer.behind).note_probe(1, lease.lane, 50, None);
+        buffer.lanes.get_mut(0).unwrap().position = Position::at(100, Timestamp::EPOCH, 0, &Position::START);
+        lock(&buffer.backlogs).note_probe(RouteSlot::at(1).into(), lease.lane, 50, None);
         let mut claims = Vec::new();
         for let_go in [7, 107, 8] {
-            buffer.look_again(0, let_go);
+            buffer.recheck(0, let_go);
             let plan = buffer.begin_claim(&settings, &routes, now, false).unwrap();
             claims.push((plan.is_backlog(), plan.claim.lanes[0].again.clone()));
             buffer.claim_failed(&plan, &[]);
         }
-        // What lies beyond the walk is not its business.
+        // Rows beyond the scan are left to the lanes' own claims.
         assert_eq!(claims, [(false, vec![7]), (true, vec![7]), (false, vec![7, 8, 107])]);
     }
 }

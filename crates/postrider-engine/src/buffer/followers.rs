@@ -1,23 +1,23 @@
-//! What waits in memory behind a busy key.
+//! Owns the events that wait in memory behind a busy key.
 
 use std::collections::VecDeque;
 
 use super::Item;
 
-/// The followers of a busy key, in order. Nearly always there are none, and the key is busy with one event: then they take a word in the
-/// table of busy keys, and nothing has to be looked at when the key goes.
+/// The followers of a busy key, in order. There are nearly none: a key without followers takes one word in the
+/// table of busy keys.
 #[derive(Debug, Default)]
-pub(super) struct Followers(Option<Box<Waiting>>);
+pub(super) struct Followers(Option<Box<FollowerQueue>>);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct FollowerQueue {
     items: VecDeque<Item>,
-    /// How many events of the key are under way beside the first.
-    along: usize,
+    /// How many events of the key are under way beside its head.
+    batched: usize,
 }
 
 impl Followers {
-    /// How many wait.
+    /// How many events wait.
     pub(super) fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |waiting| waiting.items.len())
     }
@@ -34,27 +34,27 @@ impl Followers {
         self.0.as_mut()?.items.pop_front()
     }
 
-    /// Takes the next one out to go along with those that are under way, if it may.
-    pub(super) fn take_along(&mut self, may: impl Fn(&Item) -> bool) -> Option<Item> {
+    /// Takes the next event out to be batched with the head, if it may.
+    pub(super) fn take_next(&mut self, may: impl Fn(&Item) -> bool) -> Option<Item> {
         let waiting = self.0.as_mut()?;
         let mut item = waiting.items.pop_front_if(|item| may(item))?;
-        waiting.along += 1;
-        item.along = true;
+        waiting.batched += 1;
+        item.batched_with_head = true;
         Some(item)
     }
 
-    /// An event of the key is no longer under way. True if it was the only one.
+    /// Records that an event of the key is no longer under way. Returns whether it was the only one.
     pub(super) fn departs(&mut self) -> bool {
         match &mut self.0 {
-            Some(waiting) if waiting.along > 0 => {
-                waiting.along -= 1;
+            Some(waiting) if waiting.batched > 0 => {
+                waiting.batched -= 1;
                 false
             }
             _ => true,
         }
     }
 
-    /// Takes all that wait out.
+    /// Takes out all events that wait.
     pub(super) fn take(&mut self) -> VecDeque<Item> {
         self.0.as_mut().map(|waiting| std::mem::take(&mut waiting.items)).unwrap_or_default()
     }

@@ -1,74 +1,60 @@
-//! Lanes in memory: taken, extended, lost, given up.
+//! Takes lanes, extends them, and gives them up or loses them with their events.
 
 use super::*;
 
-/// A lane that was not idle when it was to be given up is kept for so many times as long as that was waited for.
+/// A lane that was not idle in time is kept for this many times as long as its drain was waited for.
 const KEPT_FACTOR: u32 = 4;
 
-/// How often the wait for it is doubled at most.
+/// How often that wait is doubled at most.
 const KEPT_DOUBLINGS: u32 = 4;
 
 /// How long nothing is claimed from a lane that another session has locked.
 const LOCKED_PAUSE: Duration = Duration::from_millis(250);
 
 impl Buffer {
-    /// A lease was taken.
+    /// Takes a lane under a new lease.
     pub(crate) fn own(&mut self, taken: Taken, deadline: Instant) {
-        if let Some(before) = self.lanes.get(&taken.lease.lane).map(|lane| lane.lease) {
+        if let Some(before) = self.lanes.get(taken.lease.lane).map(|lane| lane.lease) {
             self.lose(before);
         }
-        self.note_taken(taken.lease);
-        self.lanes.insert(taken.lease.lane, OwnedLane::new(taken, deadline));
-        self.note_deadlines();
+        self.note_lease_taken(taken.lease);
+        self.lanes.insert(taken, deadline);
     }
 
-    /// A lease was renewed. It may have been lost since the renewal was sent.
+    /// Extends a lease, unless it was lost since its renewal was sent.
     pub(crate) fn extend(&mut self, lease: Lease, deadline: Instant) {
-        if let Some(lane) = self.lanes.get_mut(&lease.lane).filter(|lane| lane.lease == lease) {
-            lane.deadline = deadline;
-        }
-        self.note_deadlines();
+        self.lanes.extend(lease, deadline);
     }
 
-    /// The local moment after which nothing of this lease is sent.
+    /// Returns the local moment after which nothing of this lease is sent.
     pub(crate) fn deadline(&self, lease: Lease) -> Option<Instant> {
-        self.lanes.get(&lease.lane).filter(|lane| lane.lease == lease).map(|lane| lane.deadline)
+        self.lanes.under(lease).map(|lane| lane.deadline)
     }
 
-    pub(super) fn note_deadlines(&mut self) {
-        self.first_deadline = self.lanes.values().map(|lane| lane.deadline).min();
-    }
-
-    /// Whether a local deadline has passed. Lanes are renewed together, so nothing at all is sent then: what is queued
-    /// waits until the renewal comes through or the lane is known to be lost.
+    /// Whether a local deadline has passed. Lanes are renewed together, so nothing is sent until the renewal
+    /// comes through or the lane is known to be lost.
     pub(crate) fn is_expired(&self, now: Instant) -> bool {
-        self.first_deadline.is_some_and(|deadline| now >= deadline)
+        self.lanes.first_deadline().is_some_and(|deadline| now >= deadline)
     }
 
-    /// The lane is no longer ours: what is queued of it is forgotten. What is being sent stays tracked until it ends. A
-    /// lease that was taken since is not concerned.
+    /// Forgets a lane and its queued events. What is being sent stays tracked until it ends. Nothing happens if
+    /// the lane was taken again under another lease.
     pub(crate) fn lose(&mut self, lease: Lease) {
-        let lane = lease.lane;
-        if self.lanes.get(&lane).is_none_or(|owned| owned.lease != lease) {
-            return;
-        }
-        let Some(lost) = self.lanes.remove(&lane) else { return };
-        self.note_deadlines();
-        lock(&self.behind).forget_lane(lane);
+        let (lane, Some(lost)) = (lease.lane, self.lanes.remove(lease)) else { return };
+        lock(&self.backlogs).forget_lane(lane);
         lost.suspects.into_iter().for_each(|item| self.forget(item));
         self.forget_queued(lane);
     }
 
-    /// Takes out of memory what is not being sent: it is in the table.
+    /// Forgets the events of a lane that are not being sent. The table has them.
     pub(super) fn forget_queued(&mut self, lane: Lane) {
         let reserved: Vec<Seq> =
             self.reserved.values().filter(|item| item.lease.lane == lane).map(|item| item.seq).collect();
         for seq in reserved {
             self.reserved.remove(&seq);
-            self.untrack(seq);
+            self.in_flight.remove(seq);
         }
-        let mut queued = self.hot.extract(|item| item.lease.lane != lane);
-        queued.extend(self.cold.extract(|item| item.lease.lane != lane));
+        let queued = self.queues.extract(|item| item.lease.lane != lane);
         queued.into_iter().for_each(|item| self.forget(item));
         let waiting: Vec<Seq> = self
             .keys
@@ -76,38 +62,40 @@ impl Buffer {
             .filter(|(of, _)| of.lane == lane)
             .flat_map(|(_, followers)| followers.take().into_iter().map(|item| item.seq))
             .collect();
-        waiting.into_iter().for_each(|seq| self.untrack(seq));
+        waiting.into_iter().for_each(|seq| self.in_flight.remove(seq));
     }
 
-    /// Forgets the head of a key, and what waits behind it.
+    /// Forgets the head of a key and its followers.
     pub(super) fn forget(&mut self, item: Item) {
-        self.untrack(item.seq);
-        let followers = item.key_of_lane().and_then(|key| self.keys.remove(&key));
-        followers.unwrap_or_default().take().into_iter().for_each(|follower| self.untrack(follower.seq));
+        self.in_flight.remove(item.seq);
+        let followers = item.lane_key().and_then(|key| self.keys.remove(&key));
+        followers
+            .unwrap_or_default()
+            .take()
+            .into_iter()
+            .for_each(|follower| self.in_flight.remove(follower.seq));
     }
 
-    /// Forgets everything: a task of the engine has ended by a panic, and nobody knows what it left half done. The lanes are
-    /// taken anew when their leases have run out.
+    /// Forgets everything, after a task of the engine panicked and left its work half done. The lanes are taken
+    /// anew when their leases have run out.
     pub(crate) fn reset(&mut self) {
         self.leases().into_iter().for_each(|lease| self.lose(lease));
         self.keys.clear();
-        self.tracked.clear();
-        (self.hot_count, self.cold_count, self.bytes, self.sending) = (0, 0, 0, 0);
-        self.slot_counts.fill(0);
-        (self.sharing, self.handlers_busy) = (false, 0);
+        self.in_flight.clear();
+        self.sending = 0;
+        self.claim_room.end_sharing();
         self.outcomes.clear();
-        (self.outcomes_since, self.settling) = (None, 0);
-        self.aside.clear();
-        self.receivers.iter_mut().for_each(Receiver::reset);
+        self.postponed.clear();
+        self.receivers.reset();
         self.end_claim();
     }
 
-    /// Begins to give up the lanes that are over a fair share. One that does not become idle within the patience is kept: what is being sent or
-    /// cannot be settled must not stop the rest of its lane.
-    pub(crate) fn drain_beyond(&mut self, share: usize, now: Instant, patience: Duration) {
-        self.keep_busy_lanes(now, patience);
+    /// Begins to drain the lanes beyond a fair share. A lane that is not idle within the timeout is kept: what
+    /// is being sent or cannot be settled must not stop the rest of its lane.
+    pub(crate) fn drain_beyond(&mut self, share: usize, now: Instant, drain_timeout: Duration) {
+        self.keep_busy_lanes(now, drain_timeout);
         let kept = self.lanes.values().filter(|lane| lane.draining.is_none()).count();
-        let unsettled = self.aside.lanes();
+        let unsettled = self.postponed.lanes();
         let over: Vec<Lane> = self
             .lanes
             .iter()
@@ -117,32 +105,32 @@ impl Buffer {
             .take(kept.saturating_sub(share))
             .collect();
         for lane in over {
-            let Some(owned) = self.lanes.get_mut(&lane) else { continue };
+            let Some(owned) = self.lanes.get_mut(lane) else { continue };
             owned.draining = Some(now);
-            lock(&self.behind).forget_lane(lane);
+            lock(&self.backlogs).forget_lane(lane);
             let suspects = std::mem::take(&mut owned.suspects);
             suspects.into_iter().for_each(|item| self.forget(item));
             self.forget_queued(lane);
         }
     }
 
-    /// Keeps the lanes that are not idle though they were to be given up. What was let go of them is read again, from the beginning.
-    fn keep_busy_lanes(&mut self, now: Instant, patience: Duration) {
-        let unsettled = self.aside.lanes();
-        for (number, lane) in &mut self.lanes {
-            let busy = lane.busy > 0 && !broken::is(Variant::LanesFrozen);
+    /// Keeps the draining lanes that are not idle in time. They are read again from the start.
+    fn keep_busy_lanes(&mut self, now: Instant, drain_timeout: Duration) {
+        let unsettled = self.postponed.lanes();
+        for (number, lane) in self.lanes.iter_mut() {
+            let busy = lane.busy > 0 && !mutations::active(Mutation::LanesFrozen);
             let Some(since) = lane.draining.filter(|_| busy) else { continue };
-            // Sends that take long have longer with each try.
-            let patience = patience * 2_u32.saturating_pow(lane.kept.min(KEPT_DOUBLINGS));
-            if since + patience <= now || unsettled.contains(number) {
-                (lane.draining, lane.kept_until) = (None, Some(now + patience * KEPT_FACTOR));
+            // Slow sends get more time with each try.
+            let drain_timeout = drain_timeout * 2_u32.saturating_pow(lane.kept.min(KEPT_DOUBLINGS));
+            if since + drain_timeout <= now || unsettled.contains(number) {
+                (lane.draining, lane.kept_until) = (None, Some(now + drain_timeout * KEPT_FACTOR));
                 lane.kept = lane.kept.saturating_add(1);
                 lane.from_start = true;
             }
         }
     }
 
-    /// The lanes that are being given up and of which nothing is under way any more, with their suspects.
+    /// Returns the draining lanes that have nothing under way, with their suspects.
     pub(crate) fn drained_lanes(&self) -> Vec<(Lease, Seq)> {
         if self.is_frozen() {
             return Vec::new();
@@ -151,7 +139,8 @@ impl Buffer {
         drained.map(|lane| (lane.lease, lane.suspect_to)).collect()
     }
 
-    /// The lanes of which nothing is under way or still to be written, with their suspects; and whether that is all of them.
+    /// Returns the lanes that have nothing under way or unwritten, with their suspects, and whether these are
+    /// all.
     pub(crate) fn idle_lanes(&self) -> (Vec<(Lease, Seq)>, bool) {
         if self.is_frozen() {
             return (Vec::new(), false);
@@ -161,17 +150,17 @@ impl Buffer {
         (idle.into_iter().map(|lane| (lane.lease, lane.suspect_to)).collect(), all)
     }
 
-    /// Whether one lane that is not idle keeps the others from being released, which is a flaw.
+    /// Whether one busy lane keeps the others from being released, which is a mutation.
     fn is_frozen(&self) -> bool {
-        broken::is(Variant::LanesFrozen) && self.lanes.values().any(|lane| lane.busy > 0)
+        mutations::active(Mutation::LanesFrozen) && self.lanes.values().any(|lane| lane.busy > 0)
     }
 
-    /// The lanes that have nothing in memory at all, with their suspects.
+    /// Returns the lanes that have nothing in memory, with their suspects.
     pub(crate) fn finished_lanes(&self) -> Vec<(Lease, Seq)> {
         if self.is_frozen() {
             return Vec::new();
         }
-        let queued = self.hot.iter().chain(self.cold.iter()).chain(self.reserved.values());
+        let queued = self.queues.iter().chain(self.reserved.values());
         let mut unfinished: HashSet<Lane> = queued.map(|item| item.lease.lane).collect();
         unfinished.extend(self.keys.keys().map(|key| key.lane));
         let finished = |lane: &&OwnedLane| {
@@ -180,13 +169,13 @@ impl Buffer {
         self.lanes.values().filter(finished).map(|lane| (lane.lease, lane.suspect_to)).collect()
     }
 
-    /// Leaves to the table what is in memory of these lanes and not being sent, and takes no more of them. Returns how many events that are.
+    /// Leaves the unsent events of these lanes to the table, and drains the lanes. Returns how many events.
     pub(crate) fn leave_queued(&mut self, lanes: &[(Lease, Seq)], now: Instant) -> usize {
         let queued = self.queued_in(lanes);
         for (lease, _) in lanes {
-            let owned = self.lanes.get_mut(&lease.lane);
+            let owned = self.lanes.get_mut(lease.lane);
             let suspects = owned.map(|lane| {
-                // A claim that is on its way back may bring more.
+                // A claim on its way back may bring more.
                 lane.draining.get_or_insert(now);
                 std::mem::take(&mut lane.suspects)
             });
@@ -196,16 +185,15 @@ impl Buffer {
         queued
     }
 
-    /// The same of all lanes.
+    /// Leaves the unsent events of all lanes to the table.
     pub(crate) fn leave_all_queued(&mut self, now: Instant) -> usize {
-        let all: Vec<_> = self.lanes.values().map(|lane| (lane.lease, lane.suspect_to)).collect();
-        self.leave_queued(&all, now)
+        self.leave_queued(&self.lanes.with_suspects(), now)
     }
 
-    /// How many events of these lanes are in memory and not being sent.
+    /// Returns how many unsent events of these lanes are in memory.
     fn queued_in(&self, lanes: &[(Lease, Seq)]) -> usize {
         let lanes: HashSet<Lane> = lanes.iter().map(|(lease, _)| lease.lane).collect();
-        let queued = self.hot.iter().chain(self.cold.iter()).filter(|item| lanes.contains(&item.lease.lane));
+        let queued = self.queues.iter().filter(|item| lanes.contains(&item.lease.lane));
         let suspects = self.lanes.values().filter(|lane| lanes.contains(&lane.lease.lane));
         let followers = self.keys.iter().filter(|(key, _)| lanes.contains(&key.lane));
         queued.count()
@@ -213,12 +201,12 @@ impl Buffer {
             + followers.map(|(_, followers)| followers.len()).sum::<usize>()
     }
 
-    /// What has to be marked in the table before these events are sent, with room for those that come next. If one of their lanes has
-    /// to be, all of them are, and up to the same place: marked each at its own time, nearly every claim would have to write.
+    /// Returns what to mark in the table before these events are sent, with room for the next ones. If one lane
+    /// needs a mark, all get the same one: marked at different times, nearly every claim would have to write.
     pub(crate) fn marks(&self, claimed: &Claimed, ahead: Seq) -> Vec<(Lease, Seq)> {
-        // Events of a lane stand together, more or less.
+        // Events of a lane are mostly adjacent.
         let groups = || claimed.events.chunk_by(|one, next| one.lane == next.lane);
-        let lane_of = |events: &[ClaimedEvent]| self.lanes.get(&events.first()?.lane);
+        let lane_of = |events: &[ClaimedEvent]| self.lanes.get(events.first()?.lane);
         let beyond = |events: &[ClaimedEvent]| {
             let last = events.iter().map(|event| event.seq).max();
             lane_of(events).is_some_and(|lane| last > Some(lane.sent_to))
@@ -233,10 +221,10 @@ impl Buffer {
         lanes.into_values().map(|lease| (lease, mark)).collect()
     }
 
-    /// What to mark while a claim runs, so that it has not to be waited for afterwards: the last one left something, and one as long would go
-    /// beyond the marks of the lanes that were marked last.
-    pub(crate) fn marks_ahead(&self, plan: &Plan, ahead: Seq) -> Vec<(Lease, Seq)> {
-        let Some((first, last)) = self.left_more.filter(|_| plan.backlog.is_none()) else {
+    /// Returns what to mark while a claim runs, so that nobody waits for it afterwards: the last claim left
+    /// something, and another one as long would go beyond the highest marks.
+    pub(crate) fn marks_ahead(&self, plan: &ClaimPlan, ahead: Seq) -> Vec<(Lease, Seq)> {
+        let Some((first, last)) = self.claims.left_more().filter(|_| plan.backlog.is_none()) else {
             return Vec::new();
         };
         let next = last.saturating_add(last.saturating_sub(first));
@@ -248,48 +236,49 @@ impl Buffer {
             .claim
             .lanes
             .iter()
-            .filter(|lane| self.lanes.get(&lane.lease.lane).is_some_and(|owned| owned.sent_to == marked));
+            .filter(|lane| self.lanes.get(lane.lease.lane).is_some_and(|owned| owned.sent_to == marked));
         lanes.map(|lane| (lane.lease, next.saturating_add(ahead))).collect()
     }
 
-    /// The table knows how far events may be under way.
+    /// Records that the table has these marks.
     pub(crate) fn marked<'m>(&mut self, marks: impl Iterator<Item = &'m (Lease, Seq)>) {
         for (lease, seq) in marks {
-            if let Some(lane) = self.lanes.get_mut(&lease.lane).filter(|lane| lane.lease == *lease) {
+            if let Some(lane) = self.lanes.under_mut(*lease) {
                 lane.sent_to = lane.sent_to.max(*seq);
             }
         }
     }
 
-    /// Takes back what came from lanes that could not be marked, and claims nothing from them for a while.
+    /// Gives back the events of lanes that could not be marked, and claims nothing from these lanes for a
+    /// while.
     pub(crate) fn leave_unmarked(&mut self, claimed: &mut Claimed, locked: &[Lane], now: Instant) {
         for lane in locked {
-            if let Some(owned) = self.lanes.get_mut(lane) {
+            if let Some(owned) = self.lanes.get_mut(*lane) {
                 owned.locked_until = Some(now + LOCKED_PAUSE);
             }
         }
         let is_unmarked = |event: &ClaimedEvent| {
-            let marked = self.lanes.get(&event.lane).map_or(0, |lane| lane.sent_to);
+            let marked = self.lanes.get(event.lane).map_or(0, |lane| lane.sent_to);
             locked.contains(&event.lane) && event.seq > marked
         };
         let left = claimed.events.extract_if(.., |event| is_unmarked(event));
         claimed.again.extend(left.map(|event| (event.lane, event.seq)));
     }
 
-    /// Until when something of this lease may be sent; none if it may not be sent now.
+    /// Returns until when something of this lease may be sent; none if it may not be sent now.
     pub(crate) fn may_send_until(&self, lease: Lease, now: Instant) -> Option<Instant> {
-        let lane = self.lanes.get(&lease.lane)?;
-        (lane.lease == lease && now < lane.deadline && lane.draining.is_none()).then_some(lane.deadline)
+        let lane = self.lanes.under(lease)?;
+        self.gate_of_lease(lease, now).is_open().then_some(lane.deadline)
     }
 
     pub(crate) fn leases(&self) -> Vec<Lease> {
         self.lanes.values().map(|lane| lane.lease).collect()
     }
 
-    /// The lanes that new events without a key are welcome in: none while more is waiting here than this instance can soon send,
-    /// so that others have a share in what it cannot keep up with.
+    /// Returns the lanes where new events without a key are welcome. There are none while this instance has
+    /// more than it can soon send, so that others take a share.
     pub(crate) fn hints(&self, settings: &Settings) -> Vec<Lane> {
-        if !self.accepting || self.cold_count > settings.cold_queue / 2 {
+        if !self.accepting || self.in_flight.cold() > settings.cold_queue / 2 {
             return Vec::new();
         }
         self.lanes.iter().filter(|(_, lane)| lane.draining.is_none()).map(|(&lane, _)| lane).collect()

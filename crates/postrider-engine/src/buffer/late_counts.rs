@@ -1,21 +1,22 @@
-//! Counts of attempts that were not answered. The database may carry one out after the outcome has taken the attempt back, and the row says one
-//! attempt more than were made.
+//! Corrects rows whose attempt was counted late. The database may carry out an unanswered count after the
+//! outcome took the attempt back; the row then has one attempt too many.
 //!
-//! Only the owner of a lane writes attempts in it. It remembers what it wrote, for as long as it holds the lane.
+//! Only the owner of a lane writes attempts in it. It remembers what it wrote while it holds the lane.
 
 use super::*;
 
-/// The events of a lane whose count was not answered, with their attempts before it.
+/// The events whose count was not answered, with their attempts before it.
 #[derive(Debug, Default)]
 pub(super) struct LateCounts(BTreeMap<Seq, u32>);
 
 impl LateCounts {
-    /// A count was not answered.
+    /// Records a count that was not answered.
     fn expect(&mut self, seq: Seq, before: u32) {
         self.0.insert(seq, before);
     }
 
-    /// A settle was committed. A count changes nothing in a row that says as many attempts or more, or that is delivered or dead.
+    /// Records a committed settle. A late count changes nothing in a row that has as many attempts or more, or
+    /// that is delivered or dead.
     fn settled(&mut self, seq: Seq, change: &Change) {
         let stays = |before: &u32| matches!(change, Change::Wait { attempts, .. } if attempts <= before);
         if self.0.get(&seq).is_some_and(|before| !stays(before)) {
@@ -23,30 +24,30 @@ impl LateCounts {
         }
     }
 
-    /// How many attempts were made, if the row says so many.
+    /// Returns how many attempts were made, given those in the row.
     fn attempts(&self, seq: Seq, in_row: u32) -> u32 {
         self.0.get(&seq).map_or(in_row, |before| in_row.min(*before))
     }
 }
 
 impl Buffer {
-    /// The count of an attempt was not answered: it may come late.
+    /// Records that the count of an attempt was not answered.
     pub(crate) fn count_may_come_late(&mut self, item: &Item) {
-        if let Some(lane) = self.lanes.get_mut(&item.lease.lane).filter(|lane| lane.lease == item.lease) {
+        if let Some(lane) = self.lanes.under_mut(item.lease) {
             lane.late_counts.expect(item.seq, item.attempts);
         }
     }
 
-    /// A settle was committed, after which a late count may have nothing to change.
+    /// Records a committed settle.
     pub(super) fn note_settled(&mut self, lease: Lease, settlement: &Settlement) {
-        if let Some(lane) = self.lanes.get_mut(&lease.lane).filter(|lane| lane.lease == lease) {
+        if let Some(lane) = self.lanes.under_mut(lease) {
             lane.late_counts.settled(settlement.seq, &settlement.change);
         }
     }
 
-    /// How many attempts were made of what a claim brought.
+    /// Returns how many attempts were made of a claimed event.
     pub(super) fn attempts_of(&self, item: &Item) -> u32 {
-        let lane = self.lanes.get(&item.lease.lane).filter(|lane| lane.lease == item.lease);
+        let lane = self.lanes.under(item.lease);
         lane.map_or(item.attempts, |lane| lane.late_counts.attempts(item.seq, item.attempts))
     }
 }

@@ -1,8 +1,10 @@
-//! Which events a receiver that is down is tried with. It may refuse thousands of events for a reason of their own, and take those behind them.
+//! Chooses which events probe a receiver that is down. It may refuse thousands of events for reasons of their
+//! own, and take later ones.
 //!
-//! The first few are tried one after the other. From then on each claim looks for one, and three of four begin somewhere else in the backlog: in its
-//! middle, then in the middle of each half, and so on. Events that are fresh and events that waited for a time have a middle each, in turn. One of four
-//! goes on in order, behind the last one that was tried so. Where an event was taken, the next ones are tried first.
+//! The first few events are tried in a row. After that each claim looks for one event. Three of four claims
+//! begin elsewhere in the backlog: in its middle, then in the middle of each half, and so on, alternating
+//! between fresh events and events that waited. One of four goes on in order after the last one tried so. Where
+//! an event was taken, the next ones are tried first.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -14,62 +16,63 @@ use postrider_core::{
     store::{Glance, Lane, Position, Seq},
 };
 
-use super::place::Place;
+use super::backlog_cursor::BacklogCursor;
 
-/// So many events that were tried are known by their numbers.
+/// Most tried events that are remembered by number.
 const TRIED_MAX: usize = 1024;
 
-/// So many are tried one after the other.
+/// How many are tried in a row at first.
 const IN_A_ROW: u32 = 8;
 
-/// Of so many that were brought it is known where they lay.
+/// Of how many events that claims brought the position is remembered.
 const BROUGHT_MAX: usize = 16;
 
-/// One claim of so many goes on in order.
+/// One claim of this many goes on in order.
 const IN_ORDER: u32 = 4;
 
-/// Behind so many that were tried in order, the next one is not looked for from the first event on: a claim would have to walk over all of them.
-const WALKED_OVER: u32 = 1024;
+/// After this many tries in order, claims no longer begin at the first event: they would have to scan over all
+/// tried ones.
+const SCAN_MAX: u32 = 1024;
 
 /// Where a claim looks for an event to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Look {
+enum ProbeOrigin {
     /// From the first event on.
     #[default]
     First,
-    /// Behind those that were tried in order.
-    Behind,
+    /// After those that were tried in order.
+    AfterTried,
     /// Where one was taken.
-    Taken(Place),
-    /// This part of the way through the fresh events only.
+    Taken(BacklogCursor),
+    /// This fraction of the way through the fresh events only.
     Fresh(u32),
-    /// This part of the way through those that waited, and through the others.
+    /// This fraction of the way through the waiting events, and through the fresh ones.
     Due(u32),
 }
 
-/// Events of one slot that were tried in vain.
+/// The events of one backlog that were tried in vain.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
-    /// The last ones by their numbers, and in the order in which they were tried.
+    /// The last ones by number, and in the order of their tries.
     tried: BTreeSet<Seq>,
     tried_last: VecDeque<Seq>,
-    /// How far each lane was tried in order, and how many events that were.
-    in_order: BTreeMap<Lane, Place>,
+    /// How far each lane was tried in order, and how many events in all.
+    in_order: BTreeMap<Lane, BacklogCursor>,
     in_order_count: u32,
-    /// How many probes there were since one was taken.
+    /// How many probes failed since one was taken.
     in_vain: u32,
-    /// How often claims have looked for one, and how often elsewhere.
+    /// How often claims looked for a probe, and how often elsewhere.
     turns: u32,
     elsewhere: u32,
-    look: Look,
-    /// The last events that claims have brought to be tried, and where they lay.
-    brought: VecDeque<(Seq, Place)>,
-    /// Where the last event lay that was taken.
-    taken: Option<Place>,
+    origin: ProbeOrigin,
+    /// The last events that claims brought to be tried, with their positions.
+    brought: VecDeque<(Seq, BacklogCursor)>,
+    /// The position of the last event that was taken.
+    taken: Option<BacklogCursor>,
 }
 
 impl Probes {
-    /// An event was tried in vain, as a probe or with others when its receiver went down.
+    /// Records an event that was tried in vain, as a probe or with others when its receiver went down.
     pub(super) fn note_tried(&mut self, seq: Seq, probe: bool) {
         if self.tried.insert(seq) {
             self.tried_last.push_back(seq);
@@ -79,40 +82,41 @@ impl Probes {
         }
         self.in_vain = self.in_vain.saturating_add(u32::from(probe));
         let brought = self.brought(seq);
-        let place = brought.unwrap_or(Place::of_seq(seq));
-        // Where nothing else is left behind what was taken, a claim brings what it finds.
-        let came_instead =
-            |taken: Place| brought.is_some() && self.look == Look::Taken(taken) && taken.is_apart_from(place);
+        let place = brought.unwrap_or(BacklogCursor::of_seq(seq));
+        // Where nothing else is left after the taken event, a claim brings what it finds.
+        let came_instead = |taken: BacklogCursor| {
+            brought.is_some() && self.origin == ProbeOrigin::Taken(taken) && taken.is_apart_from(place)
+        };
         if self.taken.is_some_and(|taken| taken.is_reached_by(place) || came_instead(taken)) {
             self.taken = None;
         }
     }
 
-    /// An event was taken. Others like it may lie behind it.
+    /// Records an event that was taken. Others like it may follow it.
     pub(super) fn note_taken(&mut self, seq: Seq) {
-        (self.in_vain, self.taken) = (0, Some(self.brought(seq).unwrap_or(Place::of_seq(seq))));
+        (self.in_vain, self.taken) = (0, Some(self.brought(seq).unwrap_or(BacklogCursor::of_seq(seq))));
     }
 
-    fn brought(&self, seq: Seq) -> Option<Place> {
+    fn brought(&self, seq: Seq) -> Option<BacklogCursor> {
         self.brought.iter().find(|(brought, _)| *brought == seq).map(|(_, place)| *place)
     }
 
-    /// A claim brings an event to be tried.
+    /// Records an event that a claim brings to be tried.
     pub(super) fn bring(&mut self, row: &Glance<'_>) {
-        let place = Place::of(row);
+        let place = BacklogCursor::of(row);
         self.brought.retain(|(brought, _)| *brought != row.seq);
         self.brought.push_front((row.seq, place));
         self.brought.truncate(BROUGHT_MAX);
         if self.is_in_order() {
             let tried = self.in_order.entry(row.lane).or_default();
-            *tried = tried.or_behind(place);
+            *tried = tried.or_after(place);
             self.in_order_count = self.in_order_count.saturating_add(1);
         }
     }
 
-    /// Whether the claim leaves out nothing but what was tried.
+    /// Whether the claim leaves out only what was tried.
     pub(super) fn is_in_order(&self) -> bool {
-        matches!(self.look, Look::First | Look::Behind)
+        matches!(self.origin, ProbeOrigin::First | ProbeOrigin::AfterTried)
     }
 
     /// Nothing was found elsewhere: the next claim goes on in order.
@@ -123,63 +127,64 @@ impl Probes {
 
     pub(super) fn was_tried(&self, row: &Glance<'_>) -> bool {
         let in_order =
-            || self.in_order.get(&row.lane).is_some_and(|tried| Place::of(row).is_reached_by(*tried));
+            || self.in_order.get(&row.lane).is_some_and(|tried| BacklogCursor::of(row).is_reached_by(*tried));
         self.tried.contains(&row.seq) || in_order()
     }
 
-    /// Whether many were tried in vain, so that the next one is looked for somewhere else: what is refused in one place is refused beside it too.
-    pub(super) fn look_for_one(&self) -> bool {
+    /// Whether so many were tried in vain that the next one is looked for elsewhere. What is refused in one
+    /// place is refused beside it too.
+    pub(super) fn looks_for_one(&self) -> bool {
         self.in_vain >= IN_A_ROW && self.taken.is_none()
     }
 
-    /// Another claim looks for events to try, where there are fresh ones and such as waited.
+    /// Chooses where the next claim looks, given whether there are fresh events and waiting ones.
     pub(super) fn take_turn(&mut self, fresh: bool, due: bool) {
         self.turns = self.turns.wrapping_add(1);
-        self.look = match self.taken {
-            Some(taken) => Look::Taken(taken),
+        self.origin = match self.taken {
+            Some(taken) => ProbeOrigin::Taken(taken),
             None if self.in_vain < IN_A_ROW || self.turns.is_multiple_of(IN_ORDER) => {
-                if self.in_order_count < WALKED_OVER { Look::First } else { Look::Behind }
+                if self.in_order_count < SCAN_MAX { ProbeOrigin::First } else { ProbeOrigin::AfterTried }
             }
             None => {
                 self.elsewhere = self.elsewhere.wrapping_add(1);
                 let part = self.elsewhere.reverse_bits();
-                // Such turns that each of both is looked for everywhere: there may be none that waited.
+                // These turns look everywhere for both kinds. There may be no waiting events.
                 let waited_next = due && self.elsewhere.count_ones().is_multiple_of(2);
-                if waited_next || !fresh && due { Look::Due(part) } else { Look::Fresh(part) }
+                if waited_next || !fresh && due { ProbeOrigin::Due(part) } else { ProbeOrigin::Fresh(part) }
             }
         };
     }
 
-    /// Where this claim begins in a lane that has its first event at one place and has been read so far.
-    pub(super) fn begin(&self, lane: Lane, first: Place, read: Position) -> Place {
+    /// Returns where the claim begins in a lane, given its first event and how far it was read.
+    pub(super) fn begin(&self, lane: Lane, first: BacklogCursor, read: Position) -> BacklogCursor {
         let fresh = |part| {
             first.seq.map(|first| first.saturating_add(part_of(read.front().saturating_sub(first), part)))
         };
-        match self.look {
-            Look::First => first,
-            Look::Behind => {
-                self.in_order.get(&lane).map_or(first, |tried| tried.within(first).or_behind(first))
+        match self.origin {
+            ProbeOrigin::First => first,
+            ProbeOrigin::AfterTried => {
+                self.in_order.get(&lane).map_or(first, |tried| tried.within(first).or_after(first))
             }
-            Look::Taken(taken) => {
-                let begin = taken.within(first).or_behind(first);
-                // Those that waited would come before what lies behind a fresh one.
-                Place { due: begin.due.filter(|_| taken.due.is_some()), ..begin }
+            ProbeOrigin::Taken(taken) => {
+                let begin = taken.within(first).or_after(first);
+                // Waiting events would come before what follows a fresh one.
+                BacklogCursor { due: begin.due.filter(|_| taken.due.is_some()), ..begin }
             }
-            Look::Fresh(part) => Place { seq: fresh(part), due: None },
-            Look::Due(part) => {
+            ProbeOrigin::Fresh(part) => BacklogCursor { seq: fresh(part), due: None },
+            ProbeOrigin::Due(part) => {
                 let due = first.due.map(|(at, seq)| (at.plus(part_of_time(at, read.due_at, part)), seq));
-                Place { seq: fresh(part), due }
+                BacklogCursor { seq: fresh(part), due }
             }
         }
     }
 }
 
-/// A part of something.
+/// Returns a fraction of a whole.
 fn part_of(whole: u64, part: u32) -> u64 {
     u64::try_from((u128::from(whole) * u128::from(part)) >> u32::BITS).unwrap_or_default()
 }
 
-/// A part of the time between two moments.
+/// Returns a fraction of the time between two moments.
 fn part_of_time(from: Timestamp, to: Timestamp, part: u32) -> Duration {
     let whole = u64::try_from(to.since(from).as_micros()).unwrap_or(u64::MAX);
     Duration::from_micros(part_of(whole, part))
@@ -200,11 +205,11 @@ mod tests {
         Glance { lane: 0, seq, event_type: "", aggregate_type: "", key: None, due_at }
     }
 
-    /// Where the next claim begins among the fresh events after the first of them.
+    /// Returns where the next claim begins among the fresh events after the first one.
     fn begins(probes: &mut Probes, first: Seq, read_to: Seq) -> Option<Seq> {
         probes.take_turn(true, false);
         let read = Position { seq: read_to, ..Position::START };
-        probes.begin(0, Place::of_seq(first), read).seq.filter(|seq| *seq > first)
+        probes.begin(0, BacklogCursor::of_seq(first), read).seq.filter(|seq| *seq > first)
     }
 
     #[test]
@@ -220,7 +225,7 @@ mod tests {
         let mut probes = Probes::default();
         (1..100).for_each(|seq| probes.note_tried(seq, false));
         assert_eq!(begins(&mut probes, 0, 1000), None);
-        assert!(!probes.look_for_one());
+        assert!(!probes.looks_for_one());
     }
 
     #[test]
@@ -247,8 +252,8 @@ mod tests {
             }
             assert_eq!(met.len(), 3000);
             assert!(probes.tried.len() <= TRIED_MAX && probes.tried_last.len() == probes.tried.len());
-            let first = Place { seq: Some(0), due: due.map(|_| (Timestamp::EPOCH, 0)) };
-            assert_ne!(probes.begin(0, first, Position::START), first, "no claim walks over all of them");
+            let first = BacklogCursor { seq: Some(0), due: due.map(|_| (Timestamp::EPOCH, 0)) };
+            assert_ne!(probes.begin(0, first, Position::START), first, "no claim scans all of them");
         }
     }
 
@@ -266,7 +271,7 @@ mod tests {
     #[test]
     fn events_that_are_fresh_and_events_that_waited_are_looked_for_in_turn() {
         let mut probes = in_vain();
-        let first = Place { seq: Some(100), due: Some((Timestamp::from_micros(1000), 0)) };
+        let first = BacklogCursor { seq: Some(100), due: Some((Timestamp::from_micros(1000), 0)) };
         let read = Position { seq: 1100, due_at: Timestamp::from_micros(2000), ..Position::START };
         let begins: Vec<_> = (0..6)
             .map(|_| {
@@ -279,12 +284,12 @@ mod tests {
         let fresh = |seq| (Some(seq), None);
         let due = |seq, at| (Some(seq), Some(at));
         assert_eq!(begins, [fresh(600), fresh(350), due(850, 1750), all, fresh(225), due(725, 1625)]);
-        // Where one that waited was taken, the next of those are tried first.
+        // After a waiting event was taken, the next waiting ones are tried first.
         probes.bring(&row(40, Some(1700)));
         probes.note_taken(40);
         probes.take_turn(true, true);
-        let behind = Place { seq: Some(100), due: Some((Timestamp::from_micros(1700), 40)) };
-        assert_eq!(probes.begin(0, first, read), behind);
+        let backlogs = BacklogCursor { seq: Some(100), due: Some((Timestamp::from_micros(1700), 40)) };
+        assert_eq!(probes.begin(0, first, read), backlogs);
         probes.bring(&row(30, Some(1800)));
         probes.note_tried(30, true);
         assert_eq!(probes.taken, None);

@@ -1,101 +1,82 @@
-//! Receivers in memory: what became of what was sent to them, and what to do when one of them is down.
+//! Assigns events to workers, takes back what they did not send, and moves events to the table when a receiver
+//! is down.
 
-use super::*;
+use super::{backlog_id::BacklogId, *};
 use crate::{
-    health::Checks,
-    receiver::{Attempt, Rejections, Ruling},
-    rejecting,
+    health_checks::HealthChecks,
+    receiver::{Assessment, Attempt, RejectionNotice},
 };
 use postrider_core::{Outcome, rng::Rng};
 
+/// Receivers that begin or cease to reject everything.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct RejectionChanges {
+    /// Receivers that reject everything without a notice.
+    pub(crate) raise: Vec<String>,
+    /// Receivers that take something again.
+    pub(crate) clear: Vec<String>,
+    /// Whether an operator has released a brake, so that waiting events can go.
+    pub(crate) opened: bool,
+}
+
 impl Buffer {
-    pub(super) fn receiver(&self, slot: usize) -> Option<&Receiver> {
-        self.receivers.get(*self.receiver_of.get(slot)?)
-    }
-
-    pub(super) fn receiver_mut(&mut self, slot: usize) -> Option<&mut Receiver> {
-        self.receivers.get_mut(*self.receiver_of.get(slot)?)
-    }
-
-    /// Whether this receiver is taken to be up; without one, whoever sees to events that have no route.
+    /// Whether this receiver is up. Without one: whether events without a route can be handled.
     pub(crate) fn is_up(&self, receiver: Option<ReceiverId>) -> bool {
-        self.receivers.get(receiver.map_or(0, |id| id + 1)).is_none_or(Receiver::is_up)
+        self.receivers.is_receiver_up(receiver)
     }
 
-    /// Whether something of this slot may be sent now, and somebody is free to do it.
-    pub(super) fn is_open(&self, slot: usize, now: Instant) -> bool {
-        self.receiver(slot).is_some_and(|receiver| {
-            receiver.lets_through(now)
-                && self.paces.get(slot).is_none_or(|pace| pace.lets_through(now))
-                && if receiver.is_in_process() {
-                    self.handlers_busy < self.workers && receiver.busy < self.workers_of_slot
-                } else {
-                    receiver.busy < receiver.concurrent(now).unwrap_or(self.workers)
-                }
-        })
-    }
-
-    /// Nothing can be sent or settled now, and what is in memory or was skipped is paused, or for receivers that are down or have asked for a
-    /// long time, or of routes that the database refuses to settle.
+    /// Whether nothing can be sent or settled now, and all events left are paused, for unavailable receivers,
+    /// or of stopped routes.
     pub(crate) fn is_unavailable(&self, now: Instant) -> bool {
         self.is_drained(now) && self.is_rest_unavailable(now)
     }
 
-    /// Nothing can be sent now, and all outcomes that are left were put aside, because they could not be written. Beside them there is
-    /// nothing but what is unavailable or paused.
-    pub(crate) fn is_all_aside(&self, now: Instant) -> bool {
+    /// Whether nothing can be sent now and only postponed outcomes are left, beside events that are paused or
+    /// unavailable.
+    pub(crate) fn has_only_postponed(&self, now: Instant) -> bool {
         let is_idle = self.sending == 0 && self.unwritten() == 0 && !self.has_work(now);
-        self.aside.len() > 0 && is_idle && self.is_rest_unavailable(now)
+        self.postponed.len() > 0 && is_idle && self.is_rest_unavailable(now)
     }
 
     fn is_rest_unavailable(&self, now: Instant) -> bool {
-        let is_down = |slot: usize| {
-            let down = |receiver: &Receiver| !receiver.is_up() || receiver.is_held_off(now);
-            self.aside.stops(slot) || self.receiver(slot).is_some_and(down)
+        let is_down = |slot: RouteSlot| {
+            let is_held_off = |receiver: &Receiver| receiver.is_held_off(now);
+            !self.gate_of_route(slot).is_open() || self.receivers.get(slot).is_some_and(is_held_off)
         };
-        // What waits for room behind its key waits for what is in memory.
-        let waits = |slot: usize| self.pauses.holds(slot) || is_down(slot) || self.waits_for_its_keys(slot);
-        let mut counts = self.slot_counts.iter().enumerate();
-        counts.all(|(slot, count)| *count == 0 || is_down(slot)) && lock(&self.behind).slots().all(waits)
+        // What waits for room behind its key waits for events in memory.
+        let waits = |id: BacklogId| {
+            self.pauses.holds(id) || id.route().is_some_and(is_down) || self.waits_for_its_keys(id)
+        };
+        let mut counts = self.in_flight.by_route();
+        counts.all(|(slot, count)| count == 0 || is_down(slot)) && lock(&self.backlogs).ids().all(waits)
     }
 
-    /// Whether memory has no room, for what cannot be sent now, and there is no other route that a claim could look for beyond it.
+    /// Whether memory is full of unavailable events, and no other route exists that a claim could look for.
     pub(crate) fn is_full_of_unavailable(&self, now: Instant) -> bool {
-        self.slot_counts.len() <= 2 && self.is_unavailable(now)
+        !self.has_several_routes() && self.is_unavailable(now)
     }
 
-    /// When the first receiver that lets nothing through does, or the first route that has to keep its pace may go on.
-    pub(super) fn next_opening(&self, now: Instant) -> Option<Instant> {
-        let receivers = self
-            .receivers
-            .iter()
-            .flat_map(|receiver| receiver.opens_at(now).into_iter().chain(receiver.next_slow_at(now)));
-        receivers.chain(self.paces.iter().filter_map(|pace| pace.opens_at(now))).min()
-    }
-
-    /// Takes a worker for what is about to be sent.
-    pub(super) fn hand(&mut self, slot: usize, items: VecDeque<Item>, now: Instant) -> Hand {
+    /// Assigns events to a worker.
+    pub(super) fn assignment(&mut self, slot: RouteSlot, items: VecDeque<Item>, now: Instant) -> Assignment {
         self.sending += items.len();
         for item in &items {
-            self.lanes.get_mut(&item.lease.lane).into_iter().for_each(|lane| lane.busy += 1);
+            self.lanes.get_mut(item.lease.lane).into_iter().for_each(|lane| lane.busy += 1);
         }
-        self.paces.get_mut(slot).into_iter().for_each(|pace| pace.sending(now));
-        self.receiver_mut(slot).into_iter().for_each(|receiver| receiver.spaced(items.len(), now));
-        let receiver = self.receiver_mut(slot);
-        let in_process = receiver.as_ref().is_some_and(|receiver| receiver.is_in_process());
+        self.receivers.spaced(slot, items.len(), now);
+        let receiver = self.receivers.get_mut(slot);
         let probe = receiver.as_ref().is_some_and(|receiver| !receiver.is_up());
         let destination = items.front().and_then(|item| item.destination);
         let since = receiver.map_or(0, |receiver| receiver.sending(destination, now));
-        self.handlers_busy += usize::from(in_process);
+        self.receivers.take_worker(slot);
         let failed = items.iter().any(Item::has_failed);
         if failed {
-            self.receiver_mut(slot).into_iter().for_each(Receiver::sending_failed);
+            self.receivers.get_mut(slot).into_iter().for_each(Receiver::sending_failed);
         }
-        let receiver = self.receiver_of.get(slot).and_then(|receiver| receiver.checked_sub(1));
+        let receiver = self.receivers.of(slot).receiver();
         let (taken_at, taken) = (now, items.len());
-        let (until, pauses_begun) = (self.first_deadline, self.pauses_begun.load(Relaxed));
+        let (until, pauses_begun) = (self.lanes.first_deadline(), self.pauses.begun());
         let (sent, probed) = (false, None);
-        Hand {
+        Assignment {
             receiver,
             since,
             items,
@@ -112,243 +93,250 @@ impl Buffer {
         }
     }
 
-    /// The worker is free again. What it still has in its hand was not sent: it lines up again, at the front.
-    pub(crate) fn end_hand(&mut self, hand: &mut Hand, now: Instant) {
-        let in_process = self.receiver(hand.slot).is_some_and(Receiver::is_in_process);
-        self.handlers_busy = self.handlers_busy.saturating_sub(usize::from(in_process));
-        self.put_back(hand);
-        _ = self.sent(hand, now);
-        if let Some(receiver) = self.receiver_mut(hand.slot) {
-            receiver.ended(hand.destination);
-            if hand.failed {
+    /// Frees the worker. Unsent events are requeued at the front.
+    pub(crate) fn end_assignment(&mut self, assignment: &mut Assignment, now: Instant) {
+        self.receivers.free_worker(assignment.slot);
+        self.put_back(assignment);
+        _ = self.sent(assignment, now);
+        if let Some(receiver) = self.receivers.get_mut(assignment.slot) {
+            receiver.ended(assignment.destination);
+            if assignment.failed {
                 receiver.failed_ended();
             }
-            receiver.end_probe(hand.probe, hand.probed, now);
-            receiver.note_pace(hand.taken, now.saturating_duration_since(hand.taken_at));
+            receiver.end_probe(assignment.probe, assignment.probed, now);
+            receiver.note_pace(assignment.taken, now.saturating_duration_since(assignment.taken_at));
         }
-        _ = self.make_room(hand.slot);
+        _ = self.receivers.make_room(assignment.slot);
     }
 
-    /// What a worker had in its hand was sent: while it is judged, others may go there. True if somebody may have waited for that.
-    pub(crate) fn sent(&mut self, hand: &mut Hand, now: Instant) -> bool {
-        if std::mem::replace(&mut hand.sent, true) {
+    /// Records that the send of an assignment has ended. Others may go there while its outcomes are assessed.
+    /// Returns whether somebody may have waited for that.
+    pub(crate) fn sent(&mut self, assignment: &mut Assignment, now: Instant) -> bool {
+        if std::mem::replace(&mut assignment.sent, true) {
             return false;
         }
-        let receiver = self.receiver_mut(hand.slot);
-        receiver.into_iter().for_each(|receiver| receiver.was_sent(hand.destination, hand.taken_at, now));
-        self.make_room(hand.slot)
+        let receiver = self.receivers.get_mut(assignment.slot);
+        receiver
+            .into_iter()
+            .for_each(|receiver| receiver.was_sent(assignment.destination, assignment.taken_at, now));
+        self.receivers.make_room(assignment.slot)
     }
 
-    /// What a worker has in its hand and cannot send at once goes back, for others to send.
-    pub(crate) fn put_back(&mut self, hand: &mut Hand) {
-        hand.taken -= hand.items.len();
-        self.line_up_again(&mut hand.items);
+    /// Requeues what a worker cannot send at once, for other workers.
+    pub(crate) fn put_back(&mut self, assignment: &mut Assignment) {
+        assignment.taken -= assignment.items.len();
+        self.requeue(&mut assignment.items);
     }
 
-    /// What was not sent, or not tried, lines up again where it stood.
-    pub(crate) fn line_up_again(&mut self, items: &mut VecDeque<Item>) {
+    /// Requeues events that were not sent, in their order.
+    pub(crate) fn requeue(&mut self, items: &mut VecDeque<Item>) {
         while let Some(item) = items.pop_back() {
             match self.back_from_sending(item) {
-                Some(item) if item.along => self.line_up_behind(item),
-                Some(item) => self.line_up_first(item),
+                Some(item) if item.batched_with_head => self.requeue_follower(item),
+                Some(item) => self.enqueue_front(item),
                 None => {}
             }
         }
     }
 
-    /// Events were delivered, each with its key, to these destinations, and this one first. True if the receiver was thought to be down.
+    /// Records delivered events with their destinations and keys, and the first one. Returns whether the
+    /// receiver was down before.
     pub(super) fn note_delivered(
         &mut self,
-        hand: &Hand,
-        events: impl Iterator<Item = (Option<Name>, u64)>,
+        assignment: &Assignment,
+        events: impl Iterator<Item = (Option<DestinationId>, u64)>,
         first: Option<Seq>,
         now: Instant,
     ) -> bool {
-        let Some(receiver) = self.receiver_mut(hand.slot) else { return false };
+        let Some(receiver) = self.receivers.get_mut(assignment.slot) else { return false };
         let was_up = receiver.is_up();
-        receiver.note_delivered(events, hand.taken_at(), now);
+        receiver.note_delivered(events, assignment.taken_at(), now);
         let is_back = !was_up && receiver.is_up();
         if let Some(seq) = first.filter(|_| is_back) {
-            lock(&self.behind).note_taken(hand.slot, seq);
+            lock(&self.backlogs).note_taken(assignment.slot.into(), seq);
         }
         is_back
     }
 
-    /// All slots whose events go where those of this one go.
-    fn slots_of_receiver(&self, slot: usize) -> impl Iterator<Item = usize> {
-        let receiver = self.receiver_of.get(slot);
-        let all = self.receiver_of.iter().enumerate();
-        all.filter(move |(_, of)| Some(*of) == receiver).map(|(slot, _)| slot)
+    /// Whether only the health check can tell what this failure means.
+    pub(crate) fn has_to_ask(&self, assignment: &Assignment, outcome: &Outcome, attempt: &Attempt) -> bool {
+        self.receivers.get(assignment.slot).is_some_and(|receiver| receiver.has_to_be_asked(outcome, attempt))
     }
 
-    /// Whether only the health check of the receiver can tell what this failure means.
-    pub(crate) fn has_to_ask(&self, hand: &Hand, outcome: &Outcome, attempt: &Attempt) -> bool {
-        self.receiver(hand.slot).is_some_and(|receiver| receiver.has_to_be_asked(outcome, attempt))
+    /// Returns the health checks of an event's destination.
+    pub(crate) fn health_checks(
+        &self,
+        assignment: &Assignment,
+        destination: Option<DestinationId>,
+    ) -> HealthChecks {
+        let receiver = self.receivers.get(assignment.slot);
+        receiver.map_or_else(HealthChecks::default, |receiver| receiver.health_checks(destination))
     }
 
-    /// The health checks of where an event goes.
-    pub(crate) fn checks(&self, hand: &Hand, destination: Option<Name>) -> Checks {
-        let receiver = self.receiver(hand.slot);
-        receiver.map_or_else(Checks::default, |receiver| receiver.checks(destination))
-    }
-
-    /// What an outcome other than delivered means, and whether it shows that the receiver is back.
-    pub(crate) fn rule(
+    /// Assesses an outcome other than delivered. Returns also whether it shows that the receiver is up again.
+    pub(crate) fn assess(
         &mut self,
-        hand: &Hand,
+        assignment: &Assignment,
         outcome: &Outcome,
         attempt: &Attempt,
         rng: &mut Rng,
-    ) -> (Ruling, bool) {
-        let Some(receiver) = self.receiver_mut(hand.slot) else { return (Ruling::Stands, false) };
+    ) -> (Assessment, bool) {
+        let Some(receiver) = self.receivers.get_mut(assignment.slot) else {
+            return (Assessment::AsReported, false);
+        };
         let was_up = receiver.is_up();
-        let ruling = receiver.rule(outcome, attempt, Instant::now(), rng);
+        let ruling = receiver.assess(outcome, attempt, Instant::now(), rng);
         let back = receiver.is_up() && !was_up;
-        if let Ruling::Down { news: true, .. } = ruling {
-            self.shed(hand.slot);
+        if let Assessment::ReceiverDown { newly: true, .. } = ruling {
+            self.shed(assignment.slot);
         }
         (ruling, back)
     }
 
-    /// Which receivers reject everything and which no longer do, where operators are `told` of some already, and for how long, and have taken the
-    /// brakes of others `off`.
+    /// Updates the notices of receivers that reject everything, given those that are `raised` already and for
+    /// how long, and the sinks whose brakes operators have taken `off`.
     pub(crate) fn rejecting(
         &mut self,
-        told: &[(String, Duration)],
+        raised: &[(String, Duration)],
         off: &[String],
         routes: &RouteTable,
-    ) -> rejecting::Changes {
-        let mut changes = rejecting::Changes::default();
-        for (id, receiver) in self.receivers.iter_mut().skip(1).enumerate() {
-            // One that has no name can be told of to nobody.
+    ) -> RejectionChanges {
+        let mut changes = RejectionChanges::default();
+        for (id, receiver) in self.receivers.iter_mut() {
+            // A receiver without a name cannot be reported.
             let Some(name) = routes.names(Some(id)).first() else { continue };
             let was_up = receiver.is_up();
-            receiver.let_reject(off.contains(name));
+            receiver.allow_rejections(off.contains(name));
             changes.opened |= !was_up && receiver.is_up();
-            let listed = told.iter().find(|(told, _)| told == name).map(|(_, lasts)| *lasts);
-            match receiver.look_at_rejections(listed) {
-                Some(Rejections::Tell) => changes.tell.push(name.clone()),
-                Some(Rejections::End) => changes.end.push(name.clone()),
+            let listed = raised.iter().find(|(raised, _)| raised == name).map(|(_, lasts)| *lasts);
+            match receiver.update_rejection_notice(listed) {
+                Some(RejectionNotice::Raise) => changes.raise.push(name.clone()),
+                Some(RejectionNotice::Clear) => changes.clear.push(name.clone()),
                 None => {}
             }
         }
         changes
     }
 
-    /// Whether an event that has used up its attempts may die: not where all do.
-    pub(crate) fn lets_die(&mut self, hand: &Hand, item: &Item, now: Instant) -> bool {
+    /// Whether an event that has used up its attempts may die. It may not where all do.
+    pub(crate) fn allows_death(&mut self, assignment: &Assignment, item: &Item, now: Instant) -> bool {
         let (destination, key) = (item.destination, item.key_number);
-        self.receiver_mut(hand.slot).is_none_or(|receiver| receiver.lets_die(destination, key, now))
+        self.receivers
+            .get_mut(assignment.slot)
+            .is_none_or(|receiver| receiver.allows_death(destination, key, now))
     }
 
-    /// How many events a destination had taken, counted with all others of its receiver, when it took its last one; and whether it is out for
-    /// other keys than this one.
-    pub(crate) fn seen_at(&self, hand: &Hand, destination: Option<Name>, key: u64) -> (u64, bool) {
-        let receiver = self.receiver(hand.slot);
+    /// Returns how many events its receiver had taken when a destination took its last one, and whether the
+    /// destination fails for other keys too.
+    pub(crate) fn seen_at(
+        &self,
+        assignment: &Assignment,
+        destination: Option<DestinationId>,
+        key: u64,
+    ) -> (u64, bool) {
+        let receiver = self.receivers.get(assignment.slot);
         receiver.map_or((0, false), |receiver| receiver.seen_at(destination, key))
     }
 
-    /// Whether the destination has taken an event of another key since this attempt began.
-    /// How many events an outside system has taken; none if it is a handler in this process.
-    pub(crate) fn taken_outside(&self, hand: &Hand) -> Option<u64> {
-        self.receiver(hand.slot).filter(|receiver| !receiver.is_in_process()).map(Receiver::taken)
+    /// Returns how many events an outside system has taken; none for a handler in this process.
+    pub(crate) fn taken_outside(&self, assignment: &Assignment) -> Option<u64> {
+        self.receivers.get(assignment.slot).filter(|receiver| !receiver.is_in_process()).map(Receiver::taken)
     }
 
-    pub(crate) fn is_alive_for(&self, hand: &Hand, attempt: &Attempt) -> bool {
-        self.receiver(hand.slot).is_some_and(|receiver| receiver.is_alive_for(attempt))
+    pub(crate) fn is_alive_for(&self, assignment: &Assignment, attempt: &Attempt) -> bool {
+        self.receivers.get(assignment.slot).is_some_and(|receiver| receiver.is_alive_for(attempt))
     }
 
-    /// Operators were told that a sink rejects everything.
-    pub(crate) fn told_rejecting(&mut self, name: &str, routes: &RouteTable) {
+    /// Records that operators were told of a sink that rejects everything.
+    pub(crate) fn notice_raised(&mut self, name: &str, routes: &RouteTable) {
         let first = |id: usize| routes.names(Some(id)).first().is_some_and(|known| known == name);
-        let receivers = self.receivers.iter_mut().skip(1).enumerate();
-        receivers.filter(|(id, _)| first(*id)).for_each(|(_, receiver)| receiver.told_rejecting());
+        let receivers = self.receivers.iter_mut();
+        receivers.filter(|(id, _)| first(*id)).for_each(|(_, receiver)| receiver.notice_raised());
     }
 
-    /// The receiver is down. An event that it did not take goes back to the table, where nothing is written, and comes again after the
-    /// others: it may be what the receiver takes offence at.
-    pub(crate) fn refused(&mut self, hand: &Hand, item: Item) {
+    /// Returns a refused event to the table unchanged. It comes again after the others, since it may be what
+    /// the receiver objects to.
+    pub(crate) fn requeue_refused(&mut self, assignment: &Assignment, item: Item) {
         let Some(item) = self.back_from_sending(item) else { return };
-        if broken::is(Variant::ProbeStays) {
-            return self.line_up_first(item);
+        if mutations::active(Mutation::RefusedProbeRepeated) {
+            return self.enqueue_front(item);
         }
-        self.tried(hand, &item);
+        self.tried(assignment, &item);
         self.release(item);
     }
 
-    /// The receiver is down, and others have their turn before this one is tried again.
-    pub(crate) fn tried(&self, hand: &Hand, item: &Item) {
+    /// Records that an event was tried, so that others have their turn before it.
+    pub(crate) fn tried(&self, assignment: &Assignment, item: &Item) {
         let key = item.key.as_ref().map(|_| item.key_number);
-        lock(&self.behind).note_tried(item.slot, (item.lease.lane, item.seq), key, hand.probe);
+        lock(&self.backlogs).note_tried(item.slot.into(), (item.lease.lane, item.seq), key, assignment.probe);
     }
 
-    /// An event that is sent to see whether its receiver is back.
-    fn line_up_probe(&mut self, item: Item) {
+    /// Enqueues an event that probes its receiver.
+    fn enqueue_probe(&mut self, item: Item) {
         let key = item.key.as_ref().map(|_| item.key_number);
-        lock(&self.behind).note_probe(item.slot, item.lease.lane, item.seq, key);
+        lock(&self.backlogs).note_probe(item.slot.into(), item.lease.lane, item.seq, key);
         self.shed_followers(&item);
-        self.line_up(item);
+        self.enqueue(item);
     }
 
-    /// Leaves to the table what is in memory for a receiver that is down, but for a few probes.
-    fn shed(&mut self, slot: usize) {
-        let slots: Vec<usize> = self.slots_of_receiver(slot).collect();
-        let mut places = 0..self.probes;
+    /// Returns the events of a receiver that is down to the table, except for a few probes.
+    fn shed(&mut self, slot: RouteSlot) {
+        let slots: Vec<RouteSlot> = self.receivers.slots_beside(slot).collect();
+        let mut places = 0..self.receivers.probes();
         for slot in slots {
-            let mut queued: VecDeque<Item> = self.hot.take_all(slot);
-            queued.extend(self.cold.take_all(slot));
+            let mut queued = self.queues.take_route(slot);
             for lane in self.lanes.values_mut() {
                 let (shed, kept): (VecDeque<Item>, _) =
                     lane.suspects.drain(..).partition(|item| item.slot == slot);
                 lane.suspects = kept;
                 queued.extend(shed);
             }
-            // What has not failed yet tells more about the receiver.
+            // Events that have not failed yet tell more about the receiver.
             queued.make_contiguous().sort_by_key(Item::has_failed);
             for item in queued {
-                if places.next().is_some() { self.line_up_probe(item) } else { self.release(item) }
+                if places.next().is_some() { self.enqueue_probe(item) } else { self.release(item) }
             }
         }
     }
 
-    /// What waits behind a probe need not wait in memory.
+    /// Returns the followers of a probe to the table.
     fn shed_followers(&mut self, item: &Item) {
-        let Some(key) = item.key_of_lane() else { return };
+        let Some(key) = item.lane_key() else { return };
         let followers = self.keys.get_mut(&key).map(Followers::take).unwrap_or_default();
-        if !followers.is_empty() && self.claiming {
-            // What a claim under way brings of this key would come before those that go back now.
-            self.held_meanwhile.insert(key);
+        if !followers.is_empty() {
+            // What the running claim brings of this key would overtake these.
+            self.running_claim.note_held(key);
         }
         for follower in followers {
-            self.look_again(follower.lease.lane, follower.seq);
-            self.untrack(follower.seq);
+            self.recheck(follower.lease.lane, follower.seq);
+            self.in_flight.remove(follower.seq);
         }
     }
 
-    /// Takes an event and what waits behind it out of memory: the next claim meets them again.
+    /// Returns an event and its followers to the table. The next claim meets them again.
     pub(super) fn release(&mut self, item: Item) {
         let lane = item.lease.lane;
-        self.look_again(lane, item.seq);
-        self.untrack(item.seq);
-        if let Some(key) = item.key_of_lane() {
+        self.recheck(lane, item.seq);
+        self.in_flight.remove(item.seq);
+        if let Some(key) = item.lane_key() {
             self.give_back_followers(key);
         }
     }
 
-    /// Takes an event back that is no longer being sent; none if its lane was lost, and it is out of memory.
+    /// Takes back an event that is no longer being sent; none if its lane was lost, and it is out of memory.
     pub(super) fn back_from_sending(&mut self, item: Item) -> Option<Item> {
         self.sending = self.sending.saturating_sub(1);
-        if let Some(lane) = self.lanes.get_mut(&item.lease.lane).filter(|lane| lane.lease == item.lease) {
+        if let Some(lane) = self.lanes.under_mut(item.lease) {
             lane.busy = lane.busy.saturating_sub(1);
             lane.end_suspect(item.seq);
             if lane.draining.is_none() {
                 return Some(item);
             }
         }
-        if self.is_forgotten(item.lease) {
+        if self.is_from_before_rewind(item.lease) {
             return None;
         }
-        // The lane may have been taken anew since: its claims have passed this event over, and what waits behind it.
+        // The lane may have been taken anew since: its claims skipped this event and its followers.
         self.release(item);
         None
     }

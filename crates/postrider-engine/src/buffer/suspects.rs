@@ -1,80 +1,144 @@
-//! Suspects in memory: each goes alone.
+//! Sends suspects one at a time, in turn with other events.
 
 use super::*;
 
-/// Between two suspects others go for so long at most.
+/// Most time for others between two suspects.
 const OTHERS_GO_FOR: Duration = Duration::from_secs(1);
 
-/// A suspect that takes longer holds up no suspect of another receiver or destination, nor anything that goes to an outside system: it hangs, and what
-/// ends a process does so sooner.
+/// A suspect that takes longer hangs. It then blocks no suspect of another receiver or destination, nor events
+/// for outside systems: what crashes a process does so sooner.
 const HANGS_AFTER: Duration = Duration::from_secs(2);
 
-/// How long after a lane was taken an event must have been written to be beyond suspicion: clocks are read at different moments.
-const ACQUITTED_AFTER: Duration = Duration::from_secs(2);
+/// How long after the lane was taken an event must have been written to be no suspect. Clocks are read at
+/// different moments.
+const CLEARED_AFTER: Duration = Duration::from_secs(2);
+
+/// Whether a suspect goes alone.
+pub(super) enum SuspectTurn {
+    /// No suspect blocks anybody.
+    NotNeeded,
+    /// A suspect waits until its receiver is idle, or others wait for a suspect that is under way. These
+    /// receivers send nothing else until this moment.
+    Wait { until: Instant, receivers: Vec<ReceiverSlot> },
+    /// A suspect of this lane can go: its place among the lane's suspects.
+    Now(Lane, usize),
+}
+
+/// A suspect that is being sent or settled.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SuspectUnderWay {
+    pub(super) seq: Seq,
+    pub(super) receiver: ReceiverSlot,
+    pub(super) destination: Option<DestinationId>,
+    pub(super) since: Instant,
+}
 
 /// A suspect that could be sent.
-struct Candidate {
+struct SuspectCandidate {
     lane: Lane,
     /// Its place among the suspects of its lane.
     place: usize,
-    receiver: usize,
-    destination: Option<Name>,
+    receiver: ReceiverSlot,
+    destination: Option<DestinationId>,
+}
+
+/// Whose turn it is, a suspect's or others', and since when a suspect waits.
+#[derive(Debug)]
+pub(super) struct SuspectSchedule {
+    /// Since when a suspect waits to go alone, or goes.
+    waiting_since: Option<Instant>,
+    /// Until when others have their turn after a suspect.
+    others_until: Option<Instant>,
+    /// The receiver of the last suspect.
+    last_receiver: Option<ReceiverSlot>,
+    /// The lane of the last suspect.
+    last_lane: Lane,
+    /// Most time that suspects and others wait for each other.
+    timeout: Duration,
+}
+
+impl SuspectSchedule {
+    pub(super) fn new(timeout: Duration) -> Self {
+        Self { waiting_since: None, others_until: None, last_receiver: None, last_lane: Lane::MAX, timeout }
+    }
+
+    /// Records that a suspect waits to go alone.
+    pub(super) fn begin_wait(&mut self) {
+        self.waiting_since.get_or_insert_with(Instant::now);
+    }
+
+    pub(super) fn forget_wait(&mut self) {
+        self.waiting_since = None;
+    }
+
+    /// Records that a suspect goes.
+    fn goes(&mut self, lane: Lane, receiver: ReceiverSlot, now: Instant) {
+        (self.waiting_since, self.last_receiver, self.last_lane) = (Some(now), Some(receiver), lane);
+    }
+
+    /// Records that a suspect has ended. Others go for as long as it took, or hundreds of suspects in a row
+    /// would keep them waiting for minutes.
+    pub(super) fn ended(&mut self, now: Instant) {
+        let took = self.waiting_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        self.others_until = Some(now + took.min(OTHERS_GO_FOR));
+    }
 }
 
 impl Buffer {
-    /// Whether a suspect goes next. One goes at a time, so that nobody is counted for what somebody else did, and with nothing else for its
-    /// receiver; what goes elsewhere goes on. It waits for others of its receiver, and they wait for it, no longer than the patience: a slow one
-    /// must not stop its receiver. One that hangs keeps the suspects of other receivers waiting for a moment only.
-    pub(super) fn alone(&self, now: Instant) -> Alone {
+    /// Decides whether a suspect goes next. One goes at a time, so that no event is counted for what another
+    /// one did, and alone to its receiver; events for other receivers go on. It waits for others of its
+    /// receiver, and they for it, no longer than the timeout: a slow suspect must not stop its receiver. One
+    /// that hangs keeps suspects of other receivers waiting only for a moment.
+    pub(super) fn suspect_turn(&self, now: Instant) -> SuspectTurn {
         // Until its outcome is settled: if the process ended before, its attempt would stay counted.
         let under_way = self.suspects_under_way();
         if under_way.is_empty() && self.others_go_until(now).is_some() {
-            return Alone::Nobody;
+            return SuspectTurn::NotNeeded;
         }
-        let mut waits: Vec<(Instant, Option<usize>)> = under_way
+        let mut waits: Vec<(Instant, Option<ReceiverSlot>)> = under_way
             .iter()
             .map(|suspect| (suspect.since + self.keeps_others(suspect.receiver), Some(suspect.receiver)))
             .filter(|(until, _)| now < *until)
             .collect();
-        if let Some(Candidate { lane, place, receiver, destination }) = self.suspect(&under_way, now) {
-            let is_busy = self.receivers.get(receiver).is_some_and(|receiver| receiver.busy > 0);
-            let patient_until = self.alone_since.unwrap_or(now) + self.patience;
+        if let Some(SuspectCandidate { lane, place, receiver, destination }) = self.suspect(&under_way, now) {
+            let is_busy = self.receivers.at(receiver).is_some_and(|receiver| receiver.busy > 0);
+            let timeout_at = self.suspects.waiting_since.unwrap_or(now) + self.suspects.timeout;
             let last = under_way.iter().map(|suspect| suspect.since).max();
-            let beside = last.map_or(now, |since| since + HANGS_AFTER.min(self.patience));
+            let beside = last.map_or(now, |since| since + HANGS_AFTER.min(self.suspects.timeout));
             let same_receiver = || under_way.iter().filter(|suspect| suspect.receiver == receiver);
             let may_go_at = match same_receiver().find(|suspect| suspect.destination == destination) {
-                Some(same) => same.since + self.patience,
+                Some(same) => same.since + self.suspects.timeout,
                 None if same_receiver().next().is_some() => beside,
-                None if is_busy => patient_until,
+                None if is_busy => timeout_at,
                 None => beside,
             };
-            if now >= may_go_at.min(patient_until) {
-                return Alone::Now(lane, place);
+            if now >= may_go_at.min(timeout_at) {
+                return SuspectTurn::Now(lane, place);
             }
-            // Those of its receiver make room for it, unless it waits for somebody else.
+            // The receiver makes room for it, unless it waits for another suspect.
             let makes_room = is_busy && under_way.is_empty();
-            waits.push((may_go_at.min(patient_until), makes_room.then_some(receiver)));
+            waits.push((may_go_at.min(timeout_at), makes_room.then_some(receiver)));
         }
         match waits.iter().map(|(until, _)| *until).min() {
             Some(until) => {
                 let receivers = waits.into_iter().filter_map(|(_, receiver)| receiver).collect();
-                Alone::Wait { until, receivers }
+                SuspectTurn::Wait { until, receivers }
             }
-            None => Alone::Nobody,
+            None => SuspectTurn::NotNeeded,
         }
     }
 
-    /// Leaves to the table the suspects that would go next and whose destination takes nothing now: they stand in nobody's way there, and come
-    /// back as suspects. Says whether there were any.
-    pub(super) fn put_off_suspects(&mut self, now: Instant) -> bool {
+    /// Defers to the table the suspects that would go next and whose destination is not ready. They block
+    /// nobody there, and come back as suspects. Returns whether there were any.
+    pub(super) fn defer_suspects(&mut self, now: Instant) -> bool {
         let (under_way, mut any) = (self.suspects_under_way(), false);
-        while let Some(Candidate { lane, place, .. }) = self.shut_suspect(&under_way, now) {
-            let suspects = self.lanes.get_mut(&lane).map(|owned| &mut owned.suspects);
+        while let Some(SuspectCandidate { lane, place, .. }) = self.unready_suspect(&under_way, now) {
+            let suspects = self.lanes.get_mut(lane).map(|owned| &mut owned.suspects);
             let Some(item) = suspects.and_then(|suspects| suspects.remove(place)) else { break };
             let (slot, mut items) = (item.slot, VecDeque::from([item]));
-            _ = self.pass_gates(slot, &mut items, now);
+            _ = self.keep_ready(slot, &mut items, now);
             if let Some(item) = items.pop_front() {
-                self.line_up_first(item);
+                self.enqueue_front(item);
                 break;
             }
             any = true;
@@ -82,10 +146,10 @@ impl Buffer {
         any
     }
 
-    /// The suspect that would go next, if its destination takes nothing now.
-    fn shut_suspect(&self, under_way: &[SuspectUnderWay], now: Instant) -> Option<Candidate> {
+    /// Returns the suspect that would go next, if its destination is not ready.
+    fn unready_suspect(&self, under_way: &[SuspectUnderWay], now: Instant) -> Option<SuspectCandidate> {
         self.suspect(under_way, now).filter(|next| {
-            self.receivers.get(next.receiver).is_some_and(|receiver| receiver.is_shut(next.destination, now))
+            self.receivers.at(next.receiver).is_some_and(|receiver| receiver.is_shut(next.destination, now))
         })
     }
 
@@ -93,84 +157,75 @@ impl Buffer {
         self.lanes.values().flat_map(|lane| lane.suspects_under_way.iter().copied()).collect()
     }
 
-    /// For how long others of a receiver wait for its suspect.
-    fn keeps_others(&self, receiver: usize) -> Duration {
-        match self.receivers.get(receiver) {
-            Some(outside) if !outside.is_in_process() => HANGS_AFTER.min(self.patience),
-            _ => self.patience,
+    /// Returns how long others of a receiver wait for its suspect.
+    fn keeps_others(&self, receiver: ReceiverSlot) -> Duration {
+        match self.receivers.at(receiver) {
+            Some(outside) if !outside.is_in_process() => HANGS_AFTER.min(self.suspects.timeout),
+            _ => self.suspects.timeout,
         }
     }
 
-    /// Until when others have their turn after a suspect, if they do and want it.
+    /// Returns until when others have their turn, if they want it.
     pub(super) fn others_go_until(&self, now: Instant) -> Option<Instant> {
-        let until =
-            self.others_until.filter(|until| now < *until && !broken::is(Variant::SuspectsStopEverybody))?;
-        let same = |slot: usize| self.receiver_of.get(slot).copied() == self.suspect_receiver;
-        (self.hot.has(same) || self.cold.has(same)).then_some(until)
+        let until = self
+            .suspects
+            .others_until
+            .filter(|until| now < *until && !mutations::active(Mutation::SuspectsBlockEverything))?;
+        let same = |slot: RouteSlot| Some(self.receivers.of(slot)) == self.suspects.last_receiver;
+        self.queues.has(same).then_some(until)
     }
 
-    /// A suspect has ended, and its outcome is settled: those that waited for it go for as long as it took, or hundreds of suspects would keep
-    /// them waiting for minutes.
-    pub(super) fn suspect_ended(&mut self) {
-        let now = Instant::now();
-        let took = self.alone_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        self.others_until = Some(now + took.min(OTHERS_GO_FOR));
+    /// Whether a route waits for a suspect.
+    pub(super) fn waits_for(&self, turn: &SuspectTurn, slot: RouteSlot) -> bool {
+        let SuspectTurn::Wait { receivers, .. } = turn else { return false };
+        receivers.contains(&self.receivers.of(slot)) || mutations::active(Mutation::SuspectsBlockEverything)
     }
 
-    /// Whether a slot waits for a suspect.
-    pub(super) fn waits_for(&self, alone: &Alone, slot: usize) -> bool {
-        let Alone::Wait { receivers, .. } = alone else { return false };
-        self.receiver_of.get(slot).is_some_and(|receiver| {
-            receivers.contains(receiver) || broken::is(Variant::SuspectsStopEverybody)
-        })
-    }
-
-    /// What was written after a lane was taken was not under way when its last owner ended: the table says how far that *may* have come, which is
-    /// ahead of how far it came.
-    pub(crate) fn acquit(&mut self, claimed: &Claimed) {
+    /// Clears events that were written after the lane was taken. The table records how far the last owner *may*
+    /// have come, which is further than it came.
+    pub(crate) fn clear_suspicion(&mut self, claimed: &Claimed) {
         let now = Instant::now();
         for event in &claimed.events {
-            let Some(lane) = self.lanes.get_mut(&event.lane).filter(|lane| event.seq <= lane.suspect_to)
+            let Some(lane) = self.lanes.get_mut(event.lane).filter(|lane| event.seq <= lane.suspect_to)
             else {
                 continue;
             };
             let taken_at = claimed.now.minus(now.saturating_duration_since(lane.taken_at));
-            // Nothing was written in the future: whoever says so has a clock of its own.
-            if event.created_at > taken_at.plus(ACQUITTED_AFTER) && event.created_at <= claimed.now {
+            // An event from the future was written by a clock that is wrong.
+            if event.created_at > taken_at.plus(CLEARED_AFTER) && event.created_at <= claimed.now {
                 lane.suspect_to = event.seq - 1;
             }
         }
     }
 
-    /// Takes a suspect out to be sent.
-    pub(super) fn take_suspect(&mut self, lane: Lane, place: usize, now: Instant) -> Option<Hand> {
-        let owned = self.lanes.get_mut(&lane)?;
+    /// Takes a suspect to be sent.
+    pub(super) fn take_suspect(&mut self, lane: Lane, place: usize, now: Instant) -> Option<Assignment> {
+        let owned = self.lanes.get_mut(lane)?;
         let item = owned.suspects.remove(place)?;
         let (seq, slot, destination) = (item.seq, item.slot, item.destination);
-        // A destination that is down is asked with it whether it is back.
+        // The suspect probes a destination that is down.
         let mut items = VecDeque::from([item]);
-        let probed = self.pass_gates(slot, &mut items, now);
+        let probed = self.keep_ready(slot, &mut items, now);
         if items.is_empty() {
             return None;
         }
-        let receiver = self.receiver_of.get(slot).copied().unwrap_or_default();
-        let owned = self.lanes.get_mut(&lane)?;
+        let receiver = self.receivers.of(slot);
+        let owned = self.lanes.get_mut(lane)?;
         owned.suspects_under_way.push(SuspectUnderWay { seq, receiver, destination, since: now });
-        self.suspect_turn = lane;
-        self.alone_since = Some(now);
-        self.suspect_receiver = Some(receiver);
-        let mut hand = self.hand(slot, items, now);
-        hand.probed = probed;
-        self.receiver_mut(slot).into_iter().for_each(|receiver| receiver.suspect_went_last = true);
-        Some(hand)
+        self.suspects.goes(lane, receiver, now);
+        let mut assignment = self.assignment(slot, items, now);
+        assignment.probed = probed;
+        self.receivers.get_mut(slot).into_iter().for_each(|receiver| receiver.suspect_went_last = true);
+        Some(assignment)
     }
 
-    /// The first suspect that could be sent, and where it goes. Receivers have turns, and so have lanes: one that its receiver refuses for good must
-    /// not be all that it is asked for, and those of a slow receiver not all that is sent.
-    fn suspect(&self, under_way: &[SuspectUnderWay], now: Instant) -> Option<Candidate> {
-        let is_free = |receiver: usize| under_way.iter().all(|suspect| suspect.receiver != receiver);
-        let is_next = |receiver: usize| Some(receiver) != self.suspect_receiver;
-        let is_apart = |receiver: usize, destination: Option<Name>| {
+    /// Returns the first suspect that could be sent. Receivers and lanes take turns: a suspect that is refused
+    /// for good must not be the only one its receiver is asked for, and a slow receiver's suspects not the only
+    /// ones sent.
+    fn suspect(&self, under_way: &[SuspectUnderWay], now: Instant) -> Option<SuspectCandidate> {
+        let is_free = |receiver: ReceiverSlot| under_way.iter().all(|suspect| suspect.receiver != receiver);
+        let is_next = |receiver: ReceiverSlot| Some(receiver) != self.suspects.last_receiver;
+        let is_apart = |receiver: ReceiverSlot, destination: Option<DestinationId>| {
             let same =
                 |other: &SuspectUnderWay| (other.receiver, other.destination) == (receiver, destination);
             !under_way.iter().any(same)
@@ -181,27 +236,36 @@ impl Buffer {
             .or_else(|| self.suspect_where(now, |_, _| true))
     }
 
-    fn suspect_where(&self, now: Instant, wanted: impl Fn(usize, Option<Name>) -> bool) -> Option<Candidate> {
-        let (after, before) = (self.lanes.range(self.suspect_turn.saturating_add(1)..), ..=self.suspect_turn);
-        let receiver_of = |item: &Item| self.receiver_of.get(item.slot).copied().unwrap_or_default();
-        after.chain(self.lanes.range(before)).filter(|(_, lane)| !lane.suspects.is_empty()).find_map(
+    fn suspect_where(
+        &self,
+        now: Instant,
+        wanted: impl Fn(ReceiverSlot, Option<DestinationId>) -> bool,
+    ) -> Option<SuspectCandidate> {
+        let receiver_of = |item: &Item| self.receivers.of(item.slot);
+        self.lanes.after(self.suspects.last_lane).filter(|(_, lane)| !lane.suspects.is_empty()).find_map(
             |(&lane, owned)| {
                 let sendable = |item: &Item| {
                     wanted(receiver_of(item), item.destination)
-                        && self.is_open(item.slot, now)
+                        && self.receivers.is_open(item.slot, now)
                         && !self.gives_way(item.slot)
                 };
                 let (place, item) = owned.suspects.iter().enumerate().find(|(_, item)| sendable(item))?;
-                Some(Candidate { lane, place, receiver: receiver_of(item), destination: item.destination })
+                Some(SuspectCandidate {
+                    lane,
+                    place,
+                    receiver: receiver_of(item),
+                    destination: item.destination,
+                })
             },
         )
     }
 
-    /// A receiver that is down is asked for a suspect and for others in turn.
-    fn gives_way(&self, slot: usize) -> bool {
-        let Some(receiver) = self.receiver_of.get(slot) else { return false };
-        let same = |slot: usize| self.receiver_of.get(slot) == Some(receiver);
-        self.receiver(slot).is_some_and(|receiver| !receiver.is_up() && receiver.suspect_went_last)
-            && (self.hot.has(same) || self.cold.has(same))
+    /// Whether a suspect lets others go first. A receiver that is down is probed by suspects and others in
+    /// turn.
+    fn gives_way(&self, slot: RouteSlot) -> bool {
+        let receiver = self.receivers.of(slot);
+        let same = |slot: RouteSlot| self.receivers.of(slot) == receiver;
+        self.receivers.get(slot).is_some_and(|receiver| !receiver.is_up() && receiver.suspect_went_last)
+            && (self.queues.has(same))
     }
 }

@@ -1,30 +1,36 @@
-//! The tracker: which events are in memory, and how many and how heavy they are. Every event has one way in and one way
-//! out.
+//! Tracks which events are in memory, in the order of their numbers.
 
 use std::collections::VecDeque;
 
 use postrider_core::{Source, store::Seq};
 
-use super::{Buffer, Item};
+use crate::slots::RouteSlot;
 
-/// The slot of an event that counts for no receiver any more.
-const NO_SLOT: usize = usize::MAX;
+/// The slot of an event that no longer counts for a route.
+const NO_SLOT: RouteSlot = RouteSlot::at(usize::MAX);
 
 /// What is known of an event in memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tracked {
     seq: Seq,
-    source: Source,
-    /// Zero once it is out of the counts.
-    weight: usize,
-    slot: usize,
-    /// Settled while a claim was under way, which may bring it back: it stays until that has returned.
+    pub(super) source: Source,
+    /// Zero once it is not counted any more.
+    pub(super) weight: usize,
+    pub(super) slot: RouteSlot,
+    /// Settled during a claim that may bring it back. It stays until that claim has returned.
     settled: bool,
-    /// False for an entry that is only still there because those around it are.
+    /// False for an entry that stays only because of those around it.
     present: bool,
 }
 
-/// The events in memory, in the order of `seq`. Most come in order and go in order, so a queue serves better than a tree.
+impl Tracked {
+    pub(super) fn new(seq: Seq, source: Source, slot: RouteSlot, weight: usize) -> Self {
+        Self { seq, source, weight, slot, settled: false, present: true }
+    }
+}
+
+/// The events in memory, in the order of `seq`. Most come and go in order, so a queue serves better than a
+/// tree.
 #[derive(Debug, Default)]
 pub(super) struct Tracker {
     entries: VecDeque<Tracked>,
@@ -39,10 +45,6 @@ impl Tracker {
 
     pub(super) fn is_empty(&self) -> bool {
         self.present == 0
-    }
-
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
     }
 
     pub(super) fn contains(&self, seq: Seq) -> bool {
@@ -71,7 +73,7 @@ impl Tracker {
     }
 
     fn place_among(&self, seq: Seq) -> Result<usize, usize> {
-        // Where no seq is missing in between, the place follows from it.
+        // Where no number is missing, the index follows from it.
         let first = self.entries.front().map_or(seq, |first| first.seq);
         if let Some(place) = seq.checked_sub(first).and_then(|place| usize::try_from(place).ok())
             && self.entries.get(place).is_some_and(|entry| entry.seq == seq)
@@ -81,7 +83,7 @@ impl Tracker {
         self.entries.binary_search_by_key(&seq, |entry| entry.seq)
     }
 
-    fn insert(&mut self, entry: Tracked) {
+    pub(super) fn insert(&mut self, entry: Tracked) {
         match self.place(entry.seq) {
             Ok(place) => {
                 if let Some(there) = self.entries.get_mut(place) {
@@ -92,7 +94,7 @@ impl Tracker {
             }
             Err(place) => {
                 self.present += 1;
-                // Nearly always behind all others.
+                // Nearly always after all others.
                 if place == self.entries.len() {
                     self.entries.push_back(entry);
                 } else {
@@ -102,8 +104,8 @@ impl Tracker {
         }
     }
 
-    /// The slot that an event counts for, if it does.
-    pub(super) fn slot(&self, seq: Seq) -> Option<usize> {
+    /// The route that an event counts for, if it counts for one.
+    pub(super) fn slot(&self, seq: Seq) -> Option<RouteSlot> {
         let entry = self.place(seq).ok().and_then(|place| self.entries.get(place))?;
         Some(entry.slot).filter(|slot| entry.present && *slot != NO_SLOT)
     }
@@ -113,8 +115,8 @@ impl Tracker {
         self.entries.get_mut(place).filter(|entry| entry.present)
     }
 
-    /// Takes an event out. Says what was known of it.
-    fn remove(&mut self, seq: Seq) -> Option<Tracked> {
+    /// Removes an event. Returns what was known of it.
+    pub(super) fn remove(&mut self, seq: Seq) -> Option<Tracked> {
         let entry = self.get_mut(seq)?;
         entry.present = false;
         let known = *entry;
@@ -123,8 +125,8 @@ impl Tracker {
         Some(known)
     }
 
-    /// The event is settled, and goes with [`remove_settled`](Self::remove_settled). Says what was known of it.
-    fn settle(&mut self, seq: Seq) -> Option<Tracked> {
+    /// Marks an event as settled until [`remove_settled`](Self::remove_settled). Returns what was known of it.
+    pub(super) fn settle(&mut self, seq: Seq) -> Option<Tracked> {
         let entry = self.get_mut(seq)?;
         let known = *entry;
         (entry.weight, entry.settled) = (0, true);
@@ -132,7 +134,21 @@ impl Tracker {
         Some(known)
     }
 
-    /// Takes out what was settled while a claim was under way, which has returned.
+    /// Takes the slot of a counted event, which then counts for no route.
+    pub(super) fn take_slot(&mut self, seq: Seq) -> Option<RouteSlot> {
+        let tracked = self.get_mut(seq).filter(|tracked| tracked.weight > 0)?;
+        Some(std::mem::replace(&mut tracked.slot, NO_SLOT))
+    }
+
+    /// Takes the weight of an event, which then counts for nothing. Returns what was known of it.
+    pub(super) fn take_weight(&mut self, seq: Seq) -> Option<Tracked> {
+        let tracked = self.get_mut(seq)?;
+        let known = *tracked;
+        tracked.weight = 0;
+        Some(known)
+    }
+
+    /// Removes what was settled during a claim, which has returned.
     pub(super) fn remove_settled(&mut self) {
         if self.settled == 0 {
             return;
@@ -145,80 +161,15 @@ impl Tracker {
         self.tidy();
     }
 
-    /// Gives up the places of those that went.
+    /// Gives up the places of removed events.
     pub(super) fn tidy(&mut self) {
         while self.entries.front().is_some_and(|entry| !entry.present) {
             self.entries.pop_front();
         }
-        // One that stays for long must not keep the others' places for ever.
+        // One that stays long must not keep the others' places for ever.
         if self.entries.len() > 2 * self.present + 64 {
             self.entries.retain(|entry| entry.present);
         }
-    }
-}
-
-impl Buffer {
-    pub(super) fn track(&mut self, item: &Item) {
-        self.drawn.came(item.seq);
-        // A place that was given again after a rollback may still be tracked.
-        if self.tracked.contains(item.seq) {
-            self.untrack(item.seq);
-        }
-        let weight = item.weight_bytes;
-        match item.source {
-            Source::Hot => self.hot_count += 1,
-            Source::Cold => self.cold_count += 1,
-        }
-        self.bytes += weight;
-        self.slot_counts.get_mut(item.slot).into_iter().for_each(|count| *count += 1);
-        let (seq, source, slot) = (item.seq, item.source, item.slot);
-        self.tracked.insert(Tracked { seq, source, weight, slot, settled: false, present: true });
-    }
-
-    pub(super) fn untrack(&mut self, seq: Seq) {
-        self.untrack_untidily(seq);
-        self.tracked.tidy();
-    }
-
-    /// Untracks one of many events, after which the tracker is tidied once.
-    pub(super) fn untrack_untidily(&mut self, seq: Seq) {
-        let known = self.tracked.remove(seq);
-        known.into_iter().for_each(|known| self.count_out(known));
-    }
-
-    /// Takes an event out of the counts. It stays tracked until the claim under way has returned.
-    pub(super) fn untrack_after_claim(&mut self, seq: Seq) {
-        let known = self.tracked.settle(seq);
-        known.into_iter().for_each(|known| self.count_out(known));
-    }
-
-    /// The event waits for nobody but the database, so it takes no room from others of its receiver.
-    pub(super) fn give_up_slot(&mut self, seq: Seq) {
-        let Some(tracked) = self.tracked.get_mut(seq).filter(|tracked| tracked.weight > 0) else { return };
-        let slot = std::mem::replace(&mut tracked.slot, NO_SLOT);
-        self.slot_counts.get_mut(slot).into_iter().for_each(|count| *count = count.saturating_sub(1));
-    }
-
-    /// The event is known by its number alone: what is in memory of it is not worth counting.
-    pub(super) fn give_up_room(&mut self, seq: Seq) {
-        let Some(tracked) = self.tracked.get_mut(seq) else { return };
-        let known = *tracked;
-        tracked.weight = 0;
-        self.count_out(known);
-    }
-
-    /// Counts out what was not counted out before.
-    fn count_out(&mut self, tracked: Tracked) {
-        if tracked.weight == 0 {
-            return;
-        }
-        self.bytes = self.bytes.saturating_sub(tracked.weight);
-        self.slot_counts.get_mut(tracked.slot).into_iter().for_each(|count| *count = count.saturating_sub(1));
-        let count = match tracked.source {
-            Source::Hot => &mut self.hot_count,
-            Source::Cold => &mut self.cold_count,
-        };
-        *count = count.saturating_sub(1);
     }
 }
 
@@ -227,7 +178,7 @@ mod tests {
     use super::*;
 
     fn tracked(seq: Seq) -> Tracked {
-        Tracked { seq, source: Source::Cold, weight: 1, slot: 0, settled: false, present: true }
+        Tracked::new(seq, Source::Cold, RouteSlot::at(0), 1)
     }
 
     #[test]
@@ -249,7 +200,7 @@ mod tests {
         assert!(tracker.settle(2).is_some_and(|known| known.weight == 1));
         assert!(tracker.settle(2).is_some_and(|known| known.weight == 0), "it counts once");
         assert!(tracker.settle(3).is_some() && tracker.contains(3) && !tracker.is_under_way(3));
-        // Its place was given to another event.
+        // Its number was given to another event.
         tracker.insert(tracked(3));
         assert!(tracker.is_under_way(3));
         tracker.remove_settled();

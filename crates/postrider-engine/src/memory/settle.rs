@@ -8,7 +8,7 @@ use postrider_core::{
     store::{Change, HoldReason, Lane, Lease, Settled, Settlement},
 };
 
-use crate::broken::{self, Variant};
+use crate::mutations::{self, Mutation};
 
 use super::{
     faults::Faults,
@@ -63,7 +63,7 @@ fn lost(tables: &Tables, leases: &[Lease], settlements: &[Settlement]) -> Vec<La
 
 /// Whether there is a row that the settlement changes: not one that is delivered or dead, nor one that has this state already.
 fn is_open(tables: &Tables, settlement: &Settlement, now: Timestamp) -> bool {
-    let named = |row: &Row| *row.id() == settlement.event_id || broken::is(Variant::SettleBySeqAlone);
+    let named = |row: &Row| *row.id() == settlement.event_id || mutations::active(Mutation::SettleBySeqAlone);
     tables.rows.get(settlement.seq).is_some_and(|row| {
         row.status != Status::Dead
             && row.lane == settlement.lane
@@ -104,7 +104,7 @@ fn apply(tables: &mut Tables, settlement: &Settlement, retention: Duration, now:
             tables.change(seq, |row| {
                 row.available_at = row.available_at.min(now);
                 row.attempts = *attempts;
-                if broken::is(Variant::CountedAttemptIsNew) {
+                if mutations::active(Mutation::CountedAttemptIsNew) {
                     row.status = Status::New;
                 }
             });
@@ -142,7 +142,7 @@ fn is_repeated(row: &Row, change: &Change, now: Timestamp) -> bool {
                 && row.available_at > now
         }
         Change::Attempt { attempts } => {
-            row.attempts >= *attempts && !broken::is(Variant::CountedAttemptIsNew)
+            row.attempts >= *attempts && !mutations::active(Mutation::CountedAttemptIsNew)
         }
         Change::Done | Change::Dead { .. } => false,
     }

@@ -17,7 +17,7 @@ use super::{
     seqs::{bit, bits_to, chunk_of, first_of},
     tables::Tables,
 };
-use crate::broken::{self, Variant};
+use crate::mutations::{self, Mutation};
 
 /// The fresh rows of all lanes of a claim, in one order.
 ///
@@ -116,7 +116,7 @@ impl Fresh {
         let scan = rescan_of(claim);
         if met < front {
             let began = if scan.is_under_way() { scan.began } else { self.commits };
-            let rescan = match broken::is(Variant::ScanStartsOver) {
+            let rescan = match mutations::active(Mutation::ScanStartsOver) {
                 true => Rescan::NONE,
                 false => Rescan { reached: met, began },
             };
@@ -148,7 +148,7 @@ impl FreshLane {
         // What lies beyond the front may have to come after what is behind it.
         let scan = rescan_of(claim);
         let to = if scan.is_under_way() { claim.to.min(front) } else { claim.to };
-        let sees_all = !scan.is_under_way() || broken::is(Variant::ScanSeesMore);
+        let sees_all = !scan.is_under_way() || mutations::active(Mutation::ScanSeesMore);
         let sees_to = if sees_all { u64::MAX } else { scan.began };
         Self { lane: claim.lease.lane, from: seq.max(scan.reached), front, met_at: late.seen, sees_to, to }
     }

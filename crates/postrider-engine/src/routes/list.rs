@@ -1,4 +1,4 @@
-//! Several handlers for one route.
+//! Runs several handlers for one route.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use postrider_core::{BoxFuture, Delivery, Outcome, Sink, SinkTraits};
 
 use crate::send::send_one;
 
-/// Several handlers in a row: the first that does not deliver decides.
+/// Several handlers in order. The first one that does not deliver decides.
 pub(super) struct List(pub(super) Vec<Arc<dyn Sink>>);
 
 impl Sink for List {

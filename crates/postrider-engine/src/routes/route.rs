@@ -6,7 +6,7 @@ use postrider_core::{ConfigError, Pattern, RetryPolicy, Sink};
 
 use crate::DeadHeads;
 
-/// Events by patterns of their types, where they go, and what holds for them.
+/// A route: patterns of event types, their sink, and their settings.
 ///
 /// ```
 /// use postrider_core::{Delivery, handler};
@@ -35,13 +35,13 @@ impl Route {
         }
     }
 
-    /// Only those of these aggregate types.
+    /// Limits it to these aggregate types.
     pub fn aggregate_type(mut self, aggregate_type: impl Into<Pattern>) -> Self {
         self.aggregate_type = aggregate_type.into();
         self
     }
 
-    /// With these settings.
+    /// Sets its settings.
     pub fn settings(mut self, settings: RouteSettings) -> Self {
         self.settings = settings;
         self
@@ -57,10 +57,10 @@ impl fmt::Debug for Route {
     }
 }
 
-/// What holds for a route alone. What is not said is as the outbox was told.
+/// The settings of one route. Unset values use the outbox's settings.
 #[derive(Clone, Default)]
 pub struct RouteSettings {
-    /// How long a failed event waits.
+    /// The retry policy.
     pub retry: Option<Arc<dyn RetryPolicy>>,
     /// Attempts before an event is dead.
     pub max_attempts: Option<u32>,
@@ -70,14 +70,15 @@ pub struct RouteSettings {
     pub batch_max: Option<usize>,
     /// Least time between two batches.
     pub pace: Option<Duration>,
-    /// How long an event may fail without anybody knowing whether it or its receiver is the reason, before it is dead; zero for any time.
+    /// How long an event may fail while it is unknown whether it or its receiver is the cause, before it is
+    /// dead; zero for no limit.
     pub unavailable_for: Option<Duration>,
-    /// How long a handler in this process may take for an event; zero for any time.
+    /// How long a handler in this process may take for an event; zero for no limit.
     pub handler_timeout: Option<Duration>,
 }
 
 impl RouteSettings {
-    /// An error that names the first setting which lies outside of its range.
+    /// Returns an error that names the first setting out of range.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         crate::settings::within("max_attempts", self.max_attempts.unwrap_or(1), 1, u32::MAX)?;
         crate::settings::within("batch_max", self.batch_max.unwrap_or(1), 1, usize::MAX)?;

@@ -42,7 +42,7 @@ use self::{
 use crate::{Verdict, failure::Failure, signal::Ending, terminal::Terminal};
 
 /// Dead letters are logged as errors; in the demo they are intended and shown anyway.
-pub(crate) const LOG_DEFAULT: &str = "error,postrider_engine::judge=off";
+pub(crate) const LOG_DEFAULT: &str = "error,postrider_engine::outcome_report=off";
 
 /// Number of writers.
 const CLERKS: usize = 3;

@@ -29,7 +29,7 @@ async fn a_missing_binding_kills_ten_and_the_rest_arrives_once_a_queue_is_bound(
         database.url, rabbit.0
     );
     let relay = Relay::start(&folder, &folder.write("postrider.yaml", &text));
-    relay.until_logged("a sink rejects everything").await;
+    relay.until_logged("sink rejects everything").await;
     database.until("SELECT kind, name FROM postrider_pause", &["rejected|out"]).await;
     let dead = async || database.lines("SELECT payload FROM postrider_event WHERE status = 3").await;
     let died = dead().await;

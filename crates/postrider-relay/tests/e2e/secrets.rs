@@ -193,7 +193,7 @@ async fn a_canary_in_every_secret_setting_is_in_no_output() {
     write(&database).await;
     let mut relay = Relay::start(&folder, &file);
     until("every sink is found to be down", async || {
-        relay.printed().matches("a receiver is unavailable").count() >= 6
+        relay.printed().matches("sink unavailable").count() >= 6
     })
     .await;
     let operations = relay.operations().await;

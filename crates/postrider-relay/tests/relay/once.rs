@@ -96,7 +96,7 @@ async fn a_pause_of_a_second_is_waited_for_and_all_is_delivered() {
     bills.answers(429);
     let file = config(&folder, &orders, &bills, "");
     let mut run = Relay::start_with(&file, &["--once"], &[("POSTRIDER_LOG", "debug")]);
-    run.until_logged("an attempt failed");
+    run.until_logged("attempt failed");
     bills.answers(200);
     assert_eq!(run.ended(), 0, "{:#?}", run.log);
     assert_eq!(bills.payloads().len(), 95);

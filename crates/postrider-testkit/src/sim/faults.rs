@@ -20,8 +20,8 @@ use postrider_core::{
 use postrider_engine::memory::MemoryStore;
 
 use super::{
-    broken::BrokenStore,
     history::{Happening, History, Name},
+    mutated_store::MutatedStore,
     scenario::{FaultRates, Scenario},
     store_trouble::{Hung, Trouble},
     watch,
@@ -30,7 +30,7 @@ use super::{
 /// The store, as one life of an instance sees it.
 #[derive(Clone)]
 pub(super) struct FaultyStore {
-    inner: BrokenStore,
+    inner: MutatedStore,
     shared: Arc<Shared>,
 }
 
@@ -70,7 +70,7 @@ impl FaultyStore {
             offset: Mutex::default(),
             history,
         };
-        Self { inner: BrokenStore::new(inner), shared: Arc::new(shared) }
+        Self { inner: MutatedStore::new(inner), shared: Arc::new(shared) }
     }
 
     /// The same store, for the life of this name.
@@ -161,7 +161,7 @@ impl FaultyStore {
     fn outliving<T: Send + 'static>(
         &self,
         verb: &'static str,
-        run: impl FnOnce(BrokenStore) -> BoxFuture<'static, Result<T>> + Send + 'static,
+        run: impl FnOnce(MutatedStore) -> BoxFuture<'static, Result<T>> + Send + 'static,
     ) -> BoxFuture<'static, Result<T>> {
         let (this, history) = (self.clone(), self.shared.history.clone());
         let carried_out = tokio::spawn(async move { this.around(verb, || run(this.inner.clone())).await });
@@ -295,7 +295,7 @@ impl Store for FaultyStore {
         };
         note(Happening::Counting);
         let (owned, shared) = ((leases.to_vec(), settlements.to_vec()), self.shared.clone());
-        let settle = move |inner: BrokenStore| -> BoxFuture<'static, Result<Settled>> {
+        let settle = move |inner: MutatedStore| -> BoxFuture<'static, Result<Settled>> {
             let (leases, settlements) = owned;
             Box::pin(async move {
                 let settled = inner.settle(&leases, &settlements, retention, shared.lease).await?;

@@ -22,9 +22,8 @@
 //! * `pausing`: an operator who pauses and resumes
 //! * `history`: what happened, in order; `watch`, `gauges` and `readiness`: what is seen in passing; `tally`: how much of everything there was
 //! * `check`: the promises, held against the history
-//! * `broken`: stores with a flaw, which the checks must find
+//! * `mutated_store`: stores with a defect, which the checks must find
 
-mod broken;
 mod check;
 mod commit;
 mod destinations;
@@ -35,6 +34,7 @@ mod history;
 mod instance;
 mod lifecycle;
 mod mishap;
+mod mutated_store;
 mod outage;
 mod pausing;
 mod readiness;

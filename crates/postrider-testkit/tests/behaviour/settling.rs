@@ -9,7 +9,7 @@ use postrider::{
     Event, Outcome,
     store::{Change, EventStatus},
 };
-use postrider_engine::broken::{self, Variant};
+use postrider_engine::mutations::{self, Mutation};
 use tokio::time::Instant;
 use tracing::Level;
 
@@ -38,29 +38,26 @@ in_memory![
 ];
 
 #[test]
-fn each_flaw_of_a_settle_is_found() {
+fn each_mutation_of_a_settle_is_found() {
     finds(
-        Variant::SettleBySeqAlone,
+        Mutation::SettleBySeqAlone,
         a_settle_of_a_lost_event_does_not_touch_the_one_that_has_its_number_now(),
     );
+    finds(Mutation::PositionsSurviveRewind, a_database_that_went_back_in_time_loses_no_event_that_it_has());
+    finds(Mutation::LockedRowBlocks, one_locked_row_stops_nothing_but_its_key());
     finds(
-        Variant::KeepsPositionsAfterGoingBack,
-        a_database_that_went_back_in_time_loses_no_event_that_it_has(),
-    );
-    finds(Variant::LockedRowBlocks, one_locked_row_stops_nothing_but_its_key());
-    finds(
-        Variant::RefusedSettleRepeatedWhole,
+        Mutation::RefusedSettleRepeatedWhole,
         what_the_database_refuses_is_seen_and_nothing_else_waits_for_it(),
     );
 }
 
-fn finds(flaw: Variant, behaviour: impl Future<Output = ()>) {
+fn finds(mutation: Mutation, behaviour: impl Future<Output = ()>) {
     let run = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         runtime.unwrap().block_on(behaviour);
     };
-    let found = catch_unwind(AssertUnwindSafe(|| broken::with(flaw, run)));
-    assert!(found.is_err(), "nobody notices {flaw:?}");
+    let found = catch_unwind(AssertUnwindSafe(|| mutations::with(mutation, run)));
+    assert!(found.is_err(), "nobody notices {mutation:?}");
 }
 
 async fn a_database_that_went_back_in_time_loses_no_event_that_it_has() {

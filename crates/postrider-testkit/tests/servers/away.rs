@@ -108,7 +108,7 @@ async fn a_server_goes_away_in_every_phase(kind: Kind) -> Result<(), Failure> {
     // While it has nothing to do but to look.
     scene.go_away();
     scene.write().await?;
-    scene.says("claim failed: will try again", 0).await?;
+    scene.says("claim failed: retrying", 0).await?;
     scene.proxy.admit();
     gate.add_permits(1);
     scene.all_delivered().await?;
@@ -118,7 +118,7 @@ async fn a_server_goes_away_in_every_phase(kind: Kind) -> Result<(), Failure> {
     until("the receiver has it", PATIENCE, async || Ok((received.load(SeqCst) == 3).then_some(()))).await?;
     scene.go_away();
     gate.add_permits(1);
-    scene.says("settle failed: will be", 0).await?;
+    scene.says("settle failed: retrying", 0).await?;
     scene.proxy.admit();
     scene.all_delivered().await?;
     assert_eq!(received.load(SeqCst), 3, "nothing came twice");
