@@ -20,7 +20,7 @@ use postrider::{
     Backoff, Delivery, Event, EventBuilder, Outbox, OutboxBuilder, Store,
     rng::Rng,
     sqlite::SqliteStore,
-    store::{Admission, Claim, Glance, LaneClaim, Lease, LeaseRequest, Position},
+    store::{Admission, Claim, LaneClaim, Lease, LeaseRequest, Position, RowSummary},
 };
 use postrider_relay::Failure;
 
@@ -210,7 +210,7 @@ fn down(number: u64) -> EventBuilder {
 struct NotDown;
 
 impl Admission for NotDown {
-    fn admits(&self, row: &Glance<'_>) -> bool {
+    fn admits(&self, row: &RowSummary<'_>) -> bool {
         row.event_type != "Down"
     }
 }

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use postrider::{Delivery, Event, EventId, Fate, Outbox, Source, WriteHook, sqlite::SqliteStore};
+use postrider::{Delivery, Event, EventId, Outbox, Source, TxOutcome, WriteHook, sqlite::SqliteStore};
 use postrider_relay::Failure;
 use tokio::{
     sync::{
@@ -123,8 +123,8 @@ impl Clock {
 }
 
 impl WriteHook for Clock {
-    fn after(&self, _ids: &[EventId], fate: Fate) {
-        if fate == Fate::Committed {
+    fn after(&self, _ids: &[EventId], outcome: TxOutcome) {
+        if outcome == TxOutcome::Committed {
             self.committed_ns.store(self.nanos(), Relaxed);
         }
     }

@@ -23,7 +23,7 @@ mod write;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use postrider_relay::{Ending, Failure, Verdict, program, terminal::Terminal};
+use postrider_relay::{Conclusion, Ending, Failure, program, terminal::Terminal};
 
 use self::{figure::Figure, rounds::Rounds};
 
@@ -167,7 +167,7 @@ fn main() -> ExitCode {
     program::run(Some("error"), run(Args::parse()))
 }
 
-async fn run(args: Args) -> Result<Verdict, Failure> {
+async fn run(args: Args) -> Result<Conclusion, Failure> {
     let terminal = Terminal::new(args.json);
     let ending = Ending::listen()?;
     tokio::select! {

@@ -1,7 +1,7 @@
 //! Prints the figures, as a table for people or as JSON, and compares them with their limits.
 
 use postrider_relay::{
-    Verdict,
+    Conclusion,
     terminal::{self, Terminal},
 };
 use serde_json::{Map, json};
@@ -9,7 +9,7 @@ use serde_json::{Map, json};
 use super::{figure::Figure, machine::Machine};
 
 /// Prints the figures and returns whether all limits are met. Limits are `enforced` only at full size: a quick run is too rough.
-pub(super) fn print(terminal: Terminal, figures: &[Figure], enforced: bool) -> Verdict {
+pub(super) fn print(terminal: Terminal, figures: &[Figure], enforced: bool) -> Conclusion {
     let machine = Machine::this();
     let mut table = terminal::table(["figure", "value", "limit", ""], &[1]);
     let mut object = Map::new();
@@ -28,21 +28,21 @@ pub(super) fn print(terminal: Terminal, figures: &[Figure], enforced: bool) -> V
     let of_machine = [("cores", json!(cores)), ("cpu", json!(cpu)), ("kernel", json!(kernel))];
     object.extend(of_machine.map(|(name, value)| (name.to_owned(), value)));
 
-    let (verdict, sentence) = verdict(figures, enforced);
-    terminal.print_verdict(verdict, &sentence);
+    let (conclusion, sentence) = conclusion(figures, enforced);
+    terminal.print_verdict(conclusion, &sentence);
     terminal.print_json(object);
-    verdict
+    conclusion
 }
 
-fn verdict(figures: &[Figure], enforced: bool) -> (Verdict, String) {
+fn conclusion(figures: &[Figure], enforced: bool) -> (Conclusion, String) {
     let missed = figures.iter().filter(|figure| figure.is_kept() == Some(false));
     let missed: Vec<&str> = missed.map(|figure| figure.name).collect();
     if !enforced {
-        (Verdict::Good, "Good: everything ran. At sizes like these the limits say nothing.".to_owned())
+        (Conclusion::Good, "Good: everything ran. At sizes like these the limits say nothing.".to_owned())
     } else if missed.is_empty() {
-        (Verdict::Good, "Good: every figure keeps its limit.".to_owned())
+        (Conclusion::Good, "Good: every figure keeps its limit.".to_owned())
     } else {
-        (Verdict::Bad, format!("Bad: {} missed the limit.", missed.join(", ")))
+        (Conclusion::Bad, format!("Bad: {} missed the limit.", missed.join(", ")))
     }
 }
 
@@ -60,12 +60,12 @@ mod tests {
 
     #[test]
     fn one_figure_that_misses_its_limit_makes_the_verdict_bad() {
-        let (verdict, sentence) = verdict(&figures(), true);
-        assert_eq!((verdict, sentence.as_str()), (Verdict::Bad, "Bad: missed missed the limit."));
+        let (conclusion, sentence) = conclusion(&figures(), true);
+        assert_eq!((conclusion, sentence.as_str()), (Conclusion::Bad, "Bad: missed missed the limit."));
     }
 
     #[test]
     fn without_limits_every_verdict_is_good() {
-        assert_eq!(verdict(&figures(), false).0, Verdict::Good);
+        assert_eq!(conclusion(&figures(), false).0, Conclusion::Good);
     }
 }

@@ -6,7 +6,7 @@ use crate::{Error, Event, EventId};
 
 /// What became of the transaction that events were written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum TxOutcome {
     /// It committed.
     Committed,
     /// It was rolled back.
@@ -23,8 +23,8 @@ pub trait WriteHook: Send + Sync + 'static {
     }
 
     /// Called once for each write with the ids of the events that were inserted.
-    fn after(&self, ids: &[EventId], fate: Fate) {
-        let _ = (ids, fate);
+    fn after(&self, ids: &[EventId], outcome: TxOutcome) {
+        let _ = (ids, outcome);
     }
 }
 
@@ -33,7 +33,7 @@ impl<T: WriteHook + ?Sized> WriteHook for Arc<T> {
         (**self).before_write(event)
     }
 
-    fn after(&self, ids: &[EventId], fate: Fate) {
-        (**self).after(ids, fate);
+    fn after(&self, ids: &[EventId], outcome: TxOutcome) {
+        (**self).after(ids, outcome);
     }
 }

@@ -35,7 +35,7 @@ use std::{future::Future, pin::Pin};
 
 pub use error::{ConfigError, Error, SchemaError, StoreError, StoreErrorKind};
 pub use event::{Event, EventBuilder, EventError, IntoEvent, Payload};
-pub use hook::{Fate, WriteHook};
+pub use hook::{TxOutcome, WriteHook};
 pub use id::EventId;
 pub use interceptor::Interceptor;
 pub use metrics::Metrics;

@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //!
-//! * [`postgres`]: the insert into PostgreSQL, for whoever teaches Postrider a driver. The writer for sqlx is in `postrider-sqlx`
+//! * [`postgres`]: the insert into PostgreSQL, for anyone who teaches Postrider a driver. The writer for sqlx is in `postrider-sqlx`
 //! * `tokio_postgres`, `deadpool_postgres`, `diesel_async`, `sea_orm`: the drivers, each a feature of the same name with hyphens
 //!
 //! | driver | what is passed | round trips of a `write` or `write_all` |

@@ -9,7 +9,7 @@ use postrider_core::{
 use tracing::warn;
 
 use crate::{
-    DeadHeads, Engine, KeyOrder, Outbox, Routes, Settings, Writer,
+    Engine, KeyOrder, OnDead, Outbox, Routes, Settings, Writer,
     engine::{Parts, missing_store},
     explicit_settings::ExplicitSettings,
 };
@@ -310,9 +310,9 @@ impl OutboxBuilder {
 
     /// What a dead event does to its key. Default block, or skip where the store cannot keep a key waiting, as
     /// in external outbox tables. Block is refused there.
-    pub fn dead_heads(mut self, policy: DeadHeads) -> Self {
-        self.settings.dead_heads = policy;
-        self.explicit.dead_heads = true;
+    pub fn on_dead(mut self, policy: OnDead) -> Self {
+        self.settings.on_dead = policy;
+        self.explicit.on_dead = true;
         self
     }
 

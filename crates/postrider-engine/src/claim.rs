@@ -273,7 +273,7 @@ fn shortest_pause(shared: &Shared) -> Duration {
     }
 }
 
-/// Marks in the table that claimed events may be sent, before they are: whoever takes the lane after a crash
+/// Marks in the table that claimed events may be sent, before they are: anyone who takes the lane after a crash
 /// treats them as suspects. One mark covers many events.
 async fn mark_sent(shared: &Shared, claimed: &mut Claimed) -> Result<()> {
     let marks = lock(&shared.buffer).marks(claimed, shared.settings.cold_queue as Seq);

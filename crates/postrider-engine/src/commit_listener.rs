@@ -12,7 +12,7 @@ use crate::shared::Shared;
 /// Wakes the poller whenever another process reports a commit.
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
-        match shared.store.announced().await {
+        match shared.store.notified().await {
             Ok(()) => shared.committed.notify_one(),
             Err(error) => {
                 debug!(

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info, warn};
 
 use crate::{
-    DeadHeads, Settings, Unsettled,
+    OnDead, Settings, Unsettled,
     breaker_metrics::BreakerMetrics,
     buffer::{Buffer, HandOver, HotTarget},
     catch::catch,
@@ -175,7 +175,7 @@ impl Engine {
                 .others
                 .spawn(until(stop.clone(), watched(shared.clone(), "claim", claim::run)).in_current_span());
             tasks.others.spawn(
-                until(stop.clone(), watched(shared.clone(), "announce", commit_listener::run))
+                until(stop.clone(), watched(shared.clone(), "notify_others", commit_listener::run))
                     .in_current_span(),
             );
         }
@@ -219,7 +219,7 @@ impl Engine {
         self.shared.committed.notify_one();
         let owned = lock(&self.shared.buffer).lanes_owned();
         if owned < self.shared.store.features().lanes as usize {
-            self.shared.store.announce();
+            self.shared.store.notify_others();
         }
     }
 
@@ -508,12 +508,12 @@ async fn until(stop: CancellationToken, task: impl Future<Output = ()>) {
 
 /// Refuses keys that wait behind dead events where the store cannot record that.
 fn check_dead_heads(settings: &Settings, store: &dyn Store, routes: &RouteTable) -> Result<(), ConfigError> {
-    let blocks = settings.dead_heads == DeadHeads::Block || routes.any_blocks();
-    if !blocks || store.features().keeps.dead_heads {
+    let blocks = settings.on_dead == OnDead::Block || routes.any_blocks();
+    if !blocks || store.features().keeps.on_dead {
         return Ok(());
     }
     Err(ConfigError::OutOfRange {
-        setting: "dead_heads",
+        setting: "on_dead",
         value: "block".to_owned(),
         allowed: "skip, because this store cannot keep a key waiting behind a dead event".to_owned(),
     })

@@ -2,7 +2,7 @@
 
 use postrider_core::store::{Defaults, Features};
 
-use crate::{DeadHeads, Settings};
+use crate::{OnDead, Settings};
 
 /// Which of the settings that a store may have defaults for were set.
 #[derive(Debug, Clone, Copy, Default)]
@@ -10,16 +10,16 @@ pub(crate) struct ExplicitSettings {
     pub(crate) claim_batch: bool,
     pub(crate) poll: bool,
     pub(crate) max_attempts: bool,
-    pub(crate) dead_heads: bool,
+    pub(crate) on_dead: bool,
 }
 
 impl ExplicitSettings {
-    pub(crate) const ALL: Self = Self { claim_batch: true, poll: true, max_attempts: true, dead_heads: true };
+    pub(crate) const ALL: Self = Self { claim_batch: true, poll: true, max_attempts: true, on_dead: true };
 
     /// Sets the others.
     pub(crate) fn fill(self, settings: &mut Settings, features: &Features, defaults: Option<&Defaults>) {
-        if !self.dead_heads && !features.keeps.dead_heads {
-            settings.dead_heads = DeadHeads::Skip;
+        if !self.on_dead && !features.keeps.on_dead {
+            settings.on_dead = OnDead::Skip;
         }
         let Some(defaults) = defaults else { return };
         if !self.claim_batch {

@@ -81,7 +81,7 @@ pub use engine::{Engine, Parts, ShutdownReport};
 pub use engine_health::EngineHealth;
 pub use outbox::Outbox;
 pub use routes::{Route, RouteSettings, Routes};
-pub use settings::{DeadHeads, KeyOrder, Settings};
+pub use settings::{KeyOrder, OnDead, Settings};
 pub use tx::Tx;
 pub use write::{Receipt, Receipts, Writer};
 

@@ -7,11 +7,11 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mutation {
-    /// The store writes every settle, whoever holds the lane.
+    /// The store writes every settle, anyone who holds the lane.
     NoFence,
     /// The store compares the token and then writes without a lock.
     FenceNotLocked,
-    /// The store gives rows to whoever comes first, without lanes.
+    /// The store gives rows to anyone who comes first, without lanes.
     ClaimByRow,
     /// Only the owner of a lane knows its held keys, and they are forgotten when the lane moves.
     HoldsInMemory,

@@ -192,7 +192,7 @@ impl Outbox {
     pub fn wake(&self) {
         match &self.engine {
             Some(engine) => engine.wake(),
-            None => self.store().announce(),
+            None => self.store().notify_others(),
         }
     }
 

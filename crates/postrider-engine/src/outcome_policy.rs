@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tracing::{error, warn};
 
 use crate::{
-    DeadHeads,
+    OnDead,
     assignment::ActiveAssignment,
     buffer::Item,
     catch::catch,
@@ -96,8 +96,8 @@ pub(crate) fn give_up(mut assignment: ActiveAssignment<'_>) {
 }
 
 fn blocks(shared: &Shared, item: &Item) -> bool {
-    let of_route = shared.routes.settings(item.route()).and_then(|route| route.dead_heads);
-    of_route.unwrap_or(shared.settings.dead_heads) == DeadHeads::Block && item.key.is_some()
+    let of_route = shared.routes.settings(item.route()).and_then(|route| route.on_dead);
+    of_route.unwrap_or(shared.settings.on_dead) == OnDead::Block && item.key.is_some()
 }
 
 /// Returns how often an event may be tried.

@@ -24,7 +24,7 @@ use crate::{
 /// After an outage, this many sends in a row have to succeed before all concurrent sends are used again.
 const RAMP: u32 = 8;
 
-/// A notice that everything is rejected ends after this long, if something is delivered. Whoever wrote it may
+/// A notice that everything is rejected ends after this long, if something is delivered. Anyone who wrote it may
 /// be gone.
 const NOTICE_MAX: Duration = Duration::from_secs(600);
 
@@ -656,7 +656,7 @@ impl Receiver {
     ///
     /// A notice from before this instance started is taken over: the first failure at a destination pulls its
     /// brake, and the first delivery ends the notice. Another instance's notice is left alone unless it is old:
-    /// whoever still rejects everything raises it again.
+    /// anyone who still rejects everything raises it again.
     pub(crate) fn update_rejection_notice(&mut self, listed: Option<Duration>) -> Option<RejectionNotice> {
         let first = !std::mem::replace(&mut self.has_inherited, true);
         let Some(lasts) = listed else { return self.rejects_everything().then_some(RejectionNotice::Raise) };

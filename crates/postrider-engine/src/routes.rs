@@ -337,7 +337,7 @@ impl RouteTable {
 
     /// Whether a route lets dead events block their keys.
     pub(crate) fn any_blocks(&self) -> bool {
-        self.settings.iter().any(|route| route.dead_heads == Some(crate::DeadHeads::Block))
+        self.settings.iter().any(|route| route.on_dead == Some(crate::OnDead::Block))
     }
 
     pub(crate) fn receiver(&self, route: RouteId) -> Option<ReceiverId> {

@@ -16,7 +16,7 @@ pub enum KeyOrder {
 
 /// What a dead event does to its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum DeadHeads {
+pub enum OnDead {
     /// The key waits until an operator redrives or discards the event.
     #[default]
     Block,
@@ -83,7 +83,7 @@ pub struct Settings {
     /// Whether keys keep their order. Default kept.
     pub key_order: KeyOrder,
     /// What a dead event does to its key. Default block.
-    pub dead_heads: DeadHeads,
+    pub on_dead: OnDead,
     /// The name of this instance, for people to read. Default host, process ID and a random number.
     pub instance: String,
     /// The seed of jitter and nonces. Default from the operating system. Set it to repeat a run.
@@ -121,7 +121,7 @@ impl Default for Settings {
             purge_every: Duration::from_secs(5),
             purge_batch: 100,
             key_order: KeyOrder::Kept,
-            dead_heads: DeadHeads::Block,
+            on_dead: OnDead::Block,
             instance: instance_name(rng.next_u64()),
             seed: rng.next_u64(),
         }
@@ -232,7 +232,7 @@ mod tests {
             purge_every,
             purge_batch,
             key_order,
-            dead_heads,
+            on_dead,
             ..
         } = Settings::default();
         assert_eq!((workers, hot_queue, cold_queue, queue_bytes), (4, 1000, 1000, 64 << 20));
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!((lease.as_secs(), drain_timeout.as_secs()), (15, 5));
         assert_eq!((unavailable_for.as_secs(), handler_timeout.as_secs(), key_queue), (86_400, 300, 32));
         assert_eq!((retention.as_secs(), purge_every.as_secs(), purge_batch), (3600, 5, 100));
-        assert_eq!((key_order, dead_heads), (KeyOrder::Kept, DeadHeads::Block));
+        assert_eq!((key_order, on_dead), (KeyOrder::Kept, OnDead::Block));
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) async fn deliver(mut assignment: ActiveAssignment<'_>) {
         return give_up(assignment);
     }
     let (lease, seq, back) = (item.lease, item.seq, uncounted(item));
-    // Whoever ends this worker from now on takes back what was counted, whether or not the count was answered.
+    // Anyone who ends this worker from now on takes back what was counted, whether or not the count was answered.
     lock(&shared.counted).insert(seq, (lease, back));
     let counted = count(shared, item).await;
     if counted == AttemptCount::CannotBe {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use postrider_core::{Event, EventId, Fate, IntoEvent, OwnedTx, Result, event::Due, tx::OnDuplicate};
+use postrider_core::{Event, EventId, IntoEvent, OwnedTx, Result, TxOutcome, event::Due, tx::OnDuplicate};
 
 use crate::{
     Outbox,
@@ -36,7 +36,7 @@ pub struct Tx<O: OwnedTx> {
 
 impl<O: OwnedTx> Tx<O> {
     pub(crate) fn new(inner: O, outbox: Outbox) -> Self {
-        let notice = outbox.writer().notice(Fate::RolledBack);
+        let notice = outbox.writer().notice(TxOutcome::RolledBack);
         Self { inner, outbox, hot: Vec::new(), cold: false, notice }
     }
 
@@ -110,9 +110,9 @@ impl<O: OwnedTx> Tx<O> {
         }
         let reservation = outbox.engine().map(|engine| engine.reserve(&hot, &placed));
         // From now on only the table knows, until the database has answered.
-        notice.fate = Fate::Unknown;
+        notice.outcome = TxOutcome::Unknown;
         inner.commit().await?;
-        notice.tell(Fate::Committed);
+        notice.tell(TxOutcome::Committed);
         if let Some(reservation) = reservation {
             reservation.hand_over();
         }
@@ -126,7 +126,7 @@ impl<O: OwnedTx> Tx<O> {
     pub async fn rollback(self) -> Result<()> {
         let Self { inner, mut notice, .. } = self;
         let result = inner.rollback().await;
-        notice.tell(Fate::RolledBack);
+        notice.tell(TxOutcome::RolledBack);
         result
     }
 }

@@ -7,14 +7,14 @@ use std::{
 };
 
 use postrider_core::{
-    BlockingCallerTx, CallerTx, ConfigError, Error, Event, EventError, EventId, EventType, Fate, IntoEvent,
-    Metrics, Result, Store, Target, WriteHook,
+    BlockingCallerTx, CallerTx, ConfigError, Error, Event, EventError, EventId, EventType, IntoEvent,
+    Metrics, Result, Store, Target, TxOutcome, WriteHook,
     tx::{LaneHints, OnDuplicate},
 };
 
 use crate::{Engine, guarded_metrics::GuardedMetrics, settings::check_payload_max, trace};
 
-/// The writing half of an outbox. It needs no engine: whoever owns the lanes delivers what it writes.
+/// The writing half of an outbox. It needs no engine: anyone who owns the lanes delivers what it writes.
 #[derive(Clone)]
 pub struct Writer {
     pub(crate) store: Arc<dyn Store>,
@@ -134,8 +134,8 @@ impl Writer {
         self.metrics.written(new.iter().filter(|&&new| new).count() as u64);
     }
 
-    pub(crate) fn notice(&self, fate: Fate) -> WriteNotice {
-        WriteNotice { hooks: self.hooks.clone(), ids: Vec::new(), fate }
+    pub(crate) fn notice(&self, outcome: TxOutcome) -> WriteNotice {
+        WriteNotice { hooks: self.hooks.clone(), ids: Vec::new(), outcome }
     }
 
     /// As [`Outbox::write`](crate::Outbox::write).
@@ -184,7 +184,7 @@ impl Writer {
     }
 
     fn receipts(&self, engine: Option<&Arc<Engine>>, prepared: Prepared, new: &[bool]) -> Receipts {
-        let mut notice = self.notice(Fate::Unknown);
+        let mut notice = self.notice(TxOutcome::Unknown);
         notice.ids.extend(prepared.new_ids(new));
         Receipts {
             ids: prepared.ids,
@@ -226,7 +226,7 @@ pub(crate) struct WriteNotice {
     hooks: Arc<[Arc<dyn WriteHook>]>,
     pub(crate) ids: Vec<EventId>,
     /// What is reported by default.
-    pub(crate) fate: Fate,
+    pub(crate) outcome: TxOutcome,
 }
 
 impl WriteNotice {
@@ -235,18 +235,18 @@ impl WriteNotice {
         !self.hooks.is_empty()
     }
 
-    pub(crate) fn tell(&mut self, fate: Fate) {
-        self.fate = fate;
+    pub(crate) fn tell(&mut self, outcome: TxOutcome) {
+        self.outcome = outcome;
         let ids = std::mem::take(&mut self.ids);
         if !ids.is_empty() {
-            self.hooks.iter().for_each(|hook| hook.after(&ids, fate));
+            self.hooks.iter().for_each(|hook| hook.after(&ids, outcome));
         }
     }
 }
 
 impl Drop for WriteNotice {
     fn drop(&mut self) {
-        self.tell(self.fate);
+        self.tell(self.outcome);
     }
 }
 
@@ -314,7 +314,7 @@ impl Receipts {
     /// Reports the commit and wakes the engine, or those of other processes. Never fails, even after a
     /// shutdown.
     pub fn committed(mut self) {
-        self.notice.tell(Fate::Committed);
+        self.notice.tell(TxOutcome::Committed);
         match self.engine.as_ref().and_then(Weak::upgrade) {
             Some(engine) => {
                 #[cfg(feature = "mutations")]
@@ -323,13 +323,13 @@ impl Receipts {
                 }
                 engine.wake();
             }
-            None => self.store.announce(),
+            None => self.store.notify_others(),
         }
     }
 
     /// Reports the rollback to the write hooks.
     pub fn rolled_back(mut self) {
-        self.notice.tell(Fate::RolledBack);
+        self.notice.tell(TxOutcome::RolledBack);
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::{Verdict, commands, demo, failure::Failure, program, relay};
+use crate::{Conclusion, commands, demo, failure::Failure, program, relay};
 
 /// A transactional outbox: events are written inside your own database transaction and delivered in order.
 #[derive(Parser)]
@@ -51,7 +51,7 @@ pub fn main() -> ExitCode {
     program::run(log, run(command))
 }
 
-async fn run(command: Command) -> Result<Verdict, Failure> {
+async fn run(command: Command) -> Result<Conclusion, Failure> {
     match command {
         Command::Demo(args) => demo::run(args).await,
         Command::Run(args) => relay::run(args).await,

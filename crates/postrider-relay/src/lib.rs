@@ -10,7 +10,7 @@
 //! * `operations/`: logs, health and metrics
 //! * `traces/`: spans of deliveries
 //! * `commands/`: the operators' commands
-//! * `demo/`: a small shop with an outbox, and the verdict on it
+//! * `demo/`: a small shop with an outbox, and the conclusion on it
 //! * `program`, `terminal`, `failure`, `signal`, `folder`: what every subcommand needs from its surroundings
 
 mod command_line;
@@ -27,7 +27,7 @@ pub mod terminal;
 mod traces;
 
 pub use crate::{
-    command_line::main, failure::Failure, folder::TemporaryFolder, program::Verdict, relay::InProcess,
+    command_line::main, failure::Failure, folder::TemporaryFolder, program::Conclusion, relay::InProcess,
     signal::Ending,
 };
 

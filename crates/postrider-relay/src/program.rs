@@ -12,7 +12,7 @@ const LOG_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The result of a command that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Conclusion {
     /// All is well. Exit status 0.
     Good,
     /// The command ran and found something wrong. Exit status 1.
@@ -22,15 +22,15 @@ pub enum Verdict {
 }
 
 /// Runs `work` to its end and prints its error, if any. `log` is the default log filter; `None` if `work` starts the log itself.
-pub fn run(log: Option<&str>, work: impl Future<Output = Result<Verdict, Failure>>) -> ExitCode {
+pub fn run(log: Option<&str>, work: impl Future<Output = Result<Conclusion, Failure>>) -> ExitCode {
     if operations::log::open().is_err() {
         // The system gives this process no thread, so nothing else would work either.
         return ExitCode::from(3);
     }
     let code = match run_to_end(log, work) {
-        Ok(Verdict::Good) => ExitCode::SUCCESS,
-        Ok(Verdict::Bad) => ExitCode::from(1),
-        Ok(Verdict::Unreachable) => ExitCode::from(3),
+        Ok(Conclusion::Good) => ExitCode::SUCCESS,
+        Ok(Conclusion::Bad) => ExitCode::from(1),
+        Ok(Conclusion::Unreachable) => ExitCode::from(3),
         Err(failure) => {
             terminal::print_error(&failure);
             failure.exit_code()
@@ -42,8 +42,8 @@ pub fn run(log: Option<&str>, work: impl Future<Output = Result<Verdict, Failure
 
 fn run_to_end(
     log: Option<&str>,
-    work: impl Future<Output = Result<Verdict, Failure>>,
-) -> Result<Verdict, Failure> {
+    work: impl Future<Output = Result<Conclusion, Failure>>,
+) -> Result<Conclusion, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -9,7 +9,7 @@ use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 
-use crate::{Verdict, operations::log};
+use crate::{Conclusion, operations::log};
 
 /// Prints for people, or with `--json` for programs. For programs, stdout carries JSON only and stderr errors only.
 #[derive(Debug, Clone, Copy)]
@@ -30,10 +30,10 @@ impl Terminal {
         }
     }
 
-    /// Prints the sentence of a verdict, in colour on a terminal.
-    pub fn print_verdict(self, verdict: Verdict, sentence: &str) {
+    /// Prints the sentence of a conclusion, in colour on a terminal.
+    pub fn print_verdict(self, conclusion: Conclusion, sentence: &str) {
         if !self.json {
-            let _ = writeln!(stdout(), "{}", self.paint(verdict, &plain_lines(sentence)));
+            let _ = writeln!(stdout(), "{}", self.paint(conclusion, &plain_lines(sentence)));
         }
     }
 
@@ -67,11 +67,11 @@ impl Terminal {
         (!self.json && stdout().is_terminal()).then_some(Canvas { drawn: 0 })
     }
 
-    fn paint(self, verdict: Verdict, sentence: &str) -> String {
+    fn paint(self, conclusion: Conclusion, sentence: &str) -> String {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        let colour = match verdict {
-            Verdict::Good => 32,
-            Verdict::Bad | Verdict::Unreachable => 31,
+        let colour = match conclusion {
+            Conclusion::Good => 32,
+            Conclusion::Bad | Conclusion::Unreachable => 31,
         };
         if wanted && stdout().is_terminal() {
             format!("\x1b[1;{colour}m{sentence}\x1b[0m")

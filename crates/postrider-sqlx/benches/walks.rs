@@ -23,7 +23,7 @@ use std::{
 
 use postrider_core::{
     Event, Store,
-    store::{Admission, Claim, Claimed, Glance},
+    store::{Admission, Claim, Claimed, RowSummary},
 };
 use postrider_sqlx::SqliteStore;
 use support::{Folder, Instance, execute, in_file, write};
@@ -35,7 +35,7 @@ const BATCH: usize = 200;
 struct ButFor(&'static str);
 
 impl Admission for ButFor {
-    fn admits(&self, row: &Glance<'_>) -> bool {
+    fn admits(&self, row: &RowSummary<'_>) -> bool {
         row.event_type != self.0
     }
 }

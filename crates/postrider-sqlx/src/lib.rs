@@ -40,9 +40,9 @@ mod high_water;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-mod operator_verbs;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod oldest;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod operator_verbs;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(all(feature = "profiles", any(feature = "mysql", feature = "postgres")))]

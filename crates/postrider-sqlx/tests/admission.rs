@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use postrider_core::{
     Store,
-    store::{Admission, Claim, Claimed, Glance, Position, Seq},
+    store::{Admission, Claim, Claimed, Position, RowSummary, Seq},
 };
 use support::{Instance, event, execute, in_memory, number, seqs, write};
 
@@ -20,7 +20,7 @@ use support::{Instance, event, execute, in_memory, number, seqs, write};
 struct ButForRefused(Mutex<Vec<Seq>>);
 
 impl Admission for ButForRefused {
-    fn admits(&self, row: &Glance<'_>) -> bool {
+    fn admits(&self, row: &RowSummary<'_>) -> bool {
         self.0.lock().unwrap().push(row.seq);
         row.event_type != "Refused"
     }
@@ -134,7 +134,7 @@ async fn names_that_no_event_has_are_shown_cut() {
     #[derive(Debug)]
     struct Short;
     impl Admission for Short {
-        fn admits(&self, row: &Glance<'_>) -> bool {
+        fn admits(&self, row: &RowSummary<'_>) -> bool {
             assert!(row.event_type.len() < 1000);
             true
         }

@@ -348,19 +348,19 @@ async fn a_commit_that_would_roll_back_is_an_error() {
 }
 
 #[tokio::test]
-async fn an_announcement_is_heard_by_others_and_not_by_oneself() {
+async fn a_notification_is_heard_by_others_and_not_by_oneself() {
     let database = Database::new().await;
     let (one, two) = (database.migrated().await, database.connect().await);
     // The first answer says that somebody listens now.
-    one.announced().await.unwrap();
-    two.announced().await.unwrap();
+    one.notified().await.unwrap();
+    two.notified().await.unwrap();
     let (first, second) = (one.clone(), two.clone());
-    let heard = tokio::spawn(async move { second.announced().await });
-    let own = tokio::spawn(async move { first.announced().await });
-    (0..100).for_each(|_| one.announce());
+    let heard = tokio::spawn(async move { second.notified().await });
+    let own = tokio::spawn(async move { first.notified().await });
+    (0..100).for_each(|_| one.notify_others());
     tokio::time::timeout(Duration::from_secs(10), heard).await.unwrap().unwrap().unwrap();
     assert!(!own.is_finished());
-    two.announce();
+    two.notify_others();
     tokio::time::timeout(Duration::from_secs(10), own).await.unwrap().unwrap().unwrap();
 }
 
@@ -370,10 +370,10 @@ async fn a_store_that_was_closed_leaves_no_connection_whether_somebody_listens_o
     for listens in [false, true] {
         let database = Database::new().await;
         let store = database.migrated().await;
-        store.announced().await.unwrap();
+        store.notified().await.unwrap();
         let listening = listens.then(|| {
             let store = store.clone();
-            tokio::spawn(async move { store.announced().await })
+            tokio::spawn(async move { store.notified().await })
         });
         tokio::task::yield_now().await;
         store.close().await;
@@ -402,7 +402,7 @@ async fn verbs_survive_that_all_connections_are_cut() {
     }
 }
 
-/// Writers that hold their transactions open for different times, and one who claims all the while: nothing is passed over, and
+/// Writers that hold their transactions open for different times, and one who claims all the while: nothing is skipped, and
 /// nothing comes twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transactions_that_commit_in_any_order_are_all_met_once() {

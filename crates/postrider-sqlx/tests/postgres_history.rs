@@ -12,7 +12,7 @@ use std::{
 
 use postrider_core::{
     CallerTx, Error, Store, StoreErrorKind,
-    store::{Admission, Change, Glance, Seq},
+    store::{Admission, Change, RowSummary, Seq},
     tx::{OnDuplicate, Prefix},
 };
 use postrider_sqlx::PgStore;
@@ -24,7 +24,7 @@ use support::{Database, Owner, event, settlement, write};
 struct ButForRestored(Mutex<BTreeMap<Seq, usize>>);
 
 impl Admission for ButForRestored {
-    fn admits(&self, row: &Glance<'_>) -> bool {
+    fn admits(&self, row: &RowSummary<'_>) -> bool {
         let restored = row.event_type == "Restored";
         if restored {
             *self.0.lock().unwrap().entry(row.seq).or_default() += 1;

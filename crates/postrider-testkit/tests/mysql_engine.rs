@@ -26,7 +26,7 @@ async fn instance(url: &str, seen: &mpsc::UnboundedSender<Delivery>) -> Result<O
         .lease(Duration::from_secs(2))
         .poll(Duration::from_millis(5), Duration::from_millis(50))
         .retry_with(|_, _| Duration::from_millis(20))
-        // No look from the bottom comes to the help of what was passed over.
+        // No look from the bottom comes to the help of what was skipped.
         .full_look_every(Duration::from_secs(3600))
         .otherwise(move |delivery: Delivery| {
             let seen = seen.clone();

@@ -355,7 +355,7 @@ async fn what_postgresql_refuses_to_write_is_seen_and_stops_nothing_but_its_key(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_no_index_takes_is_dead_with_a_reason_and_stops_nothing() -> Result<(), Failure> {
     let (name, store, outbox, delivered) = alone("long").await?;
-    // Whoever has widened the columns by hand lets such a row in. What compresses well would fit into an index.
+    // Anyone who has widened the columns by hand lets such a row in. What compresses well would fit into an index.
     let long = "UPDATE pg_attribute SET atttypmod = -1 WHERE attrelid = 'postrider_event'::regclass
                   AND attname IN ('ordering_key', 'aggregate_id');
          INSERT INTO postrider_event (event_type, ordering_key, payload)

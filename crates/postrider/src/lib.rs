@@ -53,15 +53,15 @@ pub mod guide;
 pub use connect::{ConnectOptions, Connected, connect};
 pub use postrider_core::{
     AggregateType, Backoff, BackoffTerms, BatchOrder, BlockingCallerTx, BoxFuture, CallerTx, ConfigError,
-    Delivery, Error, Event, EventBuilder, EventError, EventId, EventType, Fate, GLOBAL_AGGREGATE, Health,
+    Delivery, Error, Event, EventBuilder, EventError, EventId, EventType, GLOBAL_AGGREGATE, Health,
     Interceptor, IntoEvent, IntoOutcome, Metrics, Outcome, OwnedTx, Pattern, Payload, Result, RetryPolicy,
     SchemaError, Sink, SinkTraits, Source, Store, StoreError, StoreErrorKind, Target, Timestamp,
-    TraceContext, TxSource, WriteHook, event, format, handler, id, interceptor, metrics, named, rng, sink,
-    store, tx::Prefix,
+    TraceContext, TxOutcome, TxSource, WriteHook, event, format, handler, id, interceptor, metrics, named,
+    rng, sink, store, tx::Prefix,
 };
 pub use postrider_engine::{
-    DeadHeads, Drained, Engine, EngineHealth, KeyOrder, Outbox, OutboxBuilder, Parts, Receipt, Receipts,
-    Route, RouteSettings, Routes, Settings, ShutdownReport, Tx, Writer, memory, routes, trace,
+    Drained, Engine, EngineHealth, KeyOrder, OnDead, Outbox, OutboxBuilder, Parts, Receipt, Receipts, Route,
+    RouteSettings, Routes, Settings, ShutdownReport, Tx, Writer, memory, routes, trace,
 };
 #[cfg(feature = "macros")]
 pub use postrider_macros::{AggregateType, EventType};

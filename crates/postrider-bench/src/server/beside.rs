@@ -2,7 +2,7 @@
 //!
 //! * **snapshot:** an old snapshot is open, and as many rows were deleted under it;
 //! * **history:** 3,000,000 delivered events are kept, against an empty history, both with the default retention;
-//! * **parked:** as many events are parked behind one dead head, written before the others;
+//! * **parked:** as many events are parked behind one dead event that holds its key, written before the others;
 //! * **interleaved:** the same, row by row between the others.
 
 use std::time::Duration;
@@ -134,7 +134,7 @@ fn interleaved(count: u64) -> String {
         .replace(" FROM generate_series", ", p.parked FROM generate_series")
 }
 
-/// Makes the first parked event the dead head of the others.
+/// Makes the first parked event the dead event that holds its key of the others.
 async fn block(store: &PgStore) -> Result<(), Failure> {
     let sql = "WITH head AS (
                    UPDATE postrider_event SET status = 3, parked = false

@@ -73,7 +73,7 @@ impl<R: Row> Rows<R> {
                     return Next::IsFull;
                 }
                 self.met += 1;
-                if admission.is_none_or(|admission| admission.admits(&row.glance())) {
+                if admission.is_none_or(|admission| admission.admits(&row.summary())) {
                     budget.take(bytes);
                     return Next::Taken;
                 }

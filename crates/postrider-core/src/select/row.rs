@@ -2,7 +2,7 @@
 
 use crate::{
     Timestamp,
-    store::{Glance, Lane, Seq},
+    store::{Lane, RowSummary, Seq},
 };
 
 /// A row as a store has read it, without its payload.
@@ -11,7 +11,7 @@ pub trait Row {
     fn facts(&self) -> Facts;
 
     /// What an admission is asked about. Only asked for where the claim has an admission.
-    fn glance(&self) -> Glance<'_>;
+    fn summary(&self) -> RowSummary<'_>;
 }
 
 /// What decides about a row.
@@ -118,8 +118,8 @@ pub(super) mod tests {
             *self
         }
 
-        fn glance(&self) -> Glance<'_> {
-            Glance {
+        fn summary(&self) -> RowSummary<'_> {
+            RowSummary {
                 lane: self.lane,
                 seq: self.seq,
                 event_type: "",

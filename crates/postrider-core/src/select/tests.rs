@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Timestamp,
-    store::{Admission, Claim, Glance, Lease, Position, Seq, Token},
+    store::{Admission, Claim, Lease, Position, RowSummary, Seq, Token},
 };
 
 fn claim(limit: usize) -> Claim {
@@ -125,7 +125,7 @@ fn a_list_that_is_not_read_on_leaves_its_turns_to_the_others() {
 struct Odd(Mutex<Vec<Seq>>);
 
 impl Admission for Odd {
-    fn admits(&self, row: &Glance<'_>) -> bool {
+    fn admits(&self, row: &RowSummary<'_>) -> bool {
         self.0.lock().unwrap().push(row.seq);
         row.seq % 2 == 1
     }

@@ -111,7 +111,7 @@ impl LaneClaim {
 
 /// A row as a claim meets it, before its payload is read.
 #[derive(Debug, Clone, Copy)]
-pub struct Glance<'a> {
+pub struct RowSummary<'a> {
     /// Its lane.
     pub lane: Lane,
     /// Its place in the order.
@@ -130,13 +130,13 @@ pub struct Glance<'a> {
 /// memory already, is not.
 ///
 /// A store asks for each row that it would return otherwise, once in a claim, and for the rows of one key in their order. One that
-/// is not wanted is *passed over*: it is not returned, the position moves on, and the claim does not say `more` because of it. If it
-/// was parked behind a key that comes back, it is unparked, so that whoever goes back to it finds it among the others: a claim that reads up
+/// is not wanted is *skipped*: it is not returned, the position moves on, and the claim does not say `more` because of it. If it
+/// was parked behind a key that comes back, it is unparked, so that anyone who goes back to it finds it among the others: a claim that reads up
 /// to a place ([`LaneClaim::to`]) takes an unparked event of such a key for due, unless one that the engine does not have is parked before
 /// it. Other claims park it.
 pub trait Admission: fmt::Debug + Send + Sync {
     /// Whether this row is wanted.
-    fn admits(&self, row: &Glance<'_>) -> bool;
+    fn admits(&self, row: &RowSummary<'_>) -> bool;
 }
 
 /// What to read.
@@ -151,7 +151,7 @@ pub struct Claim {
     /// Most bytes to return, as [`Event::weight_bytes`] counts them; the first event comes whatever its size.
     pub bytes: usize,
     /// Which rows are wanted; none if all are. With one, the position among waiting events does not go back to the start at their
-    /// end: a million that were passed over are not met again by every claim.
+    /// end: a million that were skipped are not met again by every claim.
     pub admission: Option<Arc<dyn Admission>>,
 }
 
@@ -214,7 +214,7 @@ pub struct Claimed {
     pub more: bool,
     /// How long until the next waiting event is due.
     pub next_due: Option<Duration>,
-    /// Events that were made due again since the last claim, because whoever had claimed them is gone.
+    /// Events that were made due again since the last claim, because anyone who had claimed them is gone.
     pub recovered: u64,
     /// The database's clock when it read.
     pub now: Timestamp,

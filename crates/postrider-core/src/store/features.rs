@@ -32,7 +32,7 @@ pub struct Keeps {
     /// Who stands behind a held key, apart from the others.
     pub parked: bool,
     /// Keys that wait behind a dead event.
-    pub dead_heads: bool,
+    pub on_dead: bool,
     /// A time before which a new event is not due.
     pub delays: bool,
     /// How often an event was tried.
@@ -62,7 +62,7 @@ impl Keeps {
     pub const ALL: Self = Self {
         places: true,
         parked: true,
-        dead_heads: true,
+        on_dead: true,
         delays: true,
         attempts: true,
         last_attempt: true,

@@ -53,7 +53,7 @@ impl LeaseRequest {
 
 /// A lane that was taken just now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken {
+pub struct AcquiredLane {
     /// The lane and the token that it is held by.
     pub lease: Lease,
     /// Its last owner did not give it back: events up to this one may have been under way when it ended. Zero if it did.
@@ -64,7 +64,7 @@ pub struct Taken {
 #[derive(Debug, Clone, Default)]
 pub struct Leased {
     /// The lanes that were taken just now.
-    pub taken: Vec<Taken>,
+    pub taken: Vec<AcquiredLane>,
     /// How long until the next lane that somebody else holds could be taken.
     pub next_expiry: Option<Duration>,
     /// How many lanes are free and could not be taken, because another session has locked their rows.

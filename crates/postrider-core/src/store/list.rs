@@ -7,7 +7,7 @@ use crate::{EventId, Payload, Timestamp};
 
 /// Which events a list is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shelf {
+pub enum ListScope {
     /// Those that are not delivered, dead ones included, in the order of their places.
     Undelivered,
     /// Dead ones, in the order of their places.
@@ -23,14 +23,14 @@ pub enum ListFrom {
     /// The last ones.
     Newest,
     /// The last ones before this.
-    Before(Bookmark),
+    Before(ListCursor),
     /// The first ones after this.
-    After(Bookmark),
+    After(ListCursor),
 }
 
 /// The place of an event in a list. What it is made of is the store's own business.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Bookmark {
+pub struct ListCursor {
     /// A time, where the list is in the order of one.
     pub at: Timestamp,
     /// A place in the order of the outbox, where it has numbers.
@@ -42,21 +42,21 @@ pub struct Bookmark {
 /// A page of a list. However it is read, the oldest event of the page comes first.
 ///
 /// ```
-/// use postrider_core::store::{Listing, Shelf};
-/// let orders = Listing { event_type: Some("OrderPlaced".to_owned()), ..Listing::newest(Shelf::Undelivered, 50) };
+/// use postrider_core::store::{Listing, ListScope};
+/// let orders = Listing { event_type: Some("OrderPlaced".to_owned()), ..Listing::newest(ListScope::Undelivered, 50) };
 /// assert!(!orders.payloads);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
     /// Which events.
-    pub shelf: Shelf,
+    pub scope: ListScope,
     /// From where.
     pub from: ListFrom,
     /// Only those of this type.
     pub event_type: Option<String>,
     /// Only those of this key.
     pub key: Option<String>,
-    /// Only the one of this id, which is found by it and not by looking through the shelf.
+    /// Only the one of this id, which is found by it and not by looking through the scope.
     pub id: Option<EventId>,
     /// At most so many.
     pub limit: usize,
@@ -65,9 +65,9 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// The last events of a shelf, whatever they are, without their payloads.
-    pub fn newest(shelf: Shelf, limit: usize) -> Self {
-        Self { shelf, from: ListFrom::Newest, event_type: None, key: None, id: None, limit, payloads: false }
+    /// The last events of a scope, whatever they are, without their payloads.
+    pub fn newest(scope: ListScope, limit: usize) -> Self {
+        Self { scope, from: ListFrom::Newest, event_type: None, key: None, id: None, limit, payloads: false }
     }
 }
 
@@ -75,7 +75,7 @@ impl Listing {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ListedEvent {
     /// Its place in this list.
-    pub bookmark: Bookmark,
+    pub cursor: ListCursor,
     /// Its id.
     pub id: EventId,
     /// Its type.

@@ -19,11 +19,12 @@ mod peek;
 mod settle;
 
 pub use claim::{
-    Admission, Claim, Claimed, ClaimedEvent, Glance, LaneClaim, LateCommits, Position, Rescan, Undecodable,
+    Admission, Claim, Claimed, ClaimedEvent, LaneClaim, LateCommits, Position, Rescan, RowSummary,
+    Undecodable,
 };
 pub use features::{Defaults, Features, Keeps, Recovery};
-pub use lane::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Marked, Renewed, Taken, Token};
-pub use list::{Bookmark, ListFrom, ListedEvent, Listing, Oldest, OldestEvent, Shelf, TypeCount};
+pub use lane::{AcquiredLane, LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Marked, Renewed, Token};
+pub use list::{ListCursor, ListFrom, ListScope, ListedEvent, Listing, Oldest, OldestEvent, TypeCount};
 pub use operate::{DeadLetter, EventStatus, Hold, HoldReason, Instance, Instances, Stats};
 pub use orphan::{HeldKey, Orphans};
 pub use pause::{PAUSES_MAX, Pause, Paused, SUBJECT_CHARS_MAX, Subject, too_many_pauses};
@@ -164,7 +165,7 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// A page of the events of a shelf, the oldest of them first. What is under way shows as it was when it was claimed.
+    /// A page of the events of a scope, the oldest of them first. What is under way shows as it was when it was claimed.
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Vec<ListedEvent>>>;
 
     /// The oldest events that are neither delivered nor dead, at most `limit` of them, behind the place `after` in the order of the outbox; 0 is
@@ -203,11 +204,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Tells other instances that something was committed. A hint: it returns at once, many become one, and whether any
     /// of them arrives is open. Stores that cannot reach others do nothing.
-    fn announce(&self) {}
+    fn notify_others(&self) {}
 
-    /// Waits until another instance [announces](Store::announce) something. For ever where nobody can; an error if the way is
+    /// Waits until another instance [notifies](Store::notify_others) something. For ever where nobody can; an error if the way is
     /// cut, after which it is worth asking again.
-    fn announced(&self) -> BoxFuture<'_, Result<()>> {
+    fn notified(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(std::future::pending())
     }
 }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use postrider_core::store::{Admission, Glance, Lane, Seq};
+use postrider_core::store::{Admission, Lane, RowSummary, Seq};
 
 use super::{
     backlog::{Backlogs, LaneCursors},
@@ -56,7 +56,7 @@ impl ClaimAdmission {
         std::mem::take(&mut lock(&self.state).left_to_lanes)
     }
 
-    fn owner(&self, scanned: Option<BacklogId>, row: &Glance<'_>) -> Owner {
+    fn owner(&self, scanned: Option<BacklogId>, row: &RowSummary<'_>) -> Owner {
         let route = self.routes.find_by_name(row.event_type, row.aggregate_type);
         let slot = RouteSlot::of(route);
         if self.pauses.is_empty() {
@@ -76,7 +76,7 @@ impl std::fmt::Debug for ClaimAdmission {
 }
 
 impl Admission for ClaimAdmission {
-    fn admits(&self, row: &Glance<'_>) -> bool {
+    fn admits(&self, row: &RowSummary<'_>) -> bool {
         let mut state = lock(&self.state);
         let owner = self.owner(state.scanned, row);
         state.admits(&mut lock(&self.backlogs), owner, row, self.keyed)
@@ -130,7 +130,7 @@ pub(super) struct AdmissionState {
 
 /// A row, with what the decision about it needs.
 struct Candidate<'a> {
-    row: &'a Glance<'a>,
+    row: &'a RowSummary<'a>,
     owner: Owner,
     /// The backlog of its route.
     id: BacklogId,
@@ -150,7 +150,7 @@ impl AdmissionState {
         &mut self,
         backlogs: &mut Backlogs,
         owner: impl Into<Owner>,
-        row: &Glance<'_>,
+        row: &RowSummary<'_>,
         keyed: bool,
     ) -> bool {
         let owner = owner.into();
@@ -287,8 +287,8 @@ mod tests {
 
     use super::*;
 
-    fn row(seq: Seq, key: Option<&str>) -> Glance<'_> {
-        Glance { lane: 0, seq, event_type: "", aggregate_type: "", key, due_at: None }
+    fn row(seq: Seq, key: Option<&str>) -> RowSummary<'_> {
+        RowSummary { lane: 0, seq, event_type: "", aggregate_type: "", key, due_at: None }
     }
 
     fn route(n: usize) -> RouteSlot {
@@ -330,7 +330,7 @@ mod tests {
         let (mut backlogs, mut main) = (Backlogs::default(), state([9, 0, 9], None));
         assert!(!main.admits(&mut backlogs, route(1), &row(2, Some("a")), true));
         assert!(!main.admits(&mut backlogs, route(1), &row(9, Some("b")), true));
-        let due = Glance { due_at: Some(Timestamp::from_micros(1)), ..row(5, Some("b")) };
+        let due = RowSummary { due_at: Some(Timestamp::from_micros(1)), ..row(5, Some("b")) };
         assert!(main.admits(&mut backlogs, route(2), &due, true), "what was skipped of its key comes later");
         assert!(!main.admits(&mut backlogs, route(2), &row(10, Some("b")), true), "it would overtake");
         // One that is found later precedes it.

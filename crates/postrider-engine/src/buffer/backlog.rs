@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use postrider_core::store::{Glance, Lane, Position, Seq};
+use postrider_core::store::{Lane, Position, RowSummary, Seq};
 
 use super::{
     backlog_cursor::BacklogCursor, backlog_id::BacklogId, first_skipped::FirstSkipped, key_bloom::KeyBloom,
@@ -58,7 +58,7 @@ impl Backlogs {
     }
 
     /// Skips a row.
-    pub(super) fn skip(&mut self, id: BacklogId, row: &Glance<'_>, key: Option<u64>) {
+    pub(super) fn skip(&mut self, id: BacklogId, row: &RowSummary<'_>, key: Option<u64>) {
         self.note(id, row.lane, BacklogCursor::before(row), key, row.seq);
     }
 
@@ -147,12 +147,12 @@ impl Backlogs {
         }
     }
 
-    pub(super) fn was_tried(&self, id: BacklogId, row: &Glance<'_>) -> bool {
+    pub(super) fn was_tried(&self, id: BacklogId, row: &RowSummary<'_>) -> bool {
         self.probes.get(&id).is_some_and(|probes| probes.was_tried(row))
     }
 
     /// Records that the scan for a receiver that is down brings an event.
-    pub(super) fn bring_probe(&mut self, id: BacklogId, row: &Glance<'_>) {
+    pub(super) fn bring_probe(&mut self, id: BacklogId, row: &RowSummary<'_>) {
         self.probes.get_mut(&id).into_iter().for_each(|probes| probes.bring(row));
     }
 
@@ -203,7 +203,7 @@ impl Backlogs {
     /// back.
     pub(super) fn holder(
         &self,
-        row: &Glance<'_>,
+        row: &RowSummary<'_>,
         key: Option<u64>,
         counts: impl Fn(BacklogId) -> bool,
     ) -> Option<BacklogId> {

@@ -2,7 +2,7 @@
 
 use postrider_core::{
     Timestamp,
-    store::{Glance, Position, Seq},
+    store::{Position, RowSummary, Seq},
 };
 
 /// The last microsecond of the year 9999, which every database can store. No event waits beyond it.
@@ -20,7 +20,7 @@ impl BacklogCursor {
     /// Waiting events are looked for from the start.
     pub(super) const FIRST_DUE: (Timestamp, Seq) = (Timestamp::EPOCH, 0);
 
-    pub(super) fn before(row: &Glance<'_>) -> Self {
+    pub(super) fn before(row: &RowSummary<'_>) -> Self {
         match row.due_at {
             Some(due_at) => Self { seq: None, due: Some((due_at, row.seq.saturating_sub(1))) },
             None => Self::before_seq(row.seq),
@@ -32,7 +32,7 @@ impl BacklogCursor {
     }
 
     /// The position of this event.
-    pub(super) fn of(row: &Glance<'_>) -> Self {
+    pub(super) fn of(row: &RowSummary<'_>) -> Self {
         match row.due_at {
             Some(due_at) => Self { seq: None, due: Some((due_at, row.seq)) },
             None => Self::of_seq(row.seq),

@@ -338,7 +338,7 @@ mod tests {
         let mut buffer = Buffer::new(&routes, &settings);
         let [kept, lost] = [0, 1].map(|lane| Lease { lane, token: Token { epoch: 1, nonce: 1 } });
         for lease in [kept, lost] {
-            buffer.own(Taken { lease, suspect_to: 0 }, now + Duration::from_secs(60));
+            buffer.own(AcquiredLane { lease, suspect_to: 0 }, now + Duration::from_secs(60));
         }
         let plan = buffer.begin_claim(&settings, &routes, now, false).unwrap();
         buffer.lose(lost);
@@ -354,7 +354,7 @@ mod tests {
         let (settings, now) = (Settings::default(), Instant::now());
         let mut buffer = Buffer::new(&routes, &settings);
         let lease = Lease { lane: 0, token: Token { epoch: 1, nonce: 1 } };
-        buffer.own(Taken { lease, suspect_to: 0 }, now + Duration::from_secs(60));
+        buffer.own(AcquiredLane { lease, suspect_to: 0 }, now + Duration::from_secs(60));
         let stands = Position::at(100, Timestamp::EPOCH, 0, &Position::START);
         buffer.lanes.get_mut(0).unwrap().position = stands;
         buffer.recheck(0, 50);
@@ -374,7 +374,7 @@ mod tests {
         let (settings, now) = (Settings::default(), Instant::now());
         let mut buffer = Buffer::new(&routes, &settings);
         let lease = Lease { lane: 0, token: Token { epoch: 1, nonce: 1 } };
-        buffer.own(Taken { lease, suspect_to: 0 }, now + Duration::from_secs(60));
+        buffer.own(AcquiredLane { lease, suspect_to: 0 }, now + Duration::from_secs(60));
         buffer.lanes.get_mut(0).unwrap().position = Position::at(100, Timestamp::EPOCH, 0, &Position::START);
         lock(&buffer.backlogs).note_probe(RouteSlot::at(1).into(), lease.lane, 50, None);
         let mut claims = Vec::new();

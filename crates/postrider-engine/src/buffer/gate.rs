@@ -86,7 +86,7 @@ mod tests {
 
     use postrider_core::{
         Timestamp,
-        store::{Pause, Subject, Taken},
+        store::{AcquiredLane, Pause, Subject},
     };
 
     use super::*;
@@ -99,7 +99,7 @@ mod tests {
         let (item, later) = (test_item("key", 1, 1), now + Duration::from_secs(1));
         let gate = |buffer: &Buffer| buffer.gate_of_event(item.slot, item.attributes(&buffer.receivers));
         assert_eq!(buffer.gate_of_lease(item.lease, now), Gate::Expired, "the lane is not owned");
-        buffer.own(Taken { lease: item.lease, suspect_to: 0 }, later);
+        buffer.own(AcquiredLane { lease: item.lease, suspect_to: 0 }, later);
         assert_eq!((buffer.gate(now), buffer.gate(later)), (Gate::Go, Gate::Expired));
         assert!(buffer.gate_of_lease(item.lease, now).is_open() && gate(&buffer).is_open());
         let subject = Subject::key("key");

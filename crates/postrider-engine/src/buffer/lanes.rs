@@ -13,7 +13,7 @@ const LOCKED_PAUSE: Duration = Duration::from_millis(250);
 
 impl Buffer {
     /// Takes a lane under a new lease.
-    pub(crate) fn own(&mut self, taken: Taken, deadline: Instant) {
+    pub(crate) fn own(&mut self, taken: AcquiredLane, deadline: Instant) {
         if let Some(before) = self.lanes.get(taken.lease.lane).map(|lane| lane.lease) {
             self.lose(before);
         }

@@ -18,7 +18,7 @@ pub(super) struct LongKeys {
     keys: BTreeMap<BacklogId, LongKey>,
     /// How many each route has.
     counts: BTreeMap<RouteSlot, usize>,
-    /// Keys that may have room. Whoever reads one checks.
+    /// Keys that may have room. Anyone who reads one checks.
     ready: BTreeSet<BacklogId>,
     /// The keys that went to an overflow since the running claim began, by their numbers.
     overflowed: HashMap<u64, BacklogId, QuickState>,

@@ -62,8 +62,8 @@ use postrider_core::{
     Event, EventId, Source, Timestamp,
     event::limits::EVENT_FLAT_BYTES,
     store::{
-        Change, Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Lease, Position, Seq, Settlement, Taken,
-        Token, Undecodable,
+        AcquiredLane, Change, Claim, Claimed, ClaimedEvent, Lane, LaneClaim, Lease, Position, Seq,
+        Settlement, Token, Undecodable,
     },
     tx::Placed,
 };

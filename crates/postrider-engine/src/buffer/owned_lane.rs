@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use postrider_core::store::{Lease, Position, Seq, Taken};
+use postrider_core::store::{AcquiredLane, Lease, Position, Seq};
 use tokio::time::Instant;
 
 use super::{Item, late_counts::LateCounts, suspects::SuspectUnderWay};
@@ -48,7 +48,7 @@ impl OwnedLane {
         std::mem::replace(&mut self.recheck, beyond)
     }
 
-    pub(super) fn new(taken: Taken, deadline: Instant) -> Self {
+    pub(super) fn new(taken: AcquiredLane, deadline: Instant) -> Self {
         let suspect_to = if mutations::active(Mutation::NoSuspects) { 0 } else { taken.suspect_to };
         Self {
             lease: taken.lease,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, btree_map};
 
-use postrider_core::store::{Lane, Lease, Seq, Taken};
+use postrider_core::store::{AcquiredLane, Lane, Lease, Seq};
 use tokio::time::Instant;
 
 use super::OwnedLane;
@@ -15,7 +15,7 @@ pub(super) struct OwnedLanes {
 }
 
 impl OwnedLanes {
-    pub(super) fn insert(&mut self, taken: Taken, deadline: Instant) {
+    pub(super) fn insert(&mut self, taken: AcquiredLane, deadline: Instant) {
         self.lanes.insert(taken.lease.lane, OwnedLane::new(taken, deadline));
         self.note_deadlines();
     }
@@ -105,8 +105,8 @@ mod tests {
 
     use super::*;
 
-    fn taken(lane: Lane, epoch: u64) -> Taken {
-        Taken { lease: Lease { lane, token: Token { epoch, nonce: 1 } }, suspect_to: 0 }
+    fn taken(lane: Lane, epoch: u64) -> AcquiredLane {
+        AcquiredLane { lease: Lease { lane, token: Token { epoch, nonce: 1 } }, suspect_to: 0 }
     }
 
     #[test]

@@ -257,7 +257,7 @@ impl Buffer {
 
 #[cfg(test)]
 mod tests {
-    use postrider_core::store::Glance;
+    use postrider_core::store::RowSummary;
 
     use super::*;
     use crate::Routes;
@@ -272,7 +272,7 @@ mod tests {
             let mut buffer = Buffer::new(&routes, &settings);
             buffer.claim_room.share();
             let row =
-                Glance { lane: 0, seq: 1, event_type: "A", aggregate_type: "", key: None, due_at: None };
+                RowSummary { lane: 0, seq: 1, event_type: "A", aggregate_type: "", key: None, due_at: None };
             lock(&buffer.backlogs).note_probe(RouteSlot::at(1).into(), row.lane, row.seq, None);
             sender.send(buffer.next_backlog(&settings)).unwrap();
         });

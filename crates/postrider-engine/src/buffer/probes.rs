@@ -13,7 +13,7 @@ use std::{
 
 use postrider_core::{
     Timestamp,
-    store::{Glance, Lane, Position, Seq},
+    store::{Lane, Position, RowSummary, Seq},
 };
 
 use super::backlog_cursor::BacklogCursor;
@@ -102,7 +102,7 @@ impl Probes {
     }
 
     /// Records an event that a claim brings to be tried.
-    pub(super) fn bring(&mut self, row: &Glance<'_>) {
+    pub(super) fn bring(&mut self, row: &RowSummary<'_>) {
         let place = BacklogCursor::of(row);
         self.brought.retain(|(brought, _)| *brought != row.seq);
         self.brought.push_front((row.seq, place));
@@ -125,7 +125,7 @@ impl Probes {
         self.turns = self.turns.next_multiple_of(IN_ORDER).wrapping_sub(1);
     }
 
-    pub(super) fn was_tried(&self, row: &Glance<'_>) -> bool {
+    pub(super) fn was_tried(&self, row: &RowSummary<'_>) -> bool {
         let in_order =
             || self.in_order.get(&row.lane).is_some_and(|tried| BacklogCursor::of(row).is_reached_by(*tried));
         self.tried.contains(&row.seq) || in_order()
@@ -200,9 +200,9 @@ mod tests {
         probes
     }
 
-    fn row(seq: Seq, due_at: Option<i64>) -> Glance<'static> {
+    fn row(seq: Seq, due_at: Option<i64>) -> RowSummary<'static> {
         let due_at = due_at.map(Timestamp::from_micros);
-        Glance { lane: 0, seq, event_type: "", aggregate_type: "", key: None, due_at }
+        RowSummary { lane: 0, seq, event_type: "", aggregate_type: "", key: None, due_at }
     }
 
     /// Returns where the next claim begins among the fresh events after the first one.

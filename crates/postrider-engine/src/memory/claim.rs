@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use postrider_core::{
     Timestamp,
     select::{self, Facts, FreedKey, Hold, List, RETURNING_KEYS_MAX, Rules, Selection, Selector, WriteBack},
-    store::{Claim, Claimed, ClaimedEvent, Glance, HoldReason, Lane, LaneClaim, Seq},
+    store::{Claim, Claimed, ClaimedEvent, HoldReason, Lane, LaneClaim, RowSummary, Seq},
 };
 
 use super::{
@@ -51,8 +51,8 @@ impl select::Row for Seen<'_> {
         }
     }
 
-    fn glance(&self) -> Glance<'_> {
-        self.row.glance(self.seq)
+    fn summary(&self) -> RowSummary<'_> {
+        self.row.summary(self.seq)
     }
 }
 

@@ -12,7 +12,7 @@ const SWEEP_MIN: usize = 1024;
 /// Where the row of an id was put, by what the id hashes to. The rare id that shares its hash with another is kept whole.
 ///
 /// A row that goes is not taken out here, because each would be a look at another corner of memory. What is found may be gone,
-/// and whoever asks has to look. When there are twice as many entries as there were rows, those that are gone are swept out.
+/// and anyone who asks has to look. When there are twice as many entries as there were rows, those that are gone are swept out.
 #[derive(Clone, Default)]
 pub(super) struct Ids {
     seqs: FixedMap<u64, Seq>,

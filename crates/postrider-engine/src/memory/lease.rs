@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::{
     Timestamp,
-    store::{Lane, Lease, LeaseRequest, Leased, Marked, Renewed, Seq, Taken, Token},
+    store::{AcquiredLane, Lane, Lease, LeaseRequest, Leased, Marked, Renewed, Seq, Token},
 };
 
 use super::{lane::Owner, tables::Tables};
@@ -32,7 +32,7 @@ pub(super) fn lease(tables: &mut Tables, request: &LeaseRequest, now: Timestamp)
                 lane.epoch = token.epoch;
                 lane.nonce = Some(token.nonce);
                 lane.owner = Some(Owner { until: now.plus(request.ttl), ttl: request.ttl });
-                leased.taken.push(Taken { lease: Lease { lane: number, token }, suspect_to });
+                leased.taken.push(AcquiredLane { lease: Lease { lane: number, token }, suspect_to });
             }
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use postrider_core::{
     Event, Timestamp,
-    store::{Bookmark, EventStatus, ListFrom, ListedEvent, Listing, Shelf, TypeCount, Undecodable},
+    store::{EventStatus, ListCursor, ListFrom, ListScope, ListedEvent, Listing, TypeCount, Undecodable},
 };
 
 use super::{
@@ -20,17 +20,17 @@ pub(super) fn list(tables: &Tables, listing: &Listing, now: Timestamp) -> Vec<Li
             && listing.id.as_ref().is_none_or(|wanted| *wanted == event.id)
             && match &listing.from {
                 ListFrom::Newest => true,
-                ListFrom::Before(mark) => event.bookmark < *mark,
-                ListFrom::After(mark) => event.bookmark > *mark,
+                ListFrom::Before(mark) => event.cursor < *mark,
+                ListFrom::After(mark) => event.cursor > *mark,
             }
     };
-    let mut found: Vec<ListedEvent> = match listing.shelf {
-        Shelf::Delivered => {
+    let mut found: Vec<ListedEvent> = match listing.scope {
+        ListScope::Delivered => {
             let kept = tables.done.iter().map(|((done_at, seq), kept)| {
-                let bookmark = Bookmark { at: *done_at, seq: *seq, id: String::new() };
+                let cursor = ListCursor { at: *done_at, seq: *seq, id: String::new() };
                 let status = EventStatus::Done { done_at: *done_at };
                 listed(
-                    bookmark,
+                    cursor,
                     &kept.content,
                     status,
                     kept.attempts,
@@ -40,20 +40,20 @@ pub(super) fn list(tables: &Tables, listing: &Listing, now: Timestamp) -> Vec<Li
             });
             kept.filter(fits).collect()
         }
-        shelf => {
+        scope => {
             let rows =
-                tables.rows.iter().filter(|(_, row)| shelf != Shelf::Dead || row.status == Status::Dead);
+                tables.rows.iter().filter(|(_, row)| scope != ListScope::Dead || row.status == Status::Dead);
             let rows = rows.map(|(seq, row)| {
-                let bookmark = Bookmark { seq, ..Bookmark::default() };
+                let cursor = ListCursor { seq, ..ListCursor::default() };
                 let status = status_of(row, now);
                 let died_at = (row.status == Status::Dead).then_some(row.available_at);
                 let times = (row.created_at, died_at);
-                listed(bookmark, &row.content, status, row.attempts, times, listing.payloads)
+                listed(cursor, &row.content, status, row.attempts, times, listing.payloads)
             });
             rows.filter(fits).collect()
         }
     };
-    found.sort_by(|a, b| a.bookmark.cmp(&b.bookmark));
+    found.sort_by(|a, b| a.cursor.cmp(&b.cursor));
     match listing.from {
         ListFrom::After(_) => found.truncate(listing.limit),
         _ => drop(found.drain(..found.len().saturating_sub(listing.limit))),
@@ -62,7 +62,7 @@ pub(super) fn list(tables: &Tables, listing: &Listing, now: Timestamp) -> Vec<Li
 }
 
 fn listed(
-    bookmark: Bookmark,
+    cursor: ListCursor,
     content: &Result<Event, Box<Undecodable>>,
     status: EventStatus,
     attempts: u32,
@@ -70,7 +70,7 @@ fn listed(
     payloads: bool,
 ) -> ListedEvent {
     ListedEvent {
-        bookmark,
+        cursor,
         id: id_of(content).clone(),
         event_type: type_of(content).to_owned(),
         aggregate_type: aggregate_type_of(content).to_owned(),

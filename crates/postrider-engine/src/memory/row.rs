@@ -5,7 +5,7 @@ use std::sync::Arc;
 use postrider_core::{
     Event, EventId, GLOBAL_AGGREGATE, Timestamp,
     event::limits::EVENT_FLAT_BYTES,
-    store::{Glance, Lane, Seq, Undecodable},
+    store::{Lane, RowSummary, Seq, Undecodable},
 };
 
 use super::hash::lane_of;
@@ -124,8 +124,8 @@ impl Row {
     }
 
     /// What is seen of it before it is read.
-    pub(super) fn glance(&self, seq: Seq) -> Glance<'_> {
-        Glance {
+    pub(super) fn summary(&self, seq: Seq) -> RowSummary<'_> {
+        RowSummary {
             lane: self.lane,
             seq,
             event_type: self.event_type(),

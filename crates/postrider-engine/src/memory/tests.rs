@@ -11,7 +11,9 @@ use std::{
 use postrider_core::{
     CallerTx, Error, Event, EventId, OwnedTx, Store, TxSource,
     rng::Rng,
-    store::{Admission, Change, Claim, Glance, HoldReason, LaneClaim, LeaseRequest, Position, Settlement},
+    store::{
+        Admission, Change, Claim, HoldReason, LaneClaim, LeaseRequest, Position, RowSummary, Settlement,
+    },
     tx::OnDuplicate,
 };
 
@@ -136,13 +138,13 @@ async fn raw_rows_show_what_a_table_would() {
 struct Closed(AtomicUsize);
 
 impl Admission for Closed {
-    fn admits(&self, _: &Glance<'_>) -> bool {
+    fn admits(&self, _: &RowSummary<'_>) -> bool {
         self.0.fetch_add(1, Relaxed);
         false
     }
 }
 
-/// How many rows of an outbox with so many events each claim passes over, until one says that there is no more.
+/// How many rows of an outbox with so many events each claim skips, until one says that there is no more.
 async fn passed_over(store: &MemoryStore, count: usize, delay: Duration) -> Vec<usize> {
     let request = LeaseRequest {
         owner: "a".into(),

@@ -4,15 +4,15 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use postrider_core::{ConfigError, Pattern, RetryPolicy, Sink};
 
-use crate::DeadHeads;
+use crate::OnDead;
 
 /// A route: patterns of event types, their sink, and their settings.
 ///
 /// ```
 /// use postrider_core::{Delivery, handler};
-/// use postrider_engine::{DeadHeads, Route, RouteSettings};
+/// use postrider_engine::{OnDead, Route, RouteSettings};
 ///
-/// let settings = RouteSettings { dead_heads: Some(DeadHeads::Skip), ..RouteSettings::default() };
+/// let settings = RouteSettings { on_dead: Some(OnDead::Skip), ..RouteSettings::default() };
 /// let orders = Route::new("Order*", handler(async |_: Delivery| ())).aggregate_type("Shop").settings(settings);
 /// # let _ = orders;
 /// ```
@@ -64,8 +64,8 @@ pub struct RouteSettings {
     pub retry: Option<Arc<dyn RetryPolicy>>,
     /// Attempts before an event is dead.
     pub max_attempts: Option<u32>,
-    /// What a dead head does to its key.
-    pub dead_heads: Option<DeadHeads>,
+    /// What a dead event that holds its key does to its key.
+    pub on_dead: Option<OnDead>,
     /// Most events in one batch, if the sink takes as many.
     pub batch_max: Option<usize>,
     /// Least time between two batches.
@@ -90,7 +90,7 @@ impl fmt::Debug for RouteSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RouteSettings")
             .field("max_attempts", &self.max_attempts)
-            .field("dead_heads", &self.dead_heads)
+            .field("on_dead", &self.on_dead)
             .field("batch_max", &self.batch_max)
             .field("pace", &self.pace)
             .field("unavailable_for", &self.unavailable_for)

@@ -10,7 +10,7 @@ use std::{
 };
 
 use postrider_core::{BoxFuture, Delivery, Event, Health, Outcome, Sink, SinkTraits, format::Destination};
-use postrider_engine::{DeadHeads, Outbox, memory::MemoryStore};
+use postrider_engine::{OnDead, Outbox, memory::MemoryStore};
 use postrider_http::{BatchConfig, Endpoint, HttpBatchSink, WebhookConfig, WebhookSink};
 use postrider_testkit::proxy::{Direction, Proxy};
 
@@ -94,7 +94,7 @@ async fn write(outbox: &Outbox, store: &MemoryStore, numbers: std::ops::Range<us
 
 async fn outbox(store: &MemoryStore, sink: Arc<dyn Sink>) -> Outbox {
     let builder = Outbox::builder().store(store.clone()).sink("Numbered", sink);
-    let builder = builder.retry_with(|_, _| Duration::from_millis(5)).dead_heads(DeadHeads::Skip);
+    let builder = builder.retry_with(|_, _| Duration::from_millis(5)).on_dead(OnDead::Skip);
     builder.max_attempts(3).start().await.unwrap()
 }
 

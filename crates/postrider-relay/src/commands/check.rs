@@ -11,7 +11,7 @@ use super::{
     health::{ANSWER_TIMEOUT, Answer},
 };
 use crate::{
-    Verdict,
+    Conclusion,
     config::{self, Config, Problem},
     failure::Failure,
     relay::{self, Found, Plan},
@@ -39,11 +39,11 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
+pub(crate) async fn run(args: Args) -> Result<Conclusion, Failure> {
     let terminal = Terminal::new(args.json);
     if args.reference {
         terminal.print(config::reference().trim_end());
-        return Ok(Verdict::Good);
+        return Ok(Conclusion::Good);
     }
     let config = config::load(&args.config).map_err(|problems| {
         terminal.print_json(bad(problems.list.iter().map(Problem::to_json).collect()));
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     terminal.print(shown(&config)?);
     terminal.print(report.sources());
     terminal.print(report.routes());
-    let mut verdict = Verdict::Good;
+    let mut conclusion = Conclusion::Good;
     if args.connect {
         let mut found = table(["", "name", "answer", "promises"], &[]);
         let mut parts = Vec::new();
@@ -78,7 +78,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         for (kind, name, ok, answer, promises) in &parts {
             found.add_row([*kind, name, answer, promises]);
             if !ok {
-                verdict = Verdict::Unreachable;
+                conclusion = Conclusion::Unreachable;
             }
         }
         let list = parts.iter().map(|(kind, name, ok, answer, promises)| {
@@ -88,17 +88,17 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         terminal.print(found);
     }
     terminal.print_verdict(
-        verdict,
-        match verdict {
-            Verdict::Good => "The configuration is valid.",
-            Verdict::Bad | Verdict::Unreachable => {
+        conclusion,
+        match conclusion {
+            Conclusion::Good => "The configuration is valid.",
+            Conclusion::Bad | Conclusion::Unreachable => {
                 "The configuration is valid, but a source or a sink failed its check."
             }
         },
     );
-    answer.insert("good".to_owned(), Value::Bool(verdict == Verdict::Good));
+    answer.insert("good".to_owned(), Value::Bool(conclusion == Conclusion::Good));
     terminal.print_json(answer);
-    Ok(verdict)
+    Ok(conclusion)
 }
 
 fn plans_of(config: &Config) -> Result<Vec<Plan>, Failure> {

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use clap::Args as ClapArgs;
 use clap_complete::Shell;
 
-use crate::Verdict;
+use crate::Conclusion;
 
 /// Print the script that lets a shell complete commands and options
 ///
@@ -17,10 +17,10 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-pub(crate) fn run(args: &Args, command: &mut clap::Command) -> Verdict {
+pub(crate) fn run(args: &Args, command: &mut clap::Command) -> Conclusion {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, command, "postrider", &mut script);
     // A reader that went away is not an error.
     _ = std::io::stdout().write_all(&script);
-    Verdict::Good
+    Conclusion::Good
 }

@@ -3,7 +3,7 @@
 use clap::{Args as ClapArgs, Subcommand};
 use postrider::{
     EventId, Store,
-    store::{DeadLetter, EventStatus, HoldReason, ListedEvent, Listing, Shelf},
+    store::{DeadLetter, EventStatus, HoldReason, ListScope, ListedEvent, Listing},
 };
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ use super::{
     target::{Outbox, Target},
 };
 use crate::{
-    Verdict,
+    Conclusion,
     failure::Failure,
     terminal::{Terminal, count, plain, table},
 };
@@ -91,7 +91,7 @@ impl Chosen {
     }
 }
 
-pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
+pub(crate) async fn run(args: Args) -> Result<Conclusion, Failure> {
     let terminal = Terminal::new(args.json);
     let outbox = args.target.one().await?;
     match args.action {
@@ -104,7 +104,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
             let letters = count(number, "dead letter");
             terminal.print(format!("{letters} would be deleted for good; add --yes to delete"));
             terminal.print_json(answer("would_discard", number));
-            Ok(Verdict::Good)
+            Ok(Conclusion::Good)
         }
     }
 }
@@ -114,7 +114,7 @@ async fn list(
     outbox: &Outbox,
     filter: &FilterArgs,
     limit: usize,
-) -> Result<Verdict, Failure> {
+) -> Result<Conclusion, Failure> {
     let letters = letters(&*outbox.store, filter, limit).await?;
     let mut rows = table(["id", "type", "key", "attempts", "blocks", "dead since", "error"], &[3]);
     for letter in &letters {
@@ -131,16 +131,16 @@ async fn list(
     terminal.print(rows);
     let list = letters.iter().map(of).collect();
     terminal.print_json(Map::from_iter([("dead".to_owned(), Value::Array(list))]));
-    Ok(Verdict::Good)
+    Ok(Conclusion::Good)
 }
 
-async fn show(terminal: Terminal, outbox: &Outbox, id: &str) -> Result<Verdict, Failure> {
+async fn show(terminal: Terminal, outbox: &Outbox, id: &str) -> Result<Conclusion, Failure> {
     let Some(letter) = one(&*outbox.store, id).await? else {
         return Err(Failure::bad(format!("the event {id} is not dead"))
             .hint(format!("`postrider why --id {id}` shows where it is")));
     };
     let mut rows = table(["", ""], &[]);
-    let Value::Object(mut fields) = of(&letter) else { return Ok(Verdict::Good) };
+    let Value::Object(mut fields) = of(&letter) else { return Ok(Conclusion::Good) };
     if !outbox.store.features().keeps.places {
         // There it is a position in the list, which this command has not counted.
         fields.remove("seq");
@@ -150,7 +150,7 @@ async fn show(terminal: Terminal, outbox: &Outbox, id: &str) -> Result<Verdict, 
     }
     terminal.print(rows);
     terminal.print_json(fields);
-    Ok(Verdict::Good)
+    Ok(Conclusion::Good)
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -164,7 +164,7 @@ async fn change(
     outbox: &Outbox,
     chosen: &Chosen,
     change: Change,
-) -> Result<Verdict, Failure> {
+) -> Result<Conclusion, Failure> {
     let ids = selected(&*outbox.store, chosen).await?;
     let missing = chosen.ids().filter(|id| !ids.iter().any(|found| found.as_str() == id.as_str()));
     let missing: Vec<_> = missing.cloned().collect();
@@ -178,7 +178,7 @@ async fn change(
         progress.inc(ids.len() as u64);
     }
     progress.finish_and_clear();
-    outbox.store.announce();
+    outbox.store.notify_others();
     let word = match change {
         Change::Redrive => "redriven",
         Change::Discard => "discarded",
@@ -188,7 +188,7 @@ async fn change(
     if !missing.is_empty() {
         return Err(Failure::bad(format!("these events are not dead: {}", missing.join(", "))));
     }
-    Ok(Verdict::Good)
+    Ok(Conclusion::Good)
 }
 
 /// The IDs of the dead letters that the arguments select. Those that are named are looked up by ID, however many letters there are.
@@ -207,14 +207,14 @@ async fn selected(store: &dyn Store, chosen: &Chosen) -> Result<Vec<EventId>, Fa
 
 /// Looks up a dead event by its ID.
 async fn find(store: &dyn Store, id: &str) -> Result<Option<ListedEvent>, Failure> {
-    let one = Listing { id: Some(id.into()), ..Listing::newest(Shelf::Dead, 1) };
+    let one = Listing { id: Some(id.into()), ..Listing::newest(ListScope::Dead, 1) };
     Ok(store.list(&one).await?.pop())
 }
 
 /// Looks up a dead letter by its ID.
 async fn one(store: &dyn Store, id: &str) -> Result<Option<DeadLetter>, Failure> {
     let Some(event) = find(store, id).await? else { return Ok(None) };
-    let seq = event.bookmark.seq;
+    let seq = event.cursor.seq;
     let hold = match &event.key {
         Some(key) => store.why(key).await?,
         None => None,

@@ -93,7 +93,16 @@ impl<'a> EffectiveReport<'a> {
     }
 
     pub(super) fn routes(&self) -> comfy_table::Table {
-        let header = ["source", "event type", "sink", "attempts", "backoff", "batch", "pace", "dead heads"];
+        let header = [
+            "source",
+            "event type",
+            "sink",
+            "attempts",
+            "backoff",
+            "batch",
+            "pace",
+            "dead events that hold their keys",
+        ];
         let mut rows = table(header, &[3, 5]);
         for EffectiveRoute { source, route, effective } in &self.routes {
             rows.add_row([
@@ -104,7 +113,7 @@ impl<'a> EffectiveReport<'a> {
                 shown(&effective.backoff),
                 effective.batch.map_or_else(|| "the sink's".to_owned(), |batch| batch.to_string()),
                 effective.pace.map_or_else(|| "-".to_owned(), |pace| pace.to_string()),
-                format!("{:?}", effective.dead_heads).to_lowercase(),
+                format!("{:?}", effective.on_dead).to_lowercase(),
             ]);
         }
         rows

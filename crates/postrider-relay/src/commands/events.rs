@@ -13,7 +13,7 @@ use super::{
     target::Target,
 };
 use crate::{
-    Verdict,
+    Conclusion,
     failure::Failure,
     signal::Ending,
     terminal::{Terminal, plain, print_error, table},
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
+pub(crate) async fn run(args: Args) -> Result<Conclusion, Failure> {
     let terminal = Terminal::new(args.json);
     let outbox = args.target.one().await?;
     let view =
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
             follow(terminal, &view, follower).await?;
         }
     }
-    Ok(Verdict::Good)
+    Ok(Conclusion::Good)
 }
 
 async fn follow(terminal: Terminal, view: &View<'_>, mut follower: Follower) -> Result<(), Failure> {

@@ -163,13 +163,13 @@ fn held(hold: &Hold, head: Option<&ListedEvent>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use postrider::{Timestamp, store::Bookmark};
+    use postrider::{Timestamp, store::ListCursor};
 
     use super::*;
 
     fn event(status: EventStatus) -> ListedEvent {
         ListedEvent {
-            bookmark: Bookmark::default(),
+            cursor: ListCursor::default(),
             id: "e-1".into(),
             event_type: "OrderPlaced".to_owned(),
             aggregate_type: "Order".to_owned(),

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::target::{Outbox, Target};
 use crate::{
-    Verdict,
+    Conclusion,
     config::Source,
     failure::Failure,
     relay,
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
+pub(crate) async fn run(args: Args) -> Result<Conclusion, Failure> {
     let terminal = Terminal::new(args.json);
     let mut answer = Map::new();
     for mut named in args.target.sources()? {
@@ -63,7 +63,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         answer.insert(name.clone(), result);
     }
     terminal.print_json(answer);
-    Ok(Verdict::Good)
+    Ok(Conclusion::Good)
 }
 
 /// Prints SQL for the database's own client.
@@ -78,7 +78,7 @@ fn print(terminal: Terminal, args: &Args, source: &Source) -> Result<Value, Fail
         let grants = relay::grants_sql(source, &args.writer, &args.relay, &args.operator)?;
         let grants_text = grants
             .as_deref()
-            .unwrap_or("-- SQLite has no users: whoever may write to the file may do everything.");
+            .unwrap_or("-- SQLite has no users: anyone who may write to the file may do everything.");
         terminal.print(grants_text.trim_end());
         printed.insert("grants".to_owned(), json!(grants));
     }

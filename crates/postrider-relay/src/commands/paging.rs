@@ -5,7 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use clap::ValueEnum;
 use postrider::{
     Store,
-    store::{Bookmark, EventStatus, ListFrom, ListedEvent, Listing, Shelf},
+    store::{EventStatus, ListCursor, ListFrom, ListScope, ListedEvent, Listing},
 };
 
 use super::filter_args::FilterArgs;
@@ -73,12 +73,12 @@ pub(super) struct View<'a> {
 
 impl View<'_> {
     /// The lists that can hold such events.
-    pub(super) fn scopes(&self) -> &'static [Shelf] {
+    pub(super) fn scopes(&self) -> &'static [ListScope] {
         match self.status {
-            None => &[Shelf::Undelivered, Shelf::Delivered],
-            Some(StatusFilter::Dead) => &[Shelf::Dead],
-            Some(StatusFilter::Done) => &[Shelf::Delivered],
-            Some(_) => &[Shelf::Undelivered],
+            None => &[ListScope::Undelivered, ListScope::Delivered],
+            Some(StatusFilter::Dead) => &[ListScope::Dead],
+            Some(StatusFilter::Done) => &[ListScope::Delivered],
+            Some(_) => &[ListScope::Undelivered],
         }
     }
 
@@ -87,9 +87,14 @@ impl View<'_> {
     }
 
     /// One page of a list, oldest first, whatever the status of its events.
-    async fn page(&self, scope: Shelf, from: ListFrom, limit: usize) -> postrider::Result<Vec<ListedEvent>> {
+    async fn page(
+        &self,
+        scope: ListScope,
+        from: ListFrom,
+        limit: usize,
+    ) -> postrider::Result<Vec<ListedEvent>> {
         let listing = Listing {
-            shelf: scope,
+            scope,
             from,
             event_type: self.filter.event_type.clone(),
             key: self.filter.key.clone(),
@@ -112,7 +117,7 @@ impl View<'_> {
             while found.len() < limit {
                 let size = self.page_size().min(limit);
                 let page = self.page(scope, from, size).await?;
-                let (Some(first), length) = (page.first().map(|first| first.bookmark.clone()), page.len())
+                let (Some(first), length) = (page.first().map(|first| first.cursor.clone()), page.len())
                 else {
                     break;
                 };
@@ -133,7 +138,7 @@ impl View<'_> {
 /// Sorts events by their position or, where they have none, by when they were written.
 fn in_order(events: &mut [ListedEvent]) {
     events.sort_by(|a, b| {
-        (a.bookmark.seq, a.created_at, a.id.as_str()).cmp(&(b.bookmark.seq, b.created_at, b.id.as_str()))
+        (a.cursor.seq, a.created_at, a.id.as_str()).cmp(&(b.cursor.seq, b.created_at, b.id.as_str()))
     });
 }
 
@@ -150,8 +155,8 @@ pub(super) struct Follower {
 /// How far a list was read.
 struct Progress {
     /// Events before this one existed when following began. They may come into view once newer ones are gone, and are not new.
-    floor: Bookmark,
-    newest: Bookmark,
+    floor: ListCursor,
+    newest: ListCursor,
 }
 
 impl Follower {
@@ -161,8 +166,9 @@ impl Follower {
         for &scope in view.scopes() {
             let page = view.page(scope, ListFrom::Newest, view.page_size()).await?;
             let place =
-                |event: Option<&ListedEvent>| event.map(|event| event.bookmark.clone()).unwrap_or_default();
-            let floor = if page.len() < view.page_size() { Bookmark::default() } else { place(page.first()) };
+                |event: Option<&ListedEvent>| event.map(|event| event.cursor.clone()).unwrap_or_default();
+            let floor =
+                if page.len() < view.page_size() { ListCursor::default() } else { place(page.first()) };
             followed.progress.push(Progress { floor, newest: place(page.last()) });
             page.iter().for_each(|event| _ = followed.is_new(event));
         }
@@ -175,9 +181,9 @@ impl Follower {
         for (number, &scope) in view.scopes().iter().enumerate() {
             let Some(Progress { floor, newest }) = self.progress.get(number) else { continue };
             let mut found = since(view, scope, newest).await?;
-            found.retain(|event| event.bookmark >= *floor);
+            found.retain(|event| event.cursor >= *floor);
             if let (Some(last), Some(progress)) = (found.last(), self.progress.get_mut(number)) {
-                progress.newest = last.bookmark.clone().max(progress.newest.clone());
+                progress.newest = last.cursor.clone().max(progress.newest.clone());
             }
             all.extend(found.into_iter().filter(|event| self.is_new(event) && view.matches(event)));
         }
@@ -202,11 +208,15 @@ impl Follower {
 }
 
 /// The events of a list from the newest back to `newest`, one page at least, oldest first.
-async fn since(view: &View<'_>, scope: Shelf, newest: &Bookmark) -> postrider::Result<Vec<ListedEvent>> {
+async fn since(
+    view: &View<'_>,
+    scope: ListScope,
+    newest: &ListCursor,
+) -> postrider::Result<Vec<ListedEvent>> {
     let (mut from, mut found) = (ListFrom::Newest, Vec::new());
     for _ in 0..PAGES_MAX {
         let mut page = view.page(scope, from, view.page_size()).await?;
-        let Some(first) = page.first().map(|first| first.bookmark.clone()) else { break };
+        let Some(first) = page.first().map(|first| first.cursor.clone()) else { break };
         let whole = page.len() >= view.page_size();
         page.append(&mut found);
         found = page;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::target::{Outbox, Target};
 use crate::{
-    Verdict,
+    Conclusion,
     failure::Failure,
     terminal::{Terminal, plain},
 };
@@ -85,7 +85,7 @@ impl What {
     }
 }
 
-pub(crate) async fn pause(args: PauseArgs) -> Result<Verdict, Failure> {
+pub(crate) async fn pause(args: PauseArgs) -> Result<Conclusion, Failure> {
     let terminal = Terminal::new(args.json);
     let outbox = args.target.one().await?;
     let subject = args.what.subject(&outbox)?;
@@ -99,10 +99,10 @@ pub(crate) async fn pause(args: PauseArgs) -> Result<Verdict, Failure> {
         format!("{}: {} already", outbox.name, sentence(&paused.pause))
     });
     terminal.print_json(answer(&outbox, [("new", json!(paused.new)), ("pause", of(&paused.pause))]));
-    Ok(Verdict::Good)
+    Ok(Conclusion::Good)
 }
 
-pub(crate) async fn resume(args: ResumeArgs) -> Result<Verdict, Failure> {
+pub(crate) async fn resume(args: ResumeArgs) -> Result<Conclusion, Failure> {
     let terminal = Terminal::new(args.json);
     let outbox = args.target.one().await?;
     let subject = args.what.subject(&outbox)?;
@@ -128,7 +128,7 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Verdict, Failure> {
     ended = ended.or(released);
     let was = ended.as_ref().map_or(Value::Null, of);
     terminal.print_json(answer(&outbox, [("resumed", json!(ended.is_some())), ("pause", was)]));
-    Ok(Verdict::Good)
+    Ok(Conclusion::Good)
 }
 
 /// Releases the brake for an hour if the sink rejects everything and its events wait because of that.

@@ -11,7 +11,7 @@ use super::{
     target::{Named, Outbox, Target},
 };
 use crate::{
-    Verdict,
+    Conclusion,
     failure::Failure,
     terminal::{Terminal, print_error, table},
 };
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
+pub(crate) async fn run(args: Args) -> Result<Conclusion, Failure> {
     let terminal = Terminal::new(args.json);
     let mut rows = table(
         ["source", "database", "pending", "waiting", "parked", "dead", "held keys", "kept", "oldest"],
@@ -68,7 +68,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     terminal.print_json(answer);
     let last = failures.pop();
     failures.iter().for_each(print_error);
-    last.map_or(Ok(Verdict::Good), Err)
+    last.map_or(Ok(Conclusion::Good), Err)
 }
 
 /// The status of one outbox.

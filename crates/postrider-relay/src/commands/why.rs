@@ -6,7 +6,7 @@
 use clap::Args as ClapArgs;
 use postrider::{
     EventId,
-    store::{Bookmark, EventStatus, Hold, ListFrom, ListedEvent, Listing, Pause, Shelf},
+    store::{EventStatus, Hold, ListCursor, ListFrom, ListScope, ListedEvent, Listing, Pause},
 };
 use serde_json::{Map, Value, json};
 
@@ -19,7 +19,7 @@ use super::{
     target::{Configured, Outbox, Target},
 };
 use crate::{
-    Verdict,
+    Conclusion,
     failure::Failure,
     relay,
     terminal::{Terminal, plain},
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
+pub(crate) async fn run(args: Args) -> Result<Conclusion, Failure> {
     let terminal = Terminal::new(args.json);
     let outbox = args.target.one().await?;
     let (Explanation { sentence, mut answer }, event) = match (&args.id, &args.key) {
@@ -75,14 +75,14 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
         }
     }
     terminal.print_json(answer);
-    Ok(Verdict::Good)
+    Ok(Conclusion::Good)
 }
 
 /// Looks up an event by its ID in every list.
 async fn by_id(outbox: &Outbox, id: &EventId) -> postrider::Result<Option<ListedEvent>> {
     // In this order: an event that is delivered between the two queries is found by the second.
-    for shelf in [Shelf::Undelivered, Shelf::Delivered] {
-        let listing = Listing { id: Some(id.clone()), ..Listing::newest(shelf, 1) };
+    for scope in [ListScope::Undelivered, ListScope::Delivered] {
+        let listing = Listing { id: Some(id.clone()), ..Listing::newest(scope, 1) };
         if let Some(event) = outbox.store.list(&listing).await?.pop() {
             return Ok(Some(event));
         }
@@ -94,15 +94,15 @@ async fn by_id(outbox: &Outbox, id: &EventId) -> postrider::Result<Option<Listed
 async fn head(outbox: &Outbox, key: &str, hold: Option<&Hold>) -> postrider::Result<Option<ListedEvent>> {
     let before = hold.map_or(0, |hold| hold.seq.saturating_sub(1));
     let limit = if hold.is_some() { 1 } else { PAGE };
-    let mut from = Bookmark { seq: before, ..Bookmark::default() };
+    let mut from = ListCursor { seq: before, ..ListCursor::default() };
     loop {
-        let newest = Listing::newest(Shelf::Undelivered, limit);
+        let newest = Listing::newest(ListScope::Undelivered, limit);
         let listing = Listing { from: ListFrom::After(from), key: Some(key.to_owned()), ..newest };
         let page = outbox.store.list(&listing).await?;
         if let Some(hold) = hold {
-            return Ok(page.into_iter().find(|event| event.bookmark.seq == hold.seq));
+            return Ok(page.into_iter().find(|event| event.cursor.seq == hold.seq));
         }
-        let Some(last) = page.last().map(|last| last.bookmark.clone()) else { return Ok(None) };
+        let Some(last) = page.last().map(|last| last.cursor.clone()) else { return Ok(None) };
         if let Some(event) = page.into_iter().find(|event| !matches!(event.status, EventStatus::Dead { .. }))
         {
             return Ok(Some(event));

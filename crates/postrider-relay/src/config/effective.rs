@@ -7,14 +7,14 @@ use serde::Serialize;
 
 use super::{
     Config, Overrides, Route, Source, Span,
-    route::{DeadHeads, Longest},
+    route::{Longest, OnDead},
 };
 
 /// The built-in settings of a source: the relay's for its own tables, or those of the system that owns an external table.
 #[derive(Debug, Clone)]
 pub(crate) struct BuiltIn {
     pub(crate) defaults: Defaults,
-    pub(crate) dead_heads: DeadHeads,
+    pub(crate) on_dead: OnDead,
 }
 
 impl BuiltIn {
@@ -27,13 +27,13 @@ impl BuiltIn {
                 max_attempts: 10,
                 retry: postrider::Backoff::default(),
             },
-            dead_heads: DeadHeads::Block,
+            on_dead: OnDead::Block,
         }
     }
 
     /// For the table of a system with these defaults. Such a table has no room for keys that wait behind a dead event.
     pub(crate) fn of_system(defaults: Defaults) -> Self {
-        Self { defaults, dead_heads: DeadHeads::Skip }
+        Self { defaults, on_dead: OnDead::Skip }
     }
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Effective {
     pub(crate) attempts: u32,
     pub(crate) backoff: EffectiveBackoff,
     pub(crate) unavailable_for: Span,
-    pub(crate) dead_heads: DeadHeads,
+    pub(crate) on_dead: OnDead,
 }
 
 /// The effective wait of a failed event.
@@ -70,7 +70,7 @@ impl Effective {
             backoff: EffectiveBackoff::of(&levels, &built_in.defaults),
             unavailable_for: first(&levels, |level| level.unavailable_for)
                 .unwrap_or(Span(postrider::Settings::default().unavailable_for)),
-            dead_heads: first(&levels, |level| level.dead_heads).unwrap_or(built_in.dead_heads),
+            on_dead: first(&levels, |level| level.on_dead).unwrap_or(built_in.on_dead),
         }
     }
 }

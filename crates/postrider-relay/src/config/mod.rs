@@ -41,7 +41,7 @@ pub(crate) use self::{
     operations::{Gauges, Log, LogFormat, Operations, Traces},
     problem::{Problem, Problems},
     reference::reference,
-    route::{DeadHeads, Longest, Overrides, Route},
+    route::{Longest, OnDead, Overrides, Route},
     secret::{Secret, SecretUrl},
     sink::{File, FormatName, Http, Kafka, Nats, Rabbitmq, Redis, Sink, SinkKind, Webhook},
     source::{Column, NullKey, Order, Profile, Source, Statuses, System},

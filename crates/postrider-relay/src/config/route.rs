@@ -41,7 +41,7 @@ pub(crate) struct Route {
     pub(crate) unavailable_for: Option<Span>,
     /// What a dead event does to its key.
     #[serde(default)]
-    pub(crate) dead_heads: Option<DeadHeads>,
+    pub(crate) on_dead: Option<OnDead>,
 }
 
 impl Route {
@@ -53,7 +53,7 @@ impl Route {
             attempts: self.attempts,
             backoff: self.backoff.clone(),
             unavailable_for: self.unavailable_for,
-            dead_heads: self.dead_heads,
+            on_dead: self.on_dead,
         }
     }
 }
@@ -75,7 +75,7 @@ pub(crate) struct Overrides {
     /// limit. Default 24h.
     pub(crate) unavailable_for: Option<Span>,
     /// What a dead event does to its key. Default `block`; `skip` for external tables, which cannot record a blocked key.
-    pub(crate) dead_heads: Option<DeadHeads>,
+    pub(crate) on_dead: Option<OnDead>,
 }
 
 /// How long a failed event waits: `delay × multiplierⁿ`, at most `max`, times a random factor of 0.5 to 1.5 with `jitter`.
@@ -133,7 +133,7 @@ impl JsonSchema for Longest {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum DeadHeads {
+pub(crate) enum OnDead {
     /// The key waits until an operator redrives or discards the event.
     Block,
     /// The key goes on without it.

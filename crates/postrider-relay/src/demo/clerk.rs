@@ -85,7 +85,7 @@ impl fmt::Display for ShopError {
     }
 }
 
-/// Counts what this start wrote, for the live view; the verdict reads the ledger.
+/// Counts what this start wrote, for the live view; the conclusion reads the ledger.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) committed: AtomicU64,

@@ -106,14 +106,15 @@ impl Stories {
             }
             Card::FailsTwice => {
                 let key = if self.rng.chance(0.5) { Key::Customer } else { Key::Order };
-                let failing = Draft::new(OrderPlaced, key).fate(Treatment::FailsTwice);
+                let failing = Draft::new(OrderPlaced, key).outcome(Treatment::FailsTwice);
                 vec![
                     self.step("placed", vec![failing], End::Commit),
                     self.step("paid", vec![Draft::new(OrderPaid, key)], End::Commit),
                 ]
             }
             Card::Poison => {
-                let mut steps = vec![self.step("placed", vec![placed.fate(Treatment::Poison)], End::Commit)];
+                let mut steps =
+                    vec![self.step("placed", vec![placed.outcome(Treatment::Poison)], End::Commit)];
                 for happening in [OrderPaid, OrderShipped].into_iter().take(self.rng.below(3) as usize) {
                     steps.push(self.step("poisoned", vec![Draft::new(happening, Key::Order)], End::Commit));
                 }
@@ -202,8 +203,8 @@ mod tests {
         assert_eq!(steps().filter(|step| step.end == End::Declined).count(), 8);
         assert_eq!(steps().filter(|step| step.end == End::Swallowed).count(), 4);
         assert_eq!(steps().filter(|step| matches!(step.end, End::Without(_))).count(), 4);
-        assert_eq!(drafts().filter(|draft| draft.fate == Treatment::FailsTwice).count(), 4);
-        assert_eq!(drafts().filter(|draft| draft.fate == Treatment::Poison).count(), 1);
+        assert_eq!(drafts().filter(|draft| draft.outcome == Treatment::FailsTwice).count(), 4);
+        assert_eq!(drafts().filter(|draft| draft.outcome == Treatment::Poison).count(), 1);
         assert_eq!(drafts().filter(|draft| draft.delay.is_some()).count(), 4);
         for owner in [Owner::Outbox, Owner::Shop] {
             assert!(steps().any(|step| step.owner == owner));

@@ -1,6 +1,6 @@
 //! The ledger: the shop's own record of its events, in tables beside its orders.
 //!
-//! The verdict reads it, so nothing in it comes from the outbox and nothing is kept in memory.
+//! The conclusion reads it, so nothing in it comes from the outbox and nothing is kept in memory.
 
 use std::time::Duration;
 
@@ -153,7 +153,7 @@ impl Ledger {
         Ok(until.map_or(Duration::ZERO, |until| Timestamp::from_micros(until).since(Timestamp::now())))
     }
 
-    /// The verdict's numbers, all from the same moment.
+    /// The conclusion's numbers, all from the same moment.
     pub(crate) async fn counts(&self) -> sqlx::Result<Counts> {
         Counts::read(&sqlx::query(COUNTS).fetch_one(&self.pool).await?)
     }

@@ -1,4 +1,4 @@
-//! `postrider demo`: a small shop on SQLite, its outbox, and a verdict on both.
+//! `postrider demo`: a small shop on SQLite, its outbox, and a conclusion on both.
 //!
 //! # Layout
 //!
@@ -7,10 +7,11 @@
 //! * `clerk`: runs the shop's transactions; `receiver`: handles the events that the outbox delivers
 //! * `ledger` and `sql/`: the shop's own record of its events, in the same file
 //! * `pulse`, `rate`, `view`: the live view
-//! * `verdict`: the result
+//! * `conclusion`: the result
 
 mod args;
 mod clerk;
+mod conclusion;
 mod deck;
 mod ledger;
 mod place;
@@ -18,7 +19,6 @@ mod pulse;
 mod rate;
 mod receiver;
 mod story;
-mod verdict;
 mod view;
 
 use std::{
@@ -32,14 +32,14 @@ use tokio::task::JoinSet;
 pub(crate) use self::args::Args;
 use self::{
     clerk::{Clerk, Tally},
+    conclusion::Report,
     deck::Stories,
     ledger::Ledger,
     place::Place,
     pulse::Finger,
-    verdict::Report,
     view::View,
 };
-use crate::{Verdict, failure::Failure, signal::Ending, terminal::Terminal};
+use crate::{Conclusion, failure::Failure, signal::Ending, terminal::Terminal};
 
 /// Dead letters are logged as errors; in the demo they are intended and shown anyway.
 pub(crate) const LOG_DEFAULT: &str = "error,postrider_engine::outcome_report=off";
@@ -56,7 +56,7 @@ const BEAT: Duration = Duration::from_millis(200);
 /// The pause between two stories once all events are written.
 const LEISURE: Duration = Duration::from_millis(80);
 
-pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
+pub(crate) async fn run(args: Args) -> Result<Conclusion, Failure> {
     let terminal = Terminal::new(args.json);
     let ending = Ending::listen()?;
     let place = Place::choose(args.db.as_deref())?;
@@ -98,7 +98,7 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     let delivered = finger.metrics.snapshot().delivered;
     let report = Report::read(&outbox, &finger.ledger, took, delivered).await?;
     report.print(terminal);
-    Ok(report.verdict())
+    Ok(report.conclusion())
 }
 
 /// Runs the shop until everything is done or the process is asked to end.

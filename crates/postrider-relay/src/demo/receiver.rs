@@ -10,7 +10,7 @@ pub(crate) async fn receive(ledger: Ledger, delivery: Delivery) -> Result<Outcom
         // The attempt number comes from the table, so a restart in between does not reset it.
         Treatment::FailsTwice if delivery.attempt <= 2 => Ok(Outcome::retry("the warehouse did not answer")),
         Treatment::Poison => Ok(Outcome::rejected("no such address")),
-        Treatment::Taken | Treatment::FailsTwice => {
+        Treatment::AcquiredLane | Treatment::FailsTwice => {
             ledger.delivered(&delivery).await?;
             Ok(Outcome::Delivered)
         }

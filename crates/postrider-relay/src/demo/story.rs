@@ -20,7 +20,7 @@ pub(crate) enum Happening {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Treatment {
     /// Accepts it.
-    Taken,
+    AcquiredLane,
     /// Fails twice, then accepts it.
     FailsTwice,
     /// Rejects it for good.
@@ -29,11 +29,11 @@ pub(crate) enum Treatment {
 
 impl Treatment {
     /// The header that tells the receiver.
-    pub(crate) const HEADER: &str = "demo-fate";
+    pub(crate) const HEADER: &str = "demo-outcome";
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Self::Taken => "taken",
+            Self::AcquiredLane => "taken",
             Self::FailsTwice => "fails twice",
             Self::Poison => "poison",
         }
@@ -42,7 +42,10 @@ impl Treatment {
     /// Reads the header of a delivered event.
     pub(crate) fn of(event: &Event) -> Self {
         let word = event.headers().get(Self::HEADER).map_or("", String::as_str);
-        [Self::FailsTwice, Self::Poison].into_iter().find(|fate| fate.as_str() == word).unwrap_or(Self::Taken)
+        [Self::FailsTwice, Self::Poison]
+            .into_iter()
+            .find(|outcome| outcome.as_str() == word)
+            .unwrap_or(Self::AcquiredLane)
     }
 }
 
@@ -62,17 +65,17 @@ pub(crate) enum Key {
 pub(crate) struct Draft {
     pub(crate) happening: Happening,
     pub(crate) key: Key,
-    pub(crate) fate: Treatment,
+    pub(crate) outcome: Treatment,
     pub(crate) delay: Option<Duration>,
 }
 
 impl Draft {
     pub(crate) fn new(happening: Happening, key: Key) -> Self {
-        Self { happening, key, fate: Treatment::Taken, delay: None }
+        Self { happening, key, outcome: Treatment::AcquiredLane, delay: None }
     }
 
-    pub(crate) fn fate(self, fate: Treatment) -> Self {
-        Self { fate, ..self }
+    pub(crate) fn outcome(self, outcome: Treatment) -> Self {
+        Self { outcome, ..self }
     }
 
     /// Builds the event with a new ID.
@@ -89,7 +92,7 @@ impl Draft {
             Some(delay) => event.deliver_after(delay),
             None => event,
         };
-        event.header(Treatment::HEADER, self.fate.as_str()).build()
+        event.header(Treatment::HEADER, self.outcome.as_str()).build()
     }
 }
 
@@ -151,9 +154,9 @@ mod tests {
     #[test]
     fn an_event_arrives_with_its_fate_and_its_key() {
         let story = Story { order: "1-7".into(), customer: 3, cents: 1, steps: Vec::new() };
-        for fate in [Treatment::Taken, Treatment::FailsTwice, Treatment::Poison] {
-            let event = Draft::new(Happening::OrderPaid, Key::Order).fate(fate).event(&story).unwrap();
-            assert_eq!((Treatment::of(&event), event.key()), (fate, Some("Order:1-7")));
+        for outcome in [Treatment::AcquiredLane, Treatment::FailsTwice, Treatment::Poison] {
+            let event = Draft::new(Happening::OrderPaid, Key::Order).outcome(outcome).event(&story).unwrap();
+            assert_eq!((Treatment::of(&event), event.key()), (outcome, Some("Order:1-7")));
         }
         let points = Draft::new(Happening::PointsEarned, Key::Customer).event(&story).unwrap();
         assert_eq!(points.key(), Some("customer-3"));

@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// A reader that announces each write and waits for permission.
+    /// A reader that notifies each write and waits for permission.
     struct Reader {
         begins: mpsc::SyncSender<()>,
         may: mpsc::Receiver<()>,

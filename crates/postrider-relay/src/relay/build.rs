@@ -10,7 +10,7 @@ use super::{
     store,
 };
 use crate::{
-    config::{BuiltIn, Config, DeadHeads, Effective, Order, Source},
+    config::{BuiltIn, Config, Effective, OnDead, Order, Source},
     failure::Failure,
     operations::{ByType, Meters},
     traces::Tracer,
@@ -80,16 +80,17 @@ pub(crate) fn plan(
     settings(&plan).check().map_err(|error| wrong(error.into()))?;
     store::check(source).map_err(wrong)?;
     if source.profile.is_some() {
-        let blocking = source.routes.iter().find(|route| {
-            Effective::of(config, source, route, &plan.built_in).dead_heads == DeadHeads::Block
-        });
+        let blocking = source
+            .routes
+            .iter()
+            .find(|route| Effective::of(config, source, route, &plan.built_in).on_dead == OnDead::Block);
         if let Some(route) = blocking {
             let what = format!(
-                "the source `{name}`: `dead_heads` is `block` for the event type `{}`, but in an external table \
+                "the source `{name}`: `on_dead` is `block` for the event type `{}`, but in an external table \
                  no key can wait behind a dead event",
                 route.event_type.value
             );
-            return Err(Failure::usage(what).hint("set `dead_heads: skip` for the source or the route"));
+            return Err(Failure::usage(what).hint("set `on_dead: skip` for the source or the route"));
         }
     }
     Ok(plan)
@@ -120,7 +121,7 @@ pub(crate) fn settings(plan: &Plan) -> Settings {
         claim_batch: usual.claim_batch,
         poll_max: usual.poll_max,
         max_attempts: usual.max_attempts,
-        dead_heads: built_in.dead_heads.into(),
+        on_dead: built_in.on_dead.into(),
         ..Settings::default()
     };
     let span = |to: &mut Duration, from: Option<crate::config::Span>| *to = from.map_or(*to, |span| span.0);

@@ -36,7 +36,7 @@ pub(crate) use self::{
     store::{Found, built_in, find, grants_sql, schema_sql, times},
 };
 use crate::{
-    Verdict,
+    Conclusion,
     config::{self, Span},
     failure::Failure,
     operations,
@@ -64,7 +64,7 @@ pub(crate) struct Args {
 }
 
 /// Runs until it is asked to end.
-pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
+pub(crate) async fn run(args: Args) -> Result<Conclusion, Failure> {
     let config = config::load(&args.config).map_err(Failure::configuration)?;
     operations::log::start(&config.log)?;
     if args.once {
@@ -89,5 +89,5 @@ pub(crate) async fn run(args: Args) -> Result<Verdict, Failure> {
     drop(relay);
     exporter.end().await;
     server.stop().await;
-    Ok(Verdict::Good)
+    Ok(Conclusion::Good)
 }

@@ -1,7 +1,7 @@
 //! `postrider run --once`: delivers what is due now from each source in turn, then exits.
 //!
 //! It exits when only events are left that cannot be sent or written now, when its time is up, or when it is asked to. If a receiver asked for a
-//! pause of a few seconds, it waits, as long as something is delivered in between. The verdict is bad if something due is left for a receiver,
+//! pause of a few seconds, it waits, as long as something is delivered in between. The conclusion is bad if something due is left for a receiver,
 //! waits for a retry, died meanwhile, or could not be written; older dead letters do not matter. If another session has locked all lanes, nothing
 //! can run and the command fails.
 
@@ -19,7 +19,7 @@ use super::{
     build::{Instruments, Plan, end_limit, plans},
     source,
 };
-use crate::{Verdict, config::Config, failure::Failure, operations, signal::Ending, traces::Exporter};
+use crate::{Conclusion, config::Config, failure::Failure, operations, signal::Ending, traces::Exporter};
 
 /// How long events may wait for the end of a pause without a delivery: a pause of 5 s, and the time to resume.
 const PAUSE_MAX: Duration = Duration::from_secs(6);
@@ -27,21 +27,21 @@ const PAUSE_MAX: Duration = Duration::from_secs(6);
 /// How often to check whether a pause is over.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-pub(super) async fn run(config: Config, timeout: Option<Duration>) -> Result<Verdict, Failure> {
+pub(super) async fn run(config: Config, timeout: Option<Duration>) -> Result<Conclusion, Failure> {
     let ending = Ending::listen()?;
     ending.limit().set(end_limit([&config]));
     let meters = operations::Meters::new()?;
     let exporter = Exporter::start(config.operations.traces.as_ref(), &meters)?;
     let instruments = Instruments { meters, tracer: exporter.tracer().clone() };
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let mut verdict = Verdict::Good;
+    let mut conclusion = Conclusion::Good;
     for plan in plans(config, &instruments)? {
         let ended = {
             let over = pin!(over(&ending, deadline));
             deliver(plan, over).await?
         };
         if ended != Ended::Delivered {
-            verdict = Verdict::Bad;
+            conclusion = Conclusion::Bad;
         }
         if ended == Ended::Early {
             break;
@@ -49,7 +49,7 @@ pub(super) async fn run(config: Config, timeout: Option<Duration>) -> Result<Ver
     }
     drop(instruments);
     exporter.end().await;
-    Ok(verdict)
+    Ok(conclusion)
 }
 
 /// How a run ended for one source.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider::{Backoff, DeadHeads, Pattern, RetryPolicy, Route, RouteSettings, Routes};
+use postrider::{Backoff, OnDead, Pattern, RetryPolicy, Route, RouteSettings, Routes};
 
 use super::build::Plan;
 use crate::config::{self, Effective, Longest};
@@ -56,7 +56,7 @@ fn settings(effective: &Effective) -> RouteSettings {
     RouteSettings {
         retry: Some(retry),
         max_attempts: Some(effective.attempts),
-        dead_heads: Some(effective.dead_heads.into()),
+        on_dead: Some(effective.on_dead.into()),
         batch_max: effective.batch,
         pace: effective.pace.map(|span| span.0),
         unavailable_for: Some(effective.unavailable_for.0),
@@ -64,11 +64,11 @@ fn settings(effective: &Effective) -> RouteSettings {
     }
 }
 
-impl From<config::DeadHeads> for DeadHeads {
-    fn from(setting: config::DeadHeads) -> Self {
+impl From<config::OnDead> for OnDead {
+    fn from(setting: config::OnDead) -> Self {
         match setting {
-            config::DeadHeads::Block => Self::Block,
-            config::DeadHeads::Skip => Self::Skip,
+            config::OnDead::Block => Self::Block,
+            config::OnDead::Skip => Self::Skip,
         }
     }
 }

@@ -63,7 +63,7 @@ async fn status_why_and_dead_speak_of_what_is_in_the_table() {
     insert(&mut database, "OrderPaid", "Order:1", "2").await;
     let file = shop(&folder, &receiver.url);
     let run = postrider(&["run", "--once", "--config", &file]);
-    assert_eq!(run.status.code(), Some(1), "a dead letter is no good verdict: {}", said(&run));
+    assert_eq!(run.status.code(), Some(1), "a dead letter is no good conclusion: {}", said(&run));
     let json = |args: &[&str]| -> Value {
         let output = postrider(&[args, &["--json", "--config", &file]].concat());
         assert!(output.status.success(), "{}", said(&output));

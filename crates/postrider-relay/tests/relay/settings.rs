@@ -40,11 +40,7 @@ fn the_table_of_a_system_is_delivered_from_as_that_system_would_unless_the_file_
         let (source, route) = (&answer["sources"][0], &answer["routes"][0]["effective"]);
         assert_eq!((&source["table"], &source["queue_events"]), (&json!(system), &json!(1000)), "{answer}");
         assert_eq!((&source["claim_batch"], &source["poll_max"]), (&json!(claim), &json!(poll)), "{answer}");
-        assert_eq!(
-            (&route["attempts"], &route["dead_heads"]),
-            (&json!(attempts), &json!("skip")),
-            "{answer}"
-        );
+        assert_eq!((&route["attempts"], &route["on_dead"]), (&json!(attempts), &json!("skip")), "{answer}");
         let told = &route["backoff"];
         assert_eq!(
             json!([told["delay"], told["multiplier"], told["max"], told["jitter"]]),
@@ -102,7 +98,7 @@ fn what_a_table_or_a_sink_has_no_use_for_is_refused_with_a_hint() {
         ("{ system: flowcatalyst }", "    prefix: shop_\n", "`prefix`"),
         ("{ system: flowcatalyst }", "    lanes: 8\n", "`lanes`"),
         ("{ system: flowcatalyst }", "    pooled: true\n", "`pooled`"),
-        ("{ system: flowcatalyst }", "    defaults: { dead_heads: block }\n", "`dead_heads` is `block`"),
+        ("{ system: flowcatalyst }", "    defaults: { on_dead: block }\n", "`on_dead` is `block`"),
         ("{ system: spring-outbox, columns: { error: e }, without: [error] }", "", "`error`"),
     ] {
         let text = refused(&folder, &with_profile(profile, more));

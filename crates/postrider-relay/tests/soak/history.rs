@@ -1,4 +1,4 @@
-//! A file with a line for everything that happened, for whoever has to find out why.
+//! A file with a line for everything that happened, for anyone who has to find out why.
 
 use std::{
     fmt,

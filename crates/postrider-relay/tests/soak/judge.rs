@@ -66,7 +66,7 @@ pub(crate) struct Wrong {
 
 /// What was found.
 #[derive(Debug, Default)]
-pub(crate) struct Verdict {
+pub(crate) struct Conclusion {
     pub(crate) wrong: Vec<Wrong>,
     pub(crate) duplicates: usize,
     /// Duplicates that no fault explains, but a relay's log does: the machine was too slow for a lease.
@@ -79,7 +79,7 @@ pub(crate) struct Verdict {
     pub(crate) clear_lags: Vec<Micros>,
 }
 
-impl Verdict {
+impl Conclusion {
     fn wrong(&mut self, promise: Promise, what: String) {
         self.wrong.push(Wrong { promise, what });
     }
@@ -100,18 +100,18 @@ pub(crate) struct Case<'a> {
     pub(crate) seats: usize,
 }
 
-pub(crate) fn judge(case: &Case<'_>) -> Verdict {
-    let mut verdict = Verdict::default();
+pub(crate) fn judge(case: &Case<'_>) -> Conclusion {
+    let mut conclusion = Conclusion::default();
     for (number, event) in numbered(case.book) {
-        presence(number, event, &mut verdict);
+        presence(number, event, &mut conclusion);
     }
     let strangers = case.book.strangers.iter();
-    strangers.for_each(|number| verdict.wrong(Promise::Phantom, format!("e{number} was never written")));
-    order(case.book, &mut verdict);
-    deaths(case, &mut verdict);
-    duplicates::judge(case, &mut verdict);
-    lateness::judge(case, &mut verdict);
-    verdict
+    strangers.for_each(|number| conclusion.wrong(Promise::Phantom, format!("e{number} was never written")));
+    order(case.book, &mut conclusion);
+    deaths(case, &mut conclusion);
+    duplicates::judge(case, &mut conclusion);
+    lateness::judge(case, &mut conclusion);
+    conclusion
 }
 
 fn numbered(book: &Book) -> impl Iterator<Item = (Number, &Event)> {
@@ -119,24 +119,24 @@ fn numbered(book: &Book) -> impl Iterator<Item = (Number, &Event)> {
 }
 
 /// Every committed event arrived, or was poisoned and is dead. Nothing else arrived.
-fn presence(number: Number, event: &Event, verdict: &mut Verdict) {
+fn presence(number: Number, event: &Event, conclusion: &mut Conclusion) {
     let is_committed = event.outcome == TxOutcome::Committed;
     if !is_committed && event.first.is_some() {
-        verdict.wrong(Promise::Phantom, format!("e{number} was not committed: {event:?}"));
+        conclusion.wrong(Promise::Phantom, format!("e{number} was not committed: {event:?}"));
     }
     if is_committed && event.poisoned {
-        verdict.poisoned += 1;
+        conclusion.poisoned += 1;
         if event.dead_at == NEVER {
-            verdict.wrong(Promise::NotDead, format!("e{number}: {event:?}"));
+            conclusion.wrong(Promise::NotDead, format!("e{number}: {event:?}"));
         }
     }
     if is_committed && !event.poisoned && event.first.is_none() {
-        verdict.wrong(Promise::Lost, format!("e{number}: {event:?}"));
+        conclusion.wrong(Promise::Lost, format!("e{number}: {event:?}"));
     }
 }
 
 /// First arrivals of a key follow the order in which its events were written.
-fn order(book: &Book, verdict: &mut Verdict) {
+fn order(book: &Book, conclusion: &mut Conclusion) {
     let mut before: HashMap<u32, (Number, Arrival, Destination)> = HashMap::new();
     let ordered = numbered(book).filter(|(_, event)| event.key != 0 && event.outcome == TxOutcome::Committed);
     for (number, event) in ordered {
@@ -172,7 +172,7 @@ fn order(book: &Book, verdict: &mut Verdict) {
                 seconds(last.1.at),
                 last.1.by
             );
-            verdict.wrong(Promise::OutOfOrder, what);
+            conclusion.wrong(Promise::OutOfOrder, what);
         } else {
             before.insert(event.key, now);
         }
@@ -180,7 +180,7 @@ fn order(book: &Book, verdict: &mut Verdict) {
 }
 
 /// Only what was poisoned is dead, and what a receiver rejected that rejected everything: ten for each relay and destination.
-fn deaths(case: &Case<'_>, verdict: &mut Verdict) {
+fn deaths(case: &Case<'_>, conclusion: &mut Conclusion) {
     let mut rejecting: HashMap<Number, Vec<(RelayId, Micros)>> = HashMap::new();
     for rejection in &case.book.rejections {
         rejecting.entry(rejection.number).or_default().push((rejection.by, rejection.at));
@@ -206,10 +206,10 @@ fn deaths(case: &Case<'_>, verdict: &mut Verdict) {
         });
         match window {
             Some(window) if dead.error.contains("400") => {
-                verdict.rejected += 1;
+                conclusion.rejected += 1;
                 allowed.entry(window).or_default().push(dead.number);
             }
-            _ => verdict.wrong(Promise::Dead, what),
+            _ => conclusion.wrong(Promise::Dead, what),
         }
     }
     for ((window, by, destination), dead) in allowed {
@@ -221,7 +221,7 @@ fn deaths(case: &Case<'_>, verdict: &mut Verdict) {
                 destination.name(),
                 seconds(from)
             );
-            verdict.wrong(Promise::Dead, what);
+            conclusion.wrong(Promise::Dead, what);
         }
     }
 }

@@ -153,16 +153,19 @@ fn judged(shared: &Shared, minutes: f64, seed: u64, voice: Voice) -> Result<bool
     let orphaned = owners::orphaned(&incidents, &shared.owners.all());
     let case =
         Case { book: &book, incidents: &incidents, orphaned: &orphaned, troubles: &troubles, seats: SEATS };
-    let verdict = judge::judge(&case);
+    let conclusion = judge::judge(&case);
     let report =
-        Report { seed, minutes, folder, shared, book: &book, verdict: &verdict, problems: &problems };
+        Report { seed, minutes, folder, shared, book: &book, conclusion: &conclusion, problems: &problems };
     report.print(voice);
     let is_good = report.is_good();
     if is_good {
         fs::remove_dir_all(folder)?;
     } else {
-        let list: Vec<String> =
-            verdict.wrong.iter().map(|wrong| format!("{}: {}\n", wrong.promise.name(), wrong.what)).collect();
+        let list: Vec<String> = conclusion
+            .wrong
+            .iter()
+            .map(|wrong| format!("{}: {}\n", wrong.promise.name(), wrong.what))
+            .collect();
         fs::write(folder.join("wrong"), list.concat())?;
     }
     Ok(is_good)
@@ -239,7 +242,7 @@ async fn drain(stage: &Stage, voice: Voice) -> Result<(), Failure> {
     }
 }
 
-/// Writes down what is left in the tables, for whoever has to find out why.
+/// Writes down what is left in the tables, for anyone who has to find out why.
 async fn keep(stage: &Stage) -> Result<(), Failure> {
     const TABLES: [&str; 4] = [
         "SELECT row_to_json(e)::text FROM (SELECT * FROM postrider_event ORDER BY seq LIMIT 2000) e",

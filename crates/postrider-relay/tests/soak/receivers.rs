@@ -136,7 +136,7 @@ async fn receive(shared: &Shared, destination: Destination, by: RelayId, events:
     }
 }
 
-/// Whoever asked has given up before this ends.
+/// Anyone who asked has given up before this ends.
 async fn hang() -> Response {
     pass(ANSWER * 4).await;
     StatusCode::SERVICE_UNAVAILABLE.into_response()

@@ -115,16 +115,16 @@ impl Relays {
     }
 
     /// Nobody else does anything to the relay on this seat meanwhile.
-    pub(crate) async fn take(&self, seat: usize) -> Result<Taken<'_>, Failure> {
+    pub(crate) async fn take(&self, seat: usize) -> Result<AcquiredLane<'_>, Failure> {
         let process = self.seat(seat)?.process.lock().await;
-        Ok(Taken { relays: self, seat, process })
+        Ok(AcquiredLane { relays: self, seat, process })
     }
 
     /// Starts relays anew that have ended by themselves, which they should not.
     pub(crate) async fn look_after(&self) -> Result<(), Failure> {
         for seat in 0..SEATS {
             let Ok(process) = self.seat(seat)?.process.try_lock() else { continue };
-            let mut taken = Taken { relays: self, seat, process };
+            let mut taken = AcquiredLane { relays: self, seat, process };
             let Some(process) = taken.process.as_mut() else { continue };
             if let Some(status) = process.child.try_wait()? {
                 let relay = process.relay;
@@ -178,7 +178,7 @@ sources:
     migrate: false
     routes:
       - {{ event_type: \"Hook*\", sink: hooks }}
-      - {{ event_type: \"Batch*\", sink: batch, dead_heads: skip }}
+      - {{ event_type: \"Batch*\", sink: batch, on_dead: skip }}
       - {{ event_type: \"Feed*\", sink: feed }}
 sinks:
   hooks:
@@ -202,13 +202,13 @@ pub(crate) fn application(seat: usize) -> String {
 }
 
 /// A seat that somebody has for himself.
-pub(crate) struct Taken<'a> {
+pub(crate) struct AcquiredLane<'a> {
     relays: &'a Relays,
     seat: usize,
     process: MutexGuard<'a, Option<Process>>,
 }
 
-impl Taken<'_> {
+impl AcquiredLane<'_> {
     fn log(&self, name: &str) -> PathBuf {
         self.relays.shared.folder.join(format!("relay-{name}.log"))
     }

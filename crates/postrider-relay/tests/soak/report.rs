@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::{
-    judge::{Promise, Verdict},
+    judge::{Conclusion, Promise},
     ledger::{Book, Event, TxOutcome},
     stage::Shared,
     time::{Micros, SECOND},
@@ -85,13 +85,13 @@ pub(crate) struct Report<'a> {
     pub(crate) folder: &'a Path,
     pub(crate) shared: &'a Shared,
     pub(crate) book: &'a Book,
-    pub(crate) verdict: &'a Verdict,
+    pub(crate) conclusion: &'a Conclusion,
     pub(crate) problems: &'a [String],
 }
 
 impl Report<'_> {
     pub(crate) fn is_good(&self) -> bool {
-        self.verdict.wrong.is_empty() && self.problems.is_empty()
+        self.conclusion.wrong.is_empty() && self.problems.is_empty()
     }
 
     pub(crate) fn print(&self, voice: Voice) {
@@ -99,8 +99,8 @@ impl Report<'_> {
             println!("{}", self.json());
             return;
         }
-        let (book, verdict) = (self.book, self.verdict);
-        let (lags, clear) = (Lags::of_all(book), Lags::of(&verdict.clear_lags));
+        let (book, conclusion) = (self.book, self.conclusion);
+        let (lags, clear) = (Lags::of_all(book), Lags::of(&conclusion.clear_lags));
         let mut rows: Vec<(String, String)> = vec![
             ("seed".into(), self.seed.to_string()),
             ("minutes".into(), format!("{:.1}", self.minutes)),
@@ -110,14 +110,14 @@ impl Report<'_> {
             ("relays started".into(), self.shared.roster.all().len().to_string()),
             (
                 "duplicates, explained".into(),
-                (verdict.duplicates - verdict.count(Promise::Unexplained)).to_string(),
+                (conclusion.duplicates - conclusion.count(Promise::Unexplained)).to_string(),
             ),
-            ("  of slowness".into(), verdict.of_slowness.to_string()),
-            ("poisoned".into(), verdict.poisoned.to_string()),
-            ("dead, rejected".into(), verdict.rejected.to_string()),
-            ("over a minute, with a reason".into(), verdict.late_for_a_reason.to_string()),
+            ("  of slowness".into(), conclusion.of_slowness.to_string()),
+            ("poisoned".into(), conclusion.poisoned.to_string()),
+            ("dead, rejected".into(), conclusion.rejected.to_string()),
+            ("over a minute, with a reason".into(), conclusion.late_for_a_reason.to_string()),
             ("lag p50, p99, max".into(), lags.line()),
-            ("events with a clear way".into(), verdict.clear_lags.len().to_string()),
+            ("events with a clear way".into(), conclusion.clear_lags.len().to_string()),
             ("  lag p50, p99, max".into(), clear.line()),
         ];
         rows.extend(
@@ -128,7 +128,7 @@ impl Report<'_> {
                 .map(|(what, count)| (format!("fault: {what}"), count.to_string())),
         );
         for promise in Promise::ALL {
-            rows.push((format!("wrong: {}", promise.name()), verdict.count(promise).to_string()));
+            rows.push((format!("wrong: {}", promise.name()), conclusion.count(promise).to_string()));
         }
         rows.push(("wrong: problems".into(), self.problems.len().to_string()));
         let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
@@ -137,7 +137,7 @@ impl Report<'_> {
             println!("{name:<width$}  {value}");
         }
         for promise in Promise::ALL {
-            for wrong in verdict.wrong.iter().filter(|wrong| wrong.promise == promise).take(LISTED) {
+            for wrong in conclusion.wrong.iter().filter(|wrong| wrong.promise == promise).take(LISTED) {
                 println!("\n{}: {}", promise.name(), wrong.what);
             }
         }
@@ -156,13 +156,13 @@ impl Report<'_> {
     }
 
     fn json(&self) -> Value {
-        let (book, verdict) = (self.book, self.verdict);
-        let (lags, clear) = (Lags::of_all(book), Lags::of(&verdict.clear_lags));
+        let (book, conclusion) = (self.book, self.conclusion);
+        let (lags, clear) = (Lags::of_all(book), Lags::of(&conclusion.clear_lags));
         let wrong: serde_json::Map<String, Value> = Promise::ALL
             .into_iter()
-            .map(|promise| (promise.name().to_owned(), json!(verdict.count(promise))))
+            .map(|promise| (promise.name().to_owned(), json!(conclusion.count(promise))))
             .collect();
-        let list: Vec<Value> = verdict
+        let list: Vec<Value> = conclusion
             .wrong
             .iter()
             .map(|wrong| json!({ "promise": wrong.promise.name(), "what": wrong.what }))
@@ -174,13 +174,13 @@ impl Report<'_> {
             "committed": book.committed,
             "rolled_back": book.rolled_back,
             "delivered": book.delivered,
-            "duplicates": verdict.duplicates,
-            "duplicates_of_slowness": verdict.of_slowness,
-            "poisoned": verdict.poisoned,
-            "dead_rejected": verdict.rejected,
-            "over_a_minute_with_a_reason": verdict.late_for_a_reason,
+            "duplicates": conclusion.duplicates,
+            "duplicates_of_slowness": conclusion.of_slowness,
+            "poisoned": conclusion.poisoned,
+            "dead_rejected": conclusion.rejected,
+            "over_a_minute_with_a_reason": conclusion.late_for_a_reason,
             "lag_ms": lags.json(),
-            "with_a_clear_way": verdict.clear_lags.len(),
+            "with_a_clear_way": conclusion.clear_lags.len(),
             "clear_lag_ms": clear.json(),
             "faults": self.shared.incidents.counts(),
             "wrong": wrong,

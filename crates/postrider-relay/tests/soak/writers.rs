@@ -49,7 +49,7 @@ pub(crate) fn key_name(key: u32) -> String {
     format!("k{key}")
 }
 
-/// A key of a writer, for whoever wants to do something to one.
+/// A key of a writer, for anyone who wants to do something to one.
 pub(crate) fn some_key(rng: &mut Rng) -> u32 {
     let (writer, key) = (rng.below(SWIFT), rng.below(KEYS));
     key_of(writer, key)
@@ -130,7 +130,7 @@ impl Writer {
         let committed = conn.execute("COMMIT").await;
         let outcome = match (&committed, written.kept.first()) {
             (Ok(_), _) => TxOutcome::Committed,
-            (Err(_), Some(first)) => self.fate(pid, *first).await?,
+            (Err(_), Some(first)) => self.outcome(pid, *first).await?,
             (Err(_), None) => TxOutcome::RolledBack,
         };
         ended(&written.kept, outcome);
@@ -195,7 +195,7 @@ impl Writer {
     }
 
     /// Finds out what became of a commit that was not answered: the event is there or it is not, once its session is gone.
-    async fn fate(&self, pid: i32, first: Number) -> Result<TxOutcome, Failure> {
+    async fn outcome(&self, pid: i32, first: Number) -> Result<TxOutcome, Failure> {
         until("the session of a lost commit ends", FATE, || async {
             let sql = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND application_name = $2";
             let asked = sqlx::query_scalar::<_, i64>(sql).bind(pid).bind(APPLICATION);

@@ -11,7 +11,7 @@ const SHARE_MIN: Duration = Duration::from_secs(2);
 /// The longest wait for a lock.
 const LOCK_MAX: Duration = Duration::from_secs(2);
 
-/// How long each step of opening a database may take. A server that has not answered by then counts as unreachable, and whoever opens tries again.
+/// How long each step of opening a database may take. A server that has not answered by then counts as unreachable, and anyone who opens tries again.
 pub(crate) const OPENING: Duration = Duration::from_secs(5);
 
 /// How long a verb of operators may take, and one that deletes: they read or write as much as there is, and hold no lane. Locks are waited for as

@@ -7,7 +7,7 @@ use postrider_core::{
     store::{Lane, Lease, Seq},
 };
 
-/// The first and the longest wait for what is locked. A claim of ours holds its lanes for less than all of them together, and whoever gives lanes back
+/// The first and the longest wait for what is locked. A claim of ours holds its lanes for less than all of them together, and anyone who gives lanes back
 /// has leases to renew.
 const PAUSE: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(64);

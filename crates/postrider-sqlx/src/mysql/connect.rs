@@ -27,7 +27,7 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// there. MariaDB has limits for idle transactions and for all statements. MySQL has one for idle sessions, so there the pool has to ask before it
 /// uses one, and one for queries. Each of the two comments is read by one of them only.
 ///
-/// `transaction_read_only` is not set: whoever freezes a database before a switch-over may do it by that.
+/// `transaction_read_only` is not set: anyone who freezes a database before a switch-over may do it by that.
 fn session(statement: Duration, lock: Duration) -> String {
     let seconds = |limit: Duration| limit.as_secs().max(1);
     format!(

@@ -1,4 +1,4 @@
-//! Keys that wait: holding and freeing them. Whoever calls this has locked their lanes.
+//! Keys that wait: holding and freeing them. Anyone who calls this has locked their lanes.
 
 use std::collections::HashSet;
 

@@ -7,17 +7,20 @@ use std::time::Duration;
 
 use postrider_core::{
     Timestamp,
-    store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Marked, Renewed, Seq, Taken, Token},
+    store::{AcquiredLane, LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Marked, Renewed, Seq, Token},
     tx::Prefix,
 };
 use sqlx::{Connection, MySqlConnection, mysql::MySqlRow};
 
 use crate::connections::renewal::Locked;
 
-use super::{Inner, statement::{
-    AT, LIST_MAX, Listed, NOW, Ready, Statement, bound, filled, json, maybe, maybe_time, micros, natural,
-    span, text, time,
-}};
+use super::{
+    Inner,
+    statement::{
+        AT, LIST_MAX, Listed, NOW, Ready, Statement, bound, filled, json, maybe, maybe_time, micros, natural,
+        span, text, time,
+    },
+};
 
 /// Most characters of an owner's or instance's name that are stored.
 const NAME_CHARS_MAX: usize = 255;
@@ -49,7 +52,7 @@ const EACH_LANE: &str = "JSON_TABLE(?, '$[*]' COLUMNS (lane INT PATH '$[0]', epo
     ON l.lane = s.lane";
 
 /// How long a lease or a membership was asked for, in microseconds. One that ends later from now was asked for before the clock was set back, and is cut
-/// to that: whoever asked for it cannot have more.
+/// to that: anyone who asked for it cannot have more.
 const LENGTH: &str = "COALESCE(lease_us, 3600000000)";
 
 /// The same of a row that was read.
@@ -207,7 +210,9 @@ fn choose(rows: &[MySqlRow], request: &LeaseRequest) -> sqlx::Result<Choice> {
                 let suspect_to = if clean { 0 } else { natural(row, "sent_to")? };
                 let epoch = natural::<u64>(row, "epoch")?.saturating_add(1);
                 let token = Token { epoch, nonce: nonces.next().unwrap_or_default() };
-                leased.taken.push(Taken { lease: Lease { lane: natural(row, "lane")?, token }, suspect_to });
+                leased
+                    .taken
+                    .push(AcquiredLane { lease: Lease { lane: natural(row, "lane")?, token }, suspect_to });
             }
         }
     }

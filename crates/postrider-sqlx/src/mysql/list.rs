@@ -3,7 +3,8 @@
 use postrider_core::{
     Payload,
     store::{
-        Bookmark, EventStatus, ListFrom, ListedEvent, Listing, Oldest, OldestEvent, Seq, Shelf, TypeCount,
+        EventStatus, ListCursor, ListFrom, ListScope, ListedEvent, Listing, Oldest, OldestEvent, Seq,
+        TypeCount,
     },
     tx::Prefix,
 };
@@ -20,7 +21,7 @@ use super::{
 /// The last point in time that is asked for; nothing is written later.
 const LAST_US: i64 = 253_402_300_799_999_999;
 
-/// A page of a shelf. It is read along an index: those who are not delivered by their place, the delivered by the time of their delivery,
+/// A page of a scope. It is read along an index: those who are not delivered by their place, the delivered by the time of their delivery,
 /// of which there is an index for the purge. The dead are a stretch of the one index, and are sorted. What a filter leaves out is passed
 /// on the way.
 pub(super) fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
@@ -29,8 +30,8 @@ pub(super) fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
         _ => ("<", "DESC"),
     };
     let payload = if listing.payloads { ", e.payload, e.payload_bytes" } else { "" };
-    let key = match listing.shelf {
-        Shelf::Delivered => "COALESCE(e.ordering_key, CONCAT(e.aggregate_type, ':', e.aggregate_id))",
+    let key = match listing.scope {
+        ListScope::Delivered => "COALESCE(e.ordering_key, CONCAT(e.aggregate_type, ':', e.aggregate_id))",
         _ => "e.effective_key",
     };
     let common = format!(
@@ -41,17 +42,17 @@ pub(super) fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
     // A question mark for each place: each value is bound as often as it stands here.
     let id = if listing.id.is_some() { " AND e.event_id = ?" } else { "" };
     let fits = format!("(? IS NULL OR e.event_type = ?) AND (? IS NULL OR {key} = ?){id}");
-    let template = match listing.shelf {
-        Shelf::Delivered => format!(
+    let template = match listing.scope {
+        ListScope::Delivered => format!(
             "SELECT {common}, {done_at} AS done_at{payload} FROM {{p}}done AS e FORCE INDEX ({{p}}{index})
              WHERE e.done_at {before}= {AT} AND (e.done_at {before} {AT} OR e.seq {before} ?) AND {fits}
              ORDER BY e.done_at {order}, e.seq {order} LIMIT ?",
             done_at = micros("e.done_at"),
             index = if listing.id.is_some() { "done_id" } else { "done_at" }
         ),
-        shelf => {
-            let (index, dead) = match shelf {
-                Shelf::Dead => ("{p}event_place", "e.place = 3 AND "),
+        scope => {
+            let (index, dead) = match scope {
+                ListScope::Dead => ("{p}event_place", "e.place = 3 AND "),
                 _ => ("PRIMARY", ""),
             };
             let index = if listing.id.is_some() { "{p}event_id" } else { index };
@@ -76,7 +77,7 @@ pub(super) async fn list(
         ListFrom::Before(mark) | ListFrom::After(mark) => (mark.seq, bound(mark.at)),
     };
     let mut query = statement(prefix, listing).query();
-    if listing.shelf == Shelf::Delivered {
+    if listing.scope == ListScope::Delivered {
         query = query.bind(at).bind(at);
     }
     query = query.bind(seq);
@@ -96,11 +97,11 @@ pub(super) async fn list(
 }
 
 fn listed(row: &MySqlRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
-    let mut bookmark = Bookmark { seq: natural(row, "seq")?, ..Bookmark::default() };
-    let status = match listing.shelf {
-        Shelf::Delivered => {
-            bookmark.at = time(row, "done_at")?;
-            EventStatus::Done { done_at: bookmark.at }
+    let mut cursor = ListCursor { seq: natural(row, "seq")?, ..ListCursor::default() };
+    let status = match listing.scope {
+        ListScope::Delivered => {
+            cursor.at = time(row, "done_at")?;
+            EventStatus::Done { done_at: cursor.at }
         }
         _ => undelivered(row)?,
     };
@@ -119,7 +120,7 @@ fn listed(row: &MySqlRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
         false => None,
     };
     Ok(ListedEvent {
-        bookmark,
+        cursor,
         id: text(row, "event_id")?.unwrap_or_default().into(),
         event_type: text(row, "event_type")?.unwrap_or_default(),
         aggregate_type: text(row, "aggregate_type")?.unwrap_or_default(),

@@ -104,7 +104,7 @@ pub struct MysqlStore(Arc<Inner>);
 
 struct Inner {
     pool: MySqlPool,
-    /// What the verbs run on. Settles and renewals have their own: whoever uses up the others costs no lease.
+    /// What the verbs run on. Settles and renewals have their own: anyone who uses up the others costs no lease.
     verbs: Connections<MySql>,
     settling: Connections<MySql>,
     keeping: Connections<MySql>,
@@ -432,7 +432,7 @@ impl Store for MysqlStore {
         self.set_lease(request.ttl);
         self.run_keeping("take lanes", move |mut conn| async move {
             let (leased, count) = lease::lease(sql, &mut conn, request).await?;
-            // Whoever applied the schema by hand never called migrate.
+            // Anyone who applied the schema by hand never called migrate.
             lanes.store(count, Relaxed);
             Ok(leased)
         })

@@ -10,8 +10,7 @@ use postrider_core::{
 use sqlx::{Connection, MySqlConnection, SqlSafeStr, mysql::MySqlRow};
 
 use super::{
-    Inner,
-    lease,
+    Inner, lease,
     statement::{
         AT, LIST_MAX, Listed, NOW, Statement, bound, filled, integer, maybe, maybe_time, micros, natural,
         text, time,
@@ -186,7 +185,7 @@ fn changed(statement: &Listed, counts: &Listed, rows: u64) -> u64 {
     if std::ptr::eq(statement, counts) { rows } else { 0 }
 }
 
-/// Finds the dead among these, with the time, and locks their lanes: whoever delivers must not change their keys meanwhile.
+/// Finds the dead among these, with the time, and locks their lanes: anyone who delivers must not change their keys meanwhile.
 async fn lock_dead(
     sql: &Statements,
     lease: &lease::Statements,

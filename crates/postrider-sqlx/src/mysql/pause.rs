@@ -6,7 +6,10 @@ use postrider_core::{
 };
 use sqlx::{Connection, MySqlConnection, mysql::MySqlRow};
 
-use super::{Inner, statement::{Statement, integer, micros, text, time}};
+use super::{
+    Inner,
+    statement::{Statement, integer, micros, text, time},
+};
 
 /// The statements of this file.
 #[derive(Debug)]

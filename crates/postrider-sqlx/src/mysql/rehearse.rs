@@ -9,7 +9,7 @@ use super::{
     statement::{splice, text},
 };
 
-/// A statement for each right that whoever delivers needs; as `migrations/grants.sql` grants them.
+/// A statement for each right that anyone who delivers needs; as `migrations/grants.sql` grants them.
 const TRIES: [(&str, &str, &str); 23] = [
     ("meta", "SELECT", "SELECT name, value FROM {p}meta WHERE 1 = 0"),
     ("event", "SELECT", "SELECT seq, event_id, lane, place, effective_key FROM {p}event WHERE 1 = 0"),
@@ -49,7 +49,7 @@ pub(super) async fn rehearse(
     match schema::version(conn, prefix).await? {
         Err(refusal) => return Ok(Err(refusal)),
         Ok(Some(version)) if version > 0 => {}
-        // Whoever migrates makes them, or finishes what was begun.
+        // Anyone who migrates makes them, or finishes what was begun.
         Ok(_) if migrate => return may_create(conn, prefix).await,
         Ok(_) => return Ok(Err(SchemaError::Missing { table: format!("{prefix}meta") })),
     }

@@ -48,7 +48,7 @@ impl Identity {
         self.lock().last
     }
 
-    /// Whether a claim should ask. Whoever is told so is the one who does.
+    /// Whether a claim should ask. Anyone who is told so is the one who does.
     pub(super) fn is_time(&self) -> bool {
         let mut known = self.lock();
         let is_time = known.asked_at.is_none_or(|asked_at| asked_at.elapsed() >= ASK_EVERY);

@@ -3,12 +3,15 @@
 
 use std::time::Duration;
 
-use postrider_core::store::{Lane, Lease, LeaseRequest, Leased, Marked, Renewed, Seq, Taken, Token};
+use postrider_core::store::{AcquiredLane, Lane, Lease, LeaseRequest, Leased, Marked, Renewed, Seq, Token};
 use sqlx::{PgConnection, Postgres, Row, postgres::PgArguments, query::Query};
 
 use crate::connections::renewal::Locked;
 
-use super::{Inner, statement::{Shape, Statement, integer, natural, small, span}};
+use super::{
+    Inner,
+    statement::{Shape, Statement, integer, natural, small, span},
+};
 
 /// The statements of this file.
 #[derive(Debug)]
@@ -37,7 +40,7 @@ const OURS: &str = "
 const FREE: &str = "(l.owner IS NULL OR l.leased_until IS NULL OR l.leased_until <= (SELECT now FROM clock))";
 
 /// How long a lease or a membership `l` was asked for. One that ends later from now was asked for before the clock was set back, and is cut to that:
-/// whoever asked for it cannot have more.
+/// anyone who asked for it cannot have more.
 const LENGTH: &str = "coalesce(l.lease_us, 3600000000) * interval '1 microsecond'";
 
 impl Statements {
@@ -209,7 +212,7 @@ pub(super) async fn lease(
         };
         let token = Token { epoch: natural(row.try_get("epoch")?), nonce: natural(row.try_get("nonce")?) };
         let lease = Lease { lane: natural(lane.into()), token };
-        leased.taken.push(Taken { lease, suspect_to: natural(row.try_get("sent_to")?) });
+        leased.taken.push(AcquiredLane { lease, suspect_to: natural(row.try_get("sent_to")?) });
     }
     Ok(leased)
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use postrider_core::{
     Payload,
     store::{
-        Bookmark, EventStatus, ListFrom, ListedEvent, Listing, Oldest, OldestEvent, Seq, Shelf, TypeCount,
+        EventStatus, ListCursor, ListFrom, ListScope, ListedEvent, Listing, Oldest, OldestEvent, Seq,
+        TypeCount,
     },
 };
 use sqlx::{PgConnection, Row, postgres::PgRow};
@@ -21,7 +22,7 @@ use super::{
 /// The last point in time that is asked for; nothing is written later.
 const LAST_US: i64 = 253_402_300_799_999_999;
 
-/// A page of a shelf. It is read along an index: those who are not delivered and the dead by their place, the delivered by the time of
+/// A page of a scope. It is read along an index: those who are not delivered and the dead by their place, the delivered by the time of
 /// their delivery, of which there is an index for the purge. What a filter leaves out is passed on the way.
 pub(super) fn statement(shape: &Shape, listing: &Listing) -> Statement {
     let (before, order) = match listing.from {
@@ -39,15 +40,15 @@ pub(super) fn statement(shape: &Shape, listing: &Listing) -> Statement {
         Some(_) => "(SELECT * FROM {p}done WHERE event_id = $6 OFFSET 0)",
         None => "{p}done",
     };
-    let template = match listing.shelf {
-        Shelf::Delivered => format!(
+    let template = match listing.scope {
+        ListScope::Delivered => format!(
             "SELECT {common}, 1::smallint AS status, false AS parked, e.done_at{payload}
              FROM {delivered} AS e, (SELECT timestamptz 'epoch' + $5::bigint * interval '1 microsecond' AS at) AS mark
              WHERE e.done_at {before}= mark.at AND (e.done_at {before} mark.at OR e.seq {before} $1) AND {fits}
              ORDER BY e.done_at {order}, e.seq {order} LIMIT $4"
         ),
-        shelf => {
-            let dead = if shelf == Shelf::Dead { "e.status = 3 AND " } else { "" };
+        scope => {
+            let dead = if scope == ListScope::Dead { "e.status = 3 AND " } else { "" };
             format!(
                 "SELECT {common}, e.status, e.parked, NULL::timestamptz AS done_at{payload}
                  FROM {{p}}event AS e WHERE {dead}e.seq {before} $1 AND {fits} AND $5::bigint IS NOT NULL
@@ -89,9 +90,9 @@ fn listed(row: &PgRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
         EventStatus::Dead { .. } => Some(time(row, "available_at")?),
         _ => None,
     };
-    let mut bookmark = Bookmark { seq: natural(row.try_get("seq")?), ..Bookmark::default() };
+    let mut cursor = ListCursor { seq: natural(row.try_get("seq")?), ..ListCursor::default() };
     if let EventStatus::Done { done_at } = status {
-        bookmark.at = done_at;
+        cursor.at = done_at;
     }
     let payload = match listing.payloads {
         true => match row.try_get::<Option<String>, _>("payload")? {
@@ -103,7 +104,7 @@ fn listed(row: &PgRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
         false => None,
     };
     Ok(ListedEvent {
-        bookmark,
+        cursor,
         id: row.try_get::<String, _>("event_id")?.into(),
         event_type: row.try_get("event_type")?,
         aggregate_type: row.try_get("aggregate_type")?,

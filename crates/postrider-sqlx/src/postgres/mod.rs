@@ -14,10 +14,9 @@
 //! * `claim/`: what is due, and what may still commit; `row` decodes it
 //! * `settle`: what became of it
 //! * `operate`, `list`: what operators see and do; `orphans`: keys whose head was deleted; `pause`: what operators have told to wait
-//! * `announce`: waking up other processes; `peek`: finding what nobody told of
+//! * `notifier`: waking up other processes; `peek`: finding what nobody told of
 //! * `error`: what PostgreSQL's states mean, and which of them are worth another try
 
-mod announce;
 mod claim;
 pub(crate) mod connect;
 pub(crate) mod error;
@@ -25,6 +24,7 @@ mod home;
 mod identity;
 mod lease;
 mod list;
+mod notifier;
 mod operate;
 mod orphans;
 mod pause;
@@ -52,8 +52,8 @@ use sqlx::{PgPool, Postgres, Row as _, postgres::PgConnectOptions};
 
 pub use self::write::PgTx;
 use self::{
-    announce::Bell,
     connect::{Opening, Plans, Settings},
+    notifier::Notifier,
     session::{ServerLimits, Session},
     statement::Shape,
 };
@@ -86,7 +86,7 @@ pub struct PgStore(Arc<Inner>);
 struct Inner {
     /// For those who write.
     pool: PgPool,
-    /// For the verbs. Settles and renewals have their own: whoever uses up the others costs no lease.
+    /// For the verbs. Settles and renewals have their own: anyone who uses up the others costs no lease.
     verbs: Connections<Postgres>,
     settling: Connections<Postgres>,
     keeping: Connections<Postgres>,
@@ -99,7 +99,7 @@ struct Inner {
     watermarks: Mutex<claim::watermarks::Watermarks>,
     /// Whether the server says where its log ends, once it was asked.
     reads_log: OnceLock<bool>,
-    bell: Arc<Bell>,
+    notifier: Arc<Notifier>,
     lease: lease::Statements,
     claim: statement::Twice<claim::Statements>,
     settle: statement::Twice<settle::Statements>,
@@ -205,7 +205,7 @@ impl PgStoreBuilder {
             None => connect::is_pooled(&named.options).await?,
         };
         let connections = self.connections.unwrap_or(CONNECTIONS);
-        // A pooler refuses whoever asks for settings.
+        // A pooler refuses anyone who asks for settings.
         let settings = (!pooled).then_some(Settings { plans: Plans::Ours, statements: None });
         let mut opening =
             Opening { pool: connect::pool(connections), options: named.options.clone(), settings };
@@ -244,7 +244,7 @@ impl PgStoreBuilder {
             lanes_wanted: self.lanes,
             lanes: AtomicU32::new(self.lanes.unwrap_or(schema::LANES_DEFAULT)),
             watermarks: Mutex::default(),
-            bell: Arc::new(Bell::new(&shape.prefix, (!pooled).then(|| opening.session()))),
+            notifier: Arc::new(Notifier::new(&shape.prefix, (!pooled).then(|| opening.session()))),
             reads_log: OnceLock::new(),
             lease: lease::Statements::new(&shape),
             claim: statement::Twice::new(&shape, claim::Statements::new),
@@ -317,7 +317,7 @@ impl PgStore {
 
     /// Closes all connections. Call it when the engine has shut down.
     pub async fn close(&self) {
-        self.0.bell.close().await;
+        self.0.notifier.close().await;
         for connections in [&self.0.verbs, &self.0.settling, &self.0.keeping] {
             connections.close().await;
         }

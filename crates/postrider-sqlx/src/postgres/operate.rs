@@ -8,7 +8,10 @@ use postrider_core::{
 };
 use sqlx::{PgConnection, Row, postgres::PgRow};
 
-use super::{Inner, statement::{Shape, Statement, integer, natural, optional_time, span, time}};
+use super::{
+    Inner,
+    statement::{Shape, Statement, integer, natural, optional_time, span, time},
+};
 
 /// The statements of this file. Each is one, so that it speaks of one moment and needs no transaction around it.
 #[derive(Debug)]

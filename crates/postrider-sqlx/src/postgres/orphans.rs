@@ -3,7 +3,10 @@
 use postrider_core::store::{HeldKey, Orphans};
 use sqlx::{PgConnection, Row, postgres::PgRow};
 
-use super::{Inner, statement::{Shape, Statement, integer, natural, small}};
+use super::{
+    Inner,
+    statement::{Shape, Statement, integer, natural, small},
+};
 
 /// The statements of this file.
 #[derive(Debug)]

@@ -3,7 +3,10 @@
 use postrider_core::store::{PAUSES_MAX, Pause, Paused, Subject};
 use sqlx::{PgConnection, Row, postgres::PgRow};
 
-use super::{Inner, statement::{Shape, Statement, integer, time}};
+use super::{
+    Inner,
+    statement::{Shape, Statement, integer, time},
+};
 
 /// The statements of this file.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use postrider_core::{
     Store,
     rng::Rng,
-    store::{Claim, LaneClaim, LeaseRequest, Listing, Position, Shelf},
+    store::{Claim, LaneClaim, LeaseRequest, ListScope, Listing, Position},
     tx::Prefix,
 };
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
@@ -281,7 +281,7 @@ async fn an_event_that_was_delivered_is_found_by_its_id_where_there_are_no_stati
     )
     .await;
     let shape = Shape { prefix: Prefix::default(), prepared: true, flood: false };
-    let one = Listing { id: Some("a".into()), ..Listing::newest(Shelf::Delivered, 1) };
+    let one = Listing { id: Some("a".into()), ..Listing::newest(ListScope::Delivered, 1) };
     let page = list::statement(&shape, &one);
     for mode in ["force_generic_plan", "force_custom_plan"] {
         run(&mut conn, format!("SET plan_cache_mode = {mode}")).await;
@@ -479,19 +479,19 @@ async fn every_verb_that_runs_often_walks_an_index() {
     let orphans = orphans::Statements::new(&shape);
     check(&mut conn, &orphans.find, "(0, '', 10)", &[hold, "postrider_event_pkey"]).await;
     check(&mut conn, &orphans.free, "('{1}', '{a}', '{1}')", &[hold, "postrider_event_pkey"]).await;
-    let shelves = [
-        (Shelf::Undelivered, "Index Scan Backward using postrider_event_pkey"),
-        (Shelf::Dead, "Index Scan Backward using postrider_event_dead"),
-        (Shelf::Delivered, "Index Scan Backward using postrider_done_at"),
+    let scopes = [
+        (ListScope::Undelivered, "Index Scan Backward using postrider_event_pkey"),
+        (ListScope::Dead, "Index Scan Backward using postrider_event_dead"),
+        (ListScope::Delivered, "Index Scan Backward using postrider_done_at"),
     ];
-    for (shelf, index) in shelves {
-        let page = list::statement(&shape, &Listing::newest(shelf, 10));
+    for (scope, index) in scopes {
+        let page = list::statement(&shape, &Listing::newest(scope, 10));
         check(&mut conn, &page, "(9, NULL, NULL, 10, 9)", &[index]).await;
     }
-    for (shelf, index) in
-        [(Shelf::Undelivered, "postrider_event_id"), (Shelf::Delivered, "postrider_done_id")]
+    for (scope, index) in
+        [(ListScope::Undelivered, "postrider_event_id"), (ListScope::Delivered, "postrider_done_id")]
     {
-        let one = Listing { id: Some("a".into()), ..Listing::newest(shelf, 1) };
+        let one = Listing { id: Some("a".into()), ..Listing::newest(scope, 1) };
         check(&mut conn, &list::statement(&shape, &one), "(9, NULL, NULL, 1, 9, 'a')", &[index]).await;
     }
     let forward = "Index Scan using postrider_event_pkey";

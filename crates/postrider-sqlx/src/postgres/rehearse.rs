@@ -10,7 +10,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::{Inner, home, lease, schema, statement::Statement};
 
-/// What whoever delivers does with each table; as `migrations/grants.sql` grants it.
+/// What anyone who delivers does with each table; as `migrations/grants.sql` grants it.
 const RIGHTS: [(&str, &[&str]); 7] = [
     ("meta", &["SELECT"]),
     ("event", &["SELECT", "UPDATE", "DELETE"]),

@@ -1,6 +1,6 @@
 //! One verb's connection, in a transaction where it needs one, and what is set for it whatever the role or the database say.
 //!
-//! `default_transaction_read_only` is not set: whoever freezes a database before a switch-over does it by that.
+//! `default_transaction_read_only` is not set: anyone who freezes a database before a switch-over does it by that.
 
 use std::{ops, time::Duration};
 

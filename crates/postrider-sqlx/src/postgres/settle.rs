@@ -32,7 +32,7 @@ pub(super) struct Statements {
     pub(super) locked: Statement,
 }
 
-/// The fence: all lanes are held by these tokens, or nothing is written. The share lock lets other settles pass and stops whoever
+/// The fence: all lanes are held by these tokens, or nothing is written. The share lock lets other settles pass and stops anyone who
 /// wants to take a lane over. A gate in front of everything costs nothing; a join with the lanes that were locked is planned as a
 /// nested loop and halves the speed. Behind the gate nobody else's lock is waited for longer than a moment: see [`settle_around`].
 const FENCE: &str = "

@@ -227,9 +227,9 @@ impl Store for PgStore {
 
     operator_verbs!(pause: run_whole);
 
-    fn announce(&self) {
+    fn notify_others(&self) {
         let store = self.clone();
-        self.0.bell.ring(move |notify| {
+        self.0.notifier.ring(move |notify| {
             let store = store.clone();
             async move {
                 let verbs = &store.0.verbs;
@@ -246,9 +246,9 @@ impl Store for PgStore {
         });
     }
 
-    fn announced(&self) -> BoxFuture<'_, Result<()>> {
+    fn notified(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let heard = self.0.bell.heard().await;
+            let heard = self.0.notifier.heard().await;
             heard.map_err(|error| error::of_sqlx(error, format!("cannot listen to {}", self.0.place)))
         })
     }

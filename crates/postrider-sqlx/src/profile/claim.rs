@@ -81,7 +81,7 @@ impl Claiming<'_> {
     pub(super) fn end(&self, mind: &mut Mind, chosen: &Chosen, taken: Taken) -> Claimed {
         let Taken { now, rows, left, uncertain } = taken;
         mind.uncertain = uncertain;
-        // What is left and left again is locked: whoever looks at once meets nothing else.
+        // What is left and left again is locked: anyone who looks at once meets nothing else.
         mind.left_in_a_row = if left && rows.is_empty() { mind.left_in_a_row.saturating_add(1) } else { 0 };
         let mut seqs: Vec<Seq> = rows.iter().map(|(seq, ..)| *seq).collect();
         seqs.sort_unstable();
@@ -147,7 +147,7 @@ impl Choice<'_> {
             return false;
         }
         if row.admitted
-            || self.claim.admission.as_ref().is_none_or(|admission| admission.admits(&row.glance()))
+            || self.claim.admission.as_ref().is_none_or(|admission| admission.admits(&row.summary()))
         {
             self.rows.push(row.clone());
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::{
     Timestamp,
-    store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Renewed, Seq, Taken, Token},
+    store::{AcquiredLane, LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Renewed, Seq, Token},
 };
 
 use crate::connections::renewal::Locked;
@@ -97,7 +97,7 @@ pub(super) async fn migrate(shape: &Shape, tx: &mut Tx) -> sqlx::Result<()> {
         tx.fetch(shape.sql("SELECT pg_advisory_xact_lock(7308332171)::text")).await?;
     }
     for (name, create) in OURS.into_iter().zip(tables(shape.kind, &shape.profile)) {
-        // Whoever may not create tables may still use those that are there.
+        // Anyone who may not create tables may still use those that are there.
         if !exists(shape, tx, name).await? {
             tx.execute(shape.sql(create)).await?;
         }
@@ -166,7 +166,7 @@ pub(super) async fn lease(
     mind: &mut Mind,
     request: &LeaseRequest,
 ) -> sqlx::Result<Leased> {
-    // Without a lock first: whoever stands by keeps nobody waiting.
+    // Without a lock first: anyone who stands by keeps nobody waiting.
     let seen = read(shape, tx, "").await?.ok_or(sqlx::Error::RowNotFound)?;
     if let Some(left) = seen.left()
         && !seen.is_late()
@@ -206,7 +206,7 @@ pub(super) async fn lease(
     }
     recover::look_around(shape, tx, mind, true).await?;
     let suspect_to = if mind.suspects.is_empty() { 0 } else { super::mind::SUSPECT_TO };
-    Ok(Leased { taken: vec![Taken { lease, suspect_to }], ..Leased::default() })
+    Ok(Leased { taken: vec![AcquiredLane { lease, suspect_to }], ..Leased::default() })
 }
 
 /// Extends the lease.
@@ -248,7 +248,7 @@ pub(super) async fn release(
     recover::unmark(shape, tx, mind, &unsent).await?;
     recover::unmark_uncertain(shape, tx, mind).await?;
     let mut sql = shape.sql(format!("UPDATE {} SET owner = NULL, leased_until = NULL, ", shape.ours("lane")));
-    // The next owner needs the token of whoever has left something behind.
+    // The next owner needs the token of anyone who has left something behind.
     sql.push(if suspects == 0 { "nonce = NULL, clean = 1" } else { "clean = 0" });
     held(shape, &mut sql, lease);
     tx.execute(sql).await?;

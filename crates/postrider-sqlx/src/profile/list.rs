@@ -2,7 +2,7 @@
 
 use postrider_core::{
     EventId, GLOBAL_AGGREGATE, Payload, Timestamp,
-    store::{Bookmark, ListFrom, ListedEvent, Listing, Oldest, OldestEvent, Shelf, TypeCount},
+    store::{ListCursor, ListFrom, ListScope, ListedEvent, Listing, Oldest, OldestEvent, TypeCount},
 };
 use tokio::sync::Mutex;
 
@@ -48,10 +48,10 @@ pub(super) async fn list(
         sql.push(&format!(", {}", shape.cargo(Field::Payload)));
     }
     sql.push(&format!(" FROM {} WHERE ", shape.table()));
-    match listing.shelf {
-        Shelf::Dead => is_dead(shape, &mut sql),
-        Shelf::Delivered => is_done(shape, &mut sql),
-        Shelf::Undelivered => {
+    match listing.scope {
+        ListScope::Dead => is_dead(shape, &mut sql),
+        ListScope::Delivered => is_done(shape, &mut sql),
+        ListScope::Undelivered => {
             sql.push("NOT (");
             is_done(shape, &mut sql);
             sql.push(")");
@@ -114,7 +114,7 @@ fn listed(shape: &Shape, mind: &Mind, row: &mut Cells, listing: &Listing) -> Lis
         // A null aggregate type reads as none.
         aggregate_type: row.text(STATE_COLUMNS + 4).unwrap_or_else(|| GLOBAL_AGGREGATE.to_owned()),
         key: row.text(STATE_COLUMNS + 3),
-        bookmark: Bookmark { at: created_at, seq: 0, id: id.clone() },
+        cursor: ListCursor { at: created_at, seq: 0, id: id.clone() },
         id: EventId::from(id),
         status,
         attempts,

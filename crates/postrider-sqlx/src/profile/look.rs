@@ -54,7 +54,7 @@ impl Claiming<'_> {
         let Claim { in_flight, limit, admission, .. } = self.claim;
         let wanted = |(seq, row): &(&Seq, &Row)| match row.state {
             State::Waiting(until) if until <= now && in_flight.binary_search(seq).is_err() => {
-                let glance = row.shown.glance(**seq, Some(until));
+                let glance = row.shown.summary(**seq, Some(until));
                 admission.as_ref().is_none_or(|admission| admission.admits(&glance))
             }
             _ => false,
@@ -88,7 +88,7 @@ impl Claiming<'_> {
             found.push(row);
         }
         found.sort_unstable_by_key(|row| row.seq);
-        // Whoever took the others away has freed their keys.
+        // Anyone who took the others away has freed their keys.
         Ok((found, due.values().map(|(seq, ..)| *seq).collect()))
     }
 

@@ -11,7 +11,7 @@ use std::{
 
 use postrider_core::{
     GLOBAL_AGGREGATE, Timestamp,
-    store::{Glance, HoldReason, Lease, Seq},
+    store::{HoldReason, Lease, RowSummary, Seq},
 };
 
 use super::{
@@ -45,7 +45,7 @@ pub(super) struct Row {
 }
 
 /// What an admission is shown of a row, but for its place. It is kept, so that a row which waits and is not wanted need not be read again
-/// to be passed over.
+/// to be skipped.
 #[derive(Debug, Clone)]
 pub(super) struct Shown {
     pub(super) event_type: String,
@@ -69,8 +69,8 @@ impl Shown {
         }
     }
 
-    pub(super) fn glance(&self, seq: Seq, due_at: Option<Timestamp>) -> Glance<'_> {
-        Glance {
+    pub(super) fn summary(&self, seq: Seq, due_at: Option<Timestamp>) -> RowSummary<'_> {
+        RowSummary {
             lane: LANE,
             seq,
             event_type: &self.event_type,

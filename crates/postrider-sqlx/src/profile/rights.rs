@@ -54,7 +54,7 @@ pub(super) async fn check(db: &Db, place: &str, shape: &Shape) -> Result<()> {
     Ok(())
 }
 
-/// What whoever delivers does with each of our own tables, on no row.
+/// What anyone who delivers does with each of our own tables, on no row.
 const OURS: [(&str, &str, &str); 9] = [
     ("lane", "SELECT", "SELECT source FROM {table} WHERE 1 = 0"),
     ("lane", "INSERT", "INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0"),

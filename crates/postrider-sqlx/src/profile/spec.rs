@@ -249,7 +249,7 @@ impl Profile {
         Keeps {
             places: false,
             parked: false,
-            dead_heads: false,
+            on_dead: false,
             delays: self.has(Field::AvailableAt),
             attempts: self.has(Field::Attempts),
             last_attempt: self.counts_last || buried,
@@ -264,7 +264,7 @@ impl Profile {
         }
     }
 
-    /// Whether whoever delivers deletes rows: at once where the table has no status, and once they are old where that system does.
+    /// Whether anyone who delivers deletes rows: at once where the table has no status, and once they are old where that system does.
     pub(super) fn deletes(&self) -> bool {
         self.statuses.is_none() || self.purges
     }
@@ -300,7 +300,7 @@ pub struct Times {
 pub(super) enum Mark {
     /// By a status, and a time where there is a column for it.
     Status,
-    /// By the token of whoever claimed it.
+    /// By the token of anyone who claimed it.
     Owner,
     /// Not at all.
     Nothing,

@@ -70,7 +70,7 @@ impl Store for ProfileStore {
             run!(
                 self,
                 Use::Migration,
-                "create our tables (schema_sql prints them, to be applied by whoever may)",
+                "create our tables (schema_sql prints them, to be applied by anyone who may)",
                 |tx| { lane::migrate(shape, tx) }
             )
         })
@@ -85,7 +85,7 @@ impl Store for ProfileStore {
     }
 
     fn join<'a>(&'a self, _instance: &'a str, _ttl: Duration) -> BoxFuture<'a, Result<u32>> {
-        // There is one lane, and whoever has it keeps it: how many stand by makes no difference.
+        // There is one lane, and anyone who has it keeps it: how many stand by makes no difference.
         Box::pin(std::future::ready(Ok(1)))
     }
 
@@ -113,7 +113,7 @@ impl Store for ProfileStore {
             };
             let renewed = renewed(&[lease], renew).await?;
             if renewed == Renewed::default() {
-                // Whoever has it asks the database with it: the loss is not to wait for that, and they find out themselves.
+                // Anyone who has it asks the database with it: the loss is not to wait for that, and they find out themselves.
                 if let Ok(mut mind) = self.0.mind.try_lock() {
                     mind.lease = mind.lease.filter(|known| *known != lease);
                 }
@@ -216,7 +216,7 @@ impl Store for ProfileStore {
         Box::pin(async move {
             let shape = &self.0.shape;
             let mut mind = self.0.mind.lock().await;
-            // Whoever stands by cannot tell what is abandoned.
+            // Anyone who stands by cannot tell what is abandoned.
             let Some(lease) = mind.lease else { return Ok(0) };
             run!(self, "recover events", |tx| recover::recover(shape, tx, &mut mind, lease, older_than))
         })

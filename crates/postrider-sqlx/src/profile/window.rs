@@ -2,14 +2,14 @@
 //!
 //! Few foreign tables have an index in the order that their rows are delivered in, so a claim that looked at the table each time would
 //! sort all that is pending for every few rows that it takes. A window is read once and many claims are served from it. Each of them goes over
-//! all of it from its beginning, so that what stands first in a key is met first, whoever it is for; rows of held keys stay in it until their
+//! all of it from its beginning, so that what stands first in a key is met first, anyone who it is for; rows of held keys stay in it until their
 //! key is free. A row that is not in it was committed after all that is, and comes with the next one.
 
 use std::{sync::Arc, time::Duration};
 
 use postrider_core::{
     Timestamp,
-    store::{Glance, Seq},
+    store::{RowSummary, Seq},
 };
 use tokio::time::Instant;
 
@@ -59,8 +59,8 @@ impl Narrow {
     }
 
     /// As an admission is shown it.
-    pub(super) fn glance(&self) -> Glance<'_> {
-        self.shown.glance(self.seq, self.due_at)
+    pub(super) fn summary(&self) -> RowSummary<'_> {
+        self.shown.summary(self.seq, self.due_at)
     }
 }
 

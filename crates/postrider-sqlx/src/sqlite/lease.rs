@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use postrider_core::{
     Timestamp,
-    store::{LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Marked, Renewed, Seq, Taken, Token},
+    store::{AcquiredLane, LEASE_MAX, Lane, Lease, LeaseRequest, Leased, Marked, Renewed, Seq, Token},
     tx::Prefix,
 };
 use sqlx::{Connection, Row, SqliteConnection};
 
-use super::{Inner, statement::{Statement, integer, natural}};
+use super::{
+    Inner,
+    statement::{Statement, integer, natural},
+};
 
 /// The statements of this file.
 #[derive(Debug)]
@@ -108,7 +111,7 @@ pub(super) async fn lease(
                     .await?;
                 let token = Token { epoch: natural(epoch), nonce };
                 let lease = Lease { lane: natural(lane), token };
-                leased.taken.push(Taken { lease, suspect_to: natural(suspect_to) });
+                leased.taken.push(AcquiredLane { lease, suspect_to: natural(suspect_to) });
             }
         }
     }

@@ -3,7 +3,8 @@
 use postrider_core::{
     Payload, Timestamp,
     store::{
-        Bookmark, EventStatus, ListFrom, ListedEvent, Listing, Oldest, OldestEvent, Seq, Shelf, TypeCount,
+        EventStatus, ListCursor, ListFrom, ListScope, ListedEvent, Listing, Oldest, OldestEvent, Seq,
+        TypeCount,
     },
     tx::Prefix,
 };
@@ -17,7 +18,7 @@ use super::{
     statement::{Statement, integer, natural},
 };
 
-/// A page of a shelf. It is read along an index: those who are not delivered and the dead by their place, the delivered by the time of
+/// A page of a scope. It is read along an index: those who are not delivered and the dead by their place, the delivered by the time of
 /// their delivery, of which there is an index for the purge. What a filter leaves out is passed on the way.
 pub(super) fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
     let (before, order) = match listing.from {
@@ -25,8 +26,8 @@ pub(super) fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
         _ => ("<", "DESC"),
     };
     let payload = if listing.payloads { ", e.payload, e.payload_bytes" } else { "" };
-    let key = match listing.shelf {
-        Shelf::Delivered => "coalesce(e.ordering_key, e.aggregate_type || ':' || e.aggregate_id)",
+    let key = match listing.scope {
+        ListScope::Delivered => "coalesce(e.ordering_key, e.aggregate_type || ':' || e.aggregate_id)",
         _ => "e.effective_key",
     };
     let common = format!(
@@ -35,14 +36,14 @@ pub(super) fn statement(prefix: &Prefix, listing: &Listing) -> Statement {
     );
     let id = if listing.id.is_some() { " AND e.event_id = ?7" } else { "" };
     let fits = format!("(?2 IS NULL OR e.event_type = ?2) AND (?3 IS NULL OR {key} = ?3){id}");
-    let template = match listing.shelf {
-        Shelf::Delivered => format!(
+    let template = match listing.scope {
+        ListScope::Delivered => format!(
             "SELECT {common}, e.done_at{payload} FROM {{p}}done AS e
              WHERE e.done_at {before}= ?5 AND (e.done_at {before} ?5 OR e.seq {before} ?1) AND {fits}
              ORDER BY e.done_at {order}, e.seq {order} LIMIT ?4"
         ),
-        shelf => {
-            let dead = if shelf == Shelf::Dead { "e.status = 3 AND " } else { "" };
+        scope => {
+            let dead = if scope == ListScope::Dead { "e.status = 3 AND " } else { "" };
             format!(
                 "SELECT {common}, e.status, e.parked{payload} FROM {{p}}event AS e
                  WHERE {dead}e.seq {before} ?1 AND {fits} AND ?5 IS NOT NULL ORDER BY e.seq {order} LIMIT ?4"
@@ -79,11 +80,11 @@ pub(super) async fn list(
 }
 
 fn listed(row: &SqliteRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
-    let mut bookmark = Bookmark { seq: natural(row.try_get("seq")?), ..Bookmark::default() };
-    let status = match listing.shelf {
-        Shelf::Delivered => {
-            bookmark.at = Timestamp::from_micros(row.try_get("done_at")?);
-            EventStatus::Done { done_at: bookmark.at }
+    let mut cursor = ListCursor { seq: natural(row.try_get("seq")?), ..ListCursor::default() };
+    let status = match listing.scope {
+        ListScope::Delivered => {
+            cursor.at = Timestamp::from_micros(row.try_get("done_at")?);
+            EventStatus::Done { done_at: cursor.at }
         }
         _ => undelivered(row)?,
     };
@@ -101,7 +102,7 @@ fn listed(row: &SqliteRow, listing: &Listing) -> sqlx::Result<ListedEvent> {
         false => None,
     };
     Ok(ListedEvent {
-        bookmark,
+        cursor,
         id: text(row, "event_id")?.unwrap_or_default().into(),
         event_type: text(row, "event_type")?.unwrap_or_default(),
         aggregate_type: text(row, "aggregate_type")?.unwrap_or_default(),

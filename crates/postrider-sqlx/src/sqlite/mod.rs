@@ -78,7 +78,7 @@ pub struct SqliteStore(Arc<Inner>);
 struct Inner {
     /// For those who write.
     pool: SqlitePool,
-    /// For the verbs, which do not wait for what the program does with its connections. Settles and renewals have their own: whoever uses up the
+    /// For the verbs, which do not wait for what the program does with its connections. Settles and renewals have their own: anyone who uses up the
     /// others costs no lease.
     verbs: SqlitePool,
     settling: SqlitePool,

@@ -9,7 +9,10 @@ use postrider_core::{
 };
 use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteRow};
 
-use super::{Inner, statement::{Statement, integer, json, natural}};
+use super::{
+    Inner,
+    statement::{Statement, integer, json, natural},
+};
 
 /// The statements of this file.
 #[derive(Debug)]

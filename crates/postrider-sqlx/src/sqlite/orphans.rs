@@ -62,7 +62,7 @@ pub(super) async fn free(
     }
     let mut freed = Vec::new();
     if !found.is_empty() {
-        // Whoever settles or claims waits: what is found once more under this lock is so until the commit.
+        // Anyone who settles or claims waits: what is found once more under this lock is so until the commit.
         let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
         let rows = sql.free.query().bind(json(&found)?).fetch_all(&mut *tx).await?;
         tx.commit().await?;

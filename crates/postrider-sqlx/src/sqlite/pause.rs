@@ -7,7 +7,10 @@ use postrider_core::{
 };
 use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteRow};
 
-use super::{Inner, statement::{Statement, integer}};
+use super::{
+    Inner,
+    statement::{Statement, integer},
+};
 
 /// The statements of this file.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use postrider_core::{
     Store,
-    store::{Listing, Shelf},
+    store::{ListScope, Listing},
     tx::Prefix,
 };
 use sqlx::{AssertSqlSafe, Row};
@@ -65,7 +65,7 @@ async fn check_all(store: &SqliteStore) {
     check(store, &claim.quick, &[fresh, hold, "hold_returning (lane=?)", "event_waiting (lane=?)"]).await;
     check(store, &claim.state, &["hold_returning (lane=?)", "event_waiting (lane=? AND available_at>?)"])
         .await;
-    // What a walk passes over is found in the index alone.
+    // What a walk skips is found in the index alone.
     let alone = "SEARCH postrider_event USING COVERING INDEX postrider_event";
     check(store, &claim.rows.fresh, &[alone, "_fresh (lane=? AND rowid>? AND rowid<?)", row, hold]).await;
     check(store, &claim.rows.tied, &["event_waiting (lane=? AND available_at=? AND rowid>?)", hold]).await;
@@ -107,19 +107,20 @@ async fn check_all(store: &SqliteStore) {
     check(store, &operate.status, &["postrider_event_id (event_id=?)"]).await;
     check(store, &operate.done, &["done_id (event_id=?)"]).await;
     check(store, &operate.why, &["(lane=? AND effective_key=?)", parked]).await;
-    for (shelf, index) in [
-        (Shelf::Undelivered, "INTEGER PRIMARY KEY (rowid<?)"),
-        (Shelf::Dead, "event_dead (seq<?)"),
-        (Shelf::Delivered, "done_at (done_at<?)"),
+    for (scope, index) in [
+        (ListScope::Undelivered, "INTEGER PRIMARY KEY (rowid<?)"),
+        (ListScope::Dead, "event_dead (seq<?)"),
+        (ListScope::Delivered, "done_at (done_at<?)"),
     ] {
-        let page = list::statement(&prefix, &Listing::newest(shelf, 10));
+        let page = list::statement(&prefix, &Listing::newest(scope, 10));
         check(store, &page, &[index]).await;
         assert!(!plan(store, &page).await.contains("B-TREE"), "it sorts: {}", page.text());
     }
-    for (shelf, index) in
-        [(Shelf::Undelivered, "postrider_event_id (event_id=?)"), (Shelf::Delivered, "done_id (event_id=?)")]
-    {
-        let one = Listing { id: Some("a".into()), ..Listing::newest(shelf, 1) };
+    for (scope, index) in [
+        (ListScope::Undelivered, "postrider_event_id (event_id=?)"),
+        (ListScope::Delivered, "done_id (event_id=?)"),
+    ] {
+        let one = Listing { id: Some("a".into()), ..Listing::newest(scope, 1) };
         check(store, &list::statement(&prefix, &one), &[index]).await;
     }
     check(store, &list::oldest_statement(&prefix), &["INTEGER PRIMARY KEY (rowid>?)"]).await;

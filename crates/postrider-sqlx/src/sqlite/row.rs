@@ -6,7 +6,7 @@ use postrider_core::{
     Event, EventError, EventId, Payload, Timestamp,
     event::{Due, Fields, limits},
     select::Hold,
-    store::{Admission, Glance, Lane, Seq, Undecodable},
+    store::{Admission, Lane, RowSummary, Seq, Undecodable},
 };
 use sqlx::{Row, TypeInfo, ValueRef, sqlite::SqliteRow};
 
@@ -104,7 +104,7 @@ impl<'a> Stored<'a> {
         let key = key.as_deref().map(|key| cut(key, limits::KEY_CHARS_MAX));
         let event_type = cut(&self.fields.6, limits::EVENT_TYPE_CHARS_MAX);
         let aggregate_type = cut(&self.fields.7, limits::AGGREGATE_TYPE_CHARS_MAX);
-        admission.admits(&Glance { lane, seq, event_type, aggregate_type, key, due_at: None })
+        admission.admits(&RowSummary { lane, seq, event_type, aggregate_type, key, due_at: None })
     }
 
     /// The sizes of its payload and headers, and whether one of them was not read.

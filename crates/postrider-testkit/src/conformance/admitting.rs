@@ -1,10 +1,10 @@
-//! Admission: rows that are not wanted are passed over, lie where they lay, and are found by whoever goes back.
+//! Admission: rows that are not wanted are skipped, lie where they lay, and are found by anyone who goes back.
 
 use std::time::Instant;
 
 use postrider_core::{
     Event, GLOBAL_AGGREGATE, Timestamp,
-    store::{ClaimedEvent, EventStatus, Glance, Position, Seq},
+    store::{ClaimedEvent, EventStatus, Position, RowSummary, Seq},
     tx::OnDuplicate,
 };
 
@@ -18,11 +18,11 @@ use super::{
 const PLENTY: usize = 1 << 30;
 
 /// Nothing of the key that is down.
-fn is_up(row: &Glance<'_>) -> bool {
+fn is_up(row: &RowSummary<'_>) -> bool {
     row.key != Some("down")
 }
 
-fn nothing(_: &Glance<'_>) -> bool {
+fn nothing(_: &RowSummary<'_>) -> bool {
     false
 }
 
@@ -55,7 +55,7 @@ async fn returning<H: StoreHarness, const N: usize>(scene: &mut Scene<H>) -> Res
     Ok(parked)
 }
 
-/// What is not wanted is passed over: it does not come, stays as it is, and the next claim does not meet it.
+/// What is not wanted is skipped: it does not come, stays as it is, and the next claim does not meet it.
 pub async fn what_is_not_wanted_is_passed_over_and_not_met_again<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
     let gate = Gate::new(is_up);
@@ -73,7 +73,7 @@ pub async fn what_is_not_wanted_is_passed_over_and_not_met_again<H: StoreHarness
     Ok(())
 }
 
-/// A look from an earlier position finds what was passed over, in its order.
+/// A look from an earlier position finds what was skipped, in its order.
 pub async fn a_look_from_an_earlier_position_finds_what_was_passed_over<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
     scene.keyed::<2>("before").await?;
@@ -176,7 +176,7 @@ pub async fn waiting_rows_that_are_not_wanted_are_met_once<H: StoreHarness>() ->
         assert!(claimed.events.is_empty() && !claimed.more);
     }
     assert!(gate.asked().is_empty());
-    // The cursor of a row that was passed over is the time that it was asked about with.
+    // The cursor of a row that was skipped is the time that it was asked about with.
     let mut earlier = before.clone();
     for (lane, position) in &mut earlier {
         if let Some(third) = asked.get(2).filter(|third| third.lane == *lane) {
@@ -194,7 +194,7 @@ pub async fn waiting_rows_that_are_not_wanted_are_met_once<H: StoreHarness>() ->
     Ok(())
 }
 
-/// Waiting rows that become due after others were passed over are met.
+/// Waiting rows that become due after others were skipped are met.
 pub async fn waiting_rows_that_become_due_later_are_met<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
     if !(scene.keeps().delays) {
@@ -213,10 +213,10 @@ pub async fn waiting_rows_that_become_due_later_are_met<H: StoreHarness>() -> Ch
     Ok(())
 }
 
-/// A row that comes back and is not wanted lies among the others again, is not lost, and comes in order to whoever goes back.
+/// A row that comes back and is not wanted lies among the others again, is not lost, and comes in order to anyone who goes back.
 pub async fn a_returning_row_that_is_not_wanted_is_unparked<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
-    if !(scene.keeps().dead_heads) {
+    if !(scene.keeps().on_dead) {
         return Ok(());
     }
     let before = scene.owner.positions();
@@ -246,7 +246,7 @@ pub async fn a_returning_row_that_is_not_wanted_is_unparked<H: StoreHarness>() -
 /// More rows that come back than one claim lets are all unparked, by as many claims as it takes.
 pub async fn all_returning_rows_that_are_not_wanted_are_unparked<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
-    if !(scene.keeps().dead_heads) {
+    if !(scene.keeps().on_dead) {
         return Ok(());
     }
     let before = scene.owner.positions();
@@ -265,11 +265,11 @@ pub async fn all_returning_rows_that_are_not_wanted_are_unparked<H: StoreHarness
     Ok(())
 }
 
-/// What was unparked because it was not wanted comes to whoever goes back and reads up to a place, though more is parked behind it: else
+/// What was unparked because it was not wanted comes to anyone who goes back and reads up to a place, though more is parked behind it: else
 /// what one claim unparks the other would park, for ever. What has something parked before it does not come.
 pub async fn what_was_unparked_comes_to_a_walk_though_more_is_parked_behind_it<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
-    if !(scene.keeps().dead_heads) {
+    if !(scene.keeps().on_dead) {
         return Ok(());
     }
     let parked: [_; 40] = returning(&mut scene).await?;
@@ -300,7 +300,7 @@ pub async fn what_was_unparked_comes_to_a_walk_though_more_is_parked_behind_it<H
 /// Nothing comes back from parking to a claim that begins where nothing was met on the way: it is not asked about, and stays parked.
 pub async fn nothing_comes_back_from_parking_to_a_walk<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
-    if !(scene.keeps().dead_heads) {
+    if !(scene.keeps().on_dead) {
         return Ok(());
     }
     let parked: [_; 5] = returning(&mut scene).await?;
@@ -373,7 +373,7 @@ pub async fn a_given_back_row_is_asked_about_once_by_a_walk<H: StoreHarness>() -
 /// A delayed row that was parked and comes back unwanted waits again, and is due.
 pub async fn a_returning_row_that_waited_waits_again<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
-    if !(scene.keeps().dead_heads) {
+    if !(scene.keeps().on_dead) {
         return Ok(());
     }
     let [late] = keyed("down")?;
@@ -530,7 +530,7 @@ pub async fn the_rows_of_a_key_are_asked_about_in_order<H: StoreHarness>() -> Ch
     Ok(())
 }
 
-/// However many rows are passed over, those behind them come, and each is asked about once.
+/// However many rows are skipped, those behind them come, and each is asked about once.
 pub async fn thousands_that_are_not_wanted_do_not_keep_back_the_rest<H: StoreHarness>() -> Checked {
     const REFUSED: usize = 3000;
     let mut scene = Scene::<H>::fresh().await?;

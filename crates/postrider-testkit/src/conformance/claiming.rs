@@ -83,7 +83,7 @@ pub async fn a_claim_returns_no_more_than_its_limit_and_says_that_there_is_more<
     Ok(())
 }
 
-/// A limit holds over all lanes together, and no lane is passed over.
+/// A limit holds over all lanes together, and no lane is skipped.
 pub async fn a_limit_holds_over_all_lanes_together<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
     let events = unkeyed(50)?;

@@ -116,7 +116,7 @@ pub async fn a_settle_over_two_lanes_is_all_or_nothing<H: StoreHarness>() -> Che
 /// A claim by an owner that was replaced returns nothing, parks nothing and has nothing wait.
 pub async fn a_claim_by_an_owner_that_was_replaced_writes_nothing<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
-    if !(scene.keeps().dead_heads) {
+    if !(scene.keeps().on_dead) {
         return Ok(());
     }
     let head = claimed(&mut scene).await?;

@@ -7,7 +7,7 @@ use std::{
 
 use postrider_core::{
     Timestamp,
-    store::{Admission, Glance, Lane, Seq},
+    store::{Admission, Lane, RowSummary, Seq},
 };
 
 /// A row that a store asked about.
@@ -23,12 +23,12 @@ pub(super) struct Asked {
 
 /// Wants rows by their key or type, and remembers all that it was asked about.
 pub(super) struct Gate {
-    wants: fn(&Glance<'_>) -> bool,
+    wants: fn(&RowSummary<'_>) -> bool,
     asked: Mutex<Vec<Asked>>,
 }
 
 impl Gate {
-    pub(super) fn new(wants: fn(&Glance<'_>) -> bool) -> Arc<Self> {
+    pub(super) fn new(wants: fn(&RowSummary<'_>) -> bool) -> Arc<Self> {
         Arc::new(Self { wants, asked: Mutex::default() })
     }
 
@@ -43,7 +43,7 @@ impl Gate {
 }
 
 impl Admission for Gate {
-    fn admits(&self, row: &Glance<'_>) -> bool {
+    fn admits(&self, row: &RowSummary<'_>) -> bool {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(Asked {
             lane: row.lane,
             seq: row.seq,

@@ -147,7 +147,7 @@ pub async fn an_event_that_arrives_as_its_key_becomes_free_is_not_stranded<H: St
 /// A hold that returns and has nothing behind it is taken away by a claim.
 pub async fn a_hold_of_nothing_is_taken_away_by_a_claim<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
-    if !(scene.keeps().dead_heads) {
+    if !(scene.keeps().on_dead) {
         return Ok(());
     }
     scene.keyed::<1>("k").await?;
@@ -238,10 +238,10 @@ pub async fn a_deferred_head_holds_its_key_without_an_attempt<H: StoreHarness>()
     Ok(())
 }
 
-/// A dead head that blocks keeps its followers until an operator acts; other keys go on.
+/// A dead event that holds its key that blocks keeps its followers until an operator acts; other keys go on.
 pub async fn a_dead_head_that_blocks_keeps_its_followers<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
-    if !(scene.keeps().dead_heads) {
+    if !(scene.keeps().on_dead) {
         return Ok(());
     }
     let [first, second] = scene.keyed("k").await?;
@@ -265,7 +265,7 @@ pub async fn a_dead_head_that_blocks_keeps_its_followers<H: StoreHarness>() -> C
     Ok(())
 }
 
-/// A dead head that is skipped frees its key: its followers come.
+/// A dead event that holds its key that is skipped frees its key: its followers come.
 pub async fn a_dead_head_that_is_skipped_frees_its_key<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
     scene.keyed::<1>("k").await?;
@@ -328,7 +328,7 @@ pub async fn the_delivery_of_another_event_does_not_free_the_key<H: StoreHarness
 pub async fn followers_that_were_never_met_come_back_before_later_ones_that_were<H: StoreHarness>() -> Checked
 {
     let mut scene = Scene::<H>::fresh().await?;
-    if !(scene.keeps().dead_heads) {
+    if !(scene.keeps().on_dead) {
         return Ok(());
     }
     let [head, met_late] = scene.keyed("k").await?;
@@ -352,7 +352,7 @@ pub async fn followers_that_were_never_met_come_back_before_later_ones_that_were
 /// The same where the owner lives on and has the claim look at them once more.
 pub async fn followers_that_were_given_back_come_back_before_later_ones<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
-    if !(scene.keeps().dead_heads) {
+    if !(scene.keeps().on_dead) {
         return Ok(());
     }
     let [head, given_back] = scene.keyed("k").await?;

@@ -8,7 +8,7 @@ use std::{
 
 use postrider_core::{
     Event, EventId,
-    store::{Glance, Seq},
+    store::{RowSummary, Seq},
     tx::OnDuplicate,
 };
 
@@ -26,7 +26,7 @@ const MANY: usize = 5000;
 const WATERMARKS_MOVE_IN: Duration = Duration::from_millis(1200);
 
 /// Nothing without a key.
-fn has_key(row: &Glance<'_>) -> bool {
+fn has_key(row: &RowSummary<'_>) -> bool {
     row.key.is_some()
 }
 

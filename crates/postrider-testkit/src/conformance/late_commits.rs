@@ -8,7 +8,7 @@ use std::{
 
 use postrider_core::{
     Event, EventId,
-    store::{ClaimedEvent, Glance, Lane, Seq},
+    store::{ClaimedEvent, Lane, RowSummary, Seq},
     tx::OnDuplicate,
 };
 
@@ -157,7 +157,7 @@ pub async fn what_commits_late_and_is_not_wanted_is_met_once_and_keeps_nothing_b
     if !can_pass_by(&scene) {
         return Ok(());
     }
-    let gate = Gate::new(|row: &Glance<'_>| row.event_type != "Paused");
+    let gate = Gate::new(|row: &RowSummary<'_>| row.event_type != "Paused");
     scene.owner.admit(Some(gate.clone()));
     let paused = |_| -> Result<Event, Failure> { Ok(Event::json_text("Paused", "{}").build()?) };
     let paused = (0..BETWEEN).map(paused).collect::<Result<Vec<_>, _>>()?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider_core::{
     Event, EventId,
-    store::{EventStatus, ListFrom, ListedEvent, Listing, Oldest, Shelf, TypeCount},
+    store::{EventStatus, ListFrom, ListScope, ListedEvent, Listing, Oldest, TypeCount},
 };
 
 use super::{
@@ -28,26 +28,26 @@ pub async fn events_are_listed_in_pages_both_ways<H: StoreHarness>() -> Checked 
         scene.write(event).await?;
     }
     let written = ids(&events);
-    let newest = Listing::newest(Shelf::Undelivered, 3);
+    let newest = Listing::newest(ListScope::Undelivered, 3);
     let (mut from, mut found) = (ListFrom::Newest, Vec::new());
     for expected in [3, 3, 1, 0] {
         let page = list(&scene, Listing { from: from.clone(), ..newest.clone() }).await?;
         assert_eq!(page.len(), expected);
         if let Some(first) = page.first() {
-            from = ListFrom::Before(first.bookmark.clone());
+            from = ListFrom::Before(first.cursor.clone());
         }
         found.splice(0..0, page);
     }
     assert_eq!(listed_ids(&found), written);
 
-    let mark = found.first().map(|first| first.bookmark.clone()).unwrap_or_default();
+    let mark = found.first().map(|first| first.cursor.clone()).unwrap_or_default();
     let mut after = ListFrom::After(mark);
     let mut forwards = Vec::new();
     for expected in [3, 3, 0] {
         let page = list(&scene, Listing { from: after.clone(), ..newest.clone() }).await?;
         assert_eq!(page.len(), expected);
         if let Some(last) = page.last() {
-            after = ListFrom::After(last.bookmark.clone());
+            after = ListFrom::After(last.cursor.clone());
         }
         forwards.extend(page);
     }
@@ -55,7 +55,7 @@ pub async fn events_are_listed_in_pages_both_ways<H: StoreHarness>() -> Checked 
     Ok(())
 }
 
-/// Each shelf has its events, with the state that `status` tells, and filters leave out the others.
+/// Each scope has its events, with the state that `status` tells, and filters leave out the others.
 pub async fn a_list_tells_shelves_keys_and_types_apart<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
     let mut events: Vec<Event> = Vec::new();
@@ -70,7 +70,7 @@ pub async fn a_list_tells_shelves_keys_and_types_apart<H: StoreHarness>() -> Che
     events.extend(scene.keyed::<1>("new").await?);
     let keeps = scene.keeps();
 
-    let page = list(&scene, Listing::newest(Shelf::Undelivered, 10)).await?;
+    let page = list(&scene, Listing::newest(ListScope::Undelivered, 10)).await?;
     assert_eq!(listed_ids(&page), ids(events.get(1..).unwrap_or_default()));
     for (event, key) in page.iter().zip(["dead", "held", "new"]) {
         assert_eq!(event.status, scene.store.status(&event.id).await?);
@@ -80,9 +80,9 @@ pub async fn a_list_tells_shelves_keys_and_types_apart<H: StoreHarness>() -> Che
         let tried = matches!(key, "held") && keeps.attempts;
         assert!(event.attempts == u32::from(tried) || matches!(event.status, EventStatus::Dead { .. }));
     }
-    let of = |shelf| Listing::newest(shelf, 10);
+    let of = |scope| Listing::newest(scope, 10);
     let only = |n: usize| ids(events.get(n..=n).unwrap_or_default());
-    let dead = list(&scene, of(Shelf::Dead)).await?;
+    let dead = list(&scene, of(ListScope::Dead)).await?;
     assert_eq!(listed_ids(&dead), only(1));
     assert!(dead.iter().all(|event| matches!(event.status, EventStatus::Dead { .. })));
     let times = |event: &ListedEvent| (event.created_at, event.died_at);
@@ -92,7 +92,7 @@ pub async fn a_list_tells_shelves_keys_and_types_apart<H: StoreHarness>() -> Che
         letters.iter().map(|letter| (letter.created_at, letter.died_at)).collect::<Vec<_>>()
     );
     assert!(page.iter().skip(1).all(|event| event.died_at.is_none()), "{page:?}");
-    let done = list(&scene, of(Shelf::Delivered)).await?;
+    let done = list(&scene, of(ListScope::Delivered)).await?;
     assert_eq!(listed_ids(&done), if keeps.delivered { only(0) } else { Vec::new() });
     assert!(done.iter().all(|event| matches!(event.status, EventStatus::Done { .. })));
     assert!(
@@ -100,23 +100,26 @@ pub async fn a_list_tells_shelves_keys_and_types_apart<H: StoreHarness>() -> Che
             .all(|event| (event.event_type.as_str(), event.key.as_deref()) == ("Tested", Some("done")))
     );
 
-    let keyed = |shelf, key: &str| Listing { key: Some(key.to_owned()), ..of(shelf) };
-    let typed = |shelf, name: &str| Listing { event_type: Some(name.to_owned()), ..of(shelf) };
-    assert_eq!(listed_ids(&list(&scene, keyed(Shelf::Undelivered, "held")).await?), only(2));
-    assert!(list(&scene, keyed(Shelf::Dead, "held")).await?.is_empty());
-    assert_eq!(list(&scene, keyed(Shelf::Delivered, "done")).await?.len(), usize::from(keeps.delivered));
-    assert_eq!(list(&scene, typed(Shelf::Undelivered, "Tested")).await?.len(), 3);
-    assert!(list(&scene, typed(Shelf::Undelivered, "Other")).await?.is_empty());
+    let keyed = |scope, key: &str| Listing { key: Some(key.to_owned()), ..of(scope) };
+    let typed = |scope, name: &str| Listing { event_type: Some(name.to_owned()), ..of(scope) };
+    assert_eq!(listed_ids(&list(&scene, keyed(ListScope::Undelivered, "held")).await?), only(2));
+    assert!(list(&scene, keyed(ListScope::Dead, "held")).await?.is_empty());
+    assert_eq!(list(&scene, keyed(ListScope::Delivered, "done")).await?.len(), usize::from(keeps.delivered));
+    assert_eq!(list(&scene, typed(ListScope::Undelivered, "Tested")).await?.len(), 3);
+    assert!(list(&scene, typed(ListScope::Undelivered, "Other")).await?.is_empty());
 
-    for (n, shelf) in
-        [(0, Shelf::Delivered), (1, Shelf::Dead), (1, Shelf::Undelivered), (3, Shelf::Undelivered)]
-    {
+    for (n, scope) in [
+        (0, ListScope::Delivered),
+        (1, ListScope::Dead),
+        (1, ListScope::Undelivered),
+        (3, ListScope::Undelivered),
+    ] {
         let Some(event) = events.get(n).filter(|_| n > 0 || keeps.delivered) else { continue };
-        let found = list(&scene, Listing { id: Some(event.id().clone()), ..of(shelf) }).await?;
-        assert_eq!(listed_ids(&found), only(n), "{shelf:?}");
+        let found = list(&scene, Listing { id: Some(event.id().clone()), ..of(scope) }).await?;
+        assert_eq!(listed_ids(&found), only(n), "{scope:?}");
         assert!(found.iter().all(|found| found.aggregate_type == event.aggregate_type()), "{found:?}");
     }
-    let shown = Listing { payloads: true, ..keyed(Shelf::Undelivered, "held") };
+    let shown = Listing { payloads: true, ..keyed(ListScope::Undelivered, "held") };
     let shown = list(&scene, shown).await?;
     let payload = shown.first().and_then(|event| event.payload.as_ref());
     let sent = c.event.as_ref().ok().map(|event| event.payload());
@@ -133,7 +136,7 @@ pub async fn a_delayed_event_is_listed_with_its_time_before_a_claim_has_met_it<H
     let event = Event::json_text("Delayed", "{}").key("k").deliver_after(BACKOFF).build()?;
     scene.write(&event).await?;
     let listed = async |scene: &Scene<H>| {
-        let page = list(scene, Listing::newest(Shelf::Undelivered, 10)).await?;
+        let page = list(scene, Listing::newest(ListScope::Undelivered, 10)).await?;
         assert_eq!(listed_ids(&page), ids(std::slice::from_ref(&event)));
         for listed in &page {
             assert_eq!(listed.status, scene.store.status(&listed.id).await?);

@@ -234,7 +234,7 @@ pub async fn a_claim_goes_around_a_locked_follower<H: StoreHarness>() -> Checked
 /// A locked event that comes back and is not wanted stays where it is, and so do those behind it: none is lost, and they come in order.
 pub async fn a_claim_goes_around_a_locked_row_that_comes_back_unwanted<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
-    if !scene.keeps().dead_heads {
+    if !scene.keeps().on_dead {
         return Ok(());
     }
     let before = scene.owner.positions();

@@ -49,7 +49,7 @@ pub async fn dead_letters_are_listed_in_order_and_in_pages<H: StoreHarness>() ->
         );
         assert_eq!(letter.attempts, if keeps.last_attempt { 3 } else { 2 });
         assert_eq!(letter.error, if keeps.dead_errors { "it is of no use" } else { "" });
-        assert_eq!(letter.blocks, keeps.dead_heads && n % 2 == 0);
+        assert_eq!(letter.blocks, keeps.on_dead && n % 2 == 0);
     }
     Ok(())
 }
@@ -57,7 +57,7 @@ pub async fn dead_letters_are_listed_in_order_and_in_pages<H: StoreHarness>() ->
 /// A redriven event is due at once with its attempts counted from zero, and still goes before its followers.
 pub async fn a_redriven_event_is_due_again_before_its_followers<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
-    if !(scene.keeps().dead_heads) {
+    if !(scene.keeps().on_dead) {
         return Ok(());
     }
     let [first, second] = scene.keyed("k").await?;
@@ -96,7 +96,7 @@ pub async fn a_redriven_event_that_was_skipped_comes_again<H: StoreHarness>() ->
 /// A discarded event is gone, and its followers come.
 pub async fn a_discarded_event_is_gone_and_its_followers_come<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
-    if !(scene.keeps().dead_heads) {
+    if !(scene.keeps().on_dead) {
         return Ok(());
     }
     let [first, second, third] = scene.keyed("k").await?;
@@ -149,7 +149,7 @@ pub async fn what_was_never_written_is_absent<H: StoreHarness>() -> Checked {
 /// The counts of a store with one event of each kind are those of that store.
 pub async fn stats_count_one_event_of_each_kind<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
-    if !(scene.keeps().dead_heads) {
+    if !(scene.keeps().on_dead) {
         return Ok(());
     }
     assert_eq!(scene.store.stats().await?, postrider_core::store::Stats::default());
@@ -198,7 +198,7 @@ pub async fn stats_tell_what_is_due_from_what_waits<H: StoreHarness>() -> Checke
 /// Each state that an event goes through is what `status` says. S3-5.2.
 pub async fn status_names_each_state_on_the_way<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
-    if !(scene.keeps().dead_heads) {
+    if !(scene.keeps().on_dead) {
         return Ok(());
     }
     let [head, follower] = scene.keyed("k").await?;
@@ -251,7 +251,7 @@ pub async fn a_purge_takes_old_delivered_events_in_batches<H: StoreHarness>() ->
     Ok(())
 }
 
-/// Whoever holds lanes is alive, with them, until it gives them back or its lease runs out.
+/// Anyone who holds lanes is alive, with them, until it gives them back or its lease runs out.
 pub async fn instances_that_are_alive_are_told_with_their_lanes<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
     let Some(found) = scene.store.instances().await? else { return Ok(()) };

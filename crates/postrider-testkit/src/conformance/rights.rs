@@ -6,7 +6,7 @@ use std::{fmt::Display, sync::Arc, time::Duration};
 
 use postrider_core::{
     Result, Store,
-    store::{Change, HoldReason, Listing, Shelf, Subject},
+    store::{Change, HoldReason, ListScope, Listing, Subject},
 };
 
 use super::{
@@ -99,9 +99,9 @@ pub async fn the_operator_can_operate(store: &Arc<dyn Store>) -> Checked {
     refused.note("instances", store.instances().await);
     refused.note("pauses", store.pauses().await);
     refused.note("count_by_type", store.count_by_type(10).await);
-    for shelf in [Shelf::Undelivered, Shelf::Dead, Shelf::Delivered] {
-        let listing = Listing { payloads: true, ..Listing::newest(shelf, 10) };
-        refused.note(&format!("list {shelf:?}"), store.list(&listing).await);
+    for scope in [ListScope::Undelivered, ListScope::Dead, ListScope::Delivered] {
+        let listing = Listing { payloads: true, ..Listing::newest(scope, 10) };
+        refused.note(&format!("list {scope:?}"), store.list(&listing).await);
     }
     let letters = store.dead(0, 10).await?;
     let [one, two, ..] = letters.as_slice() else {

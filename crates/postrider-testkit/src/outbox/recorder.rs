@@ -6,7 +6,7 @@ use std::{
 };
 
 use postrider_core::{
-    BoxFuture, Delivery, Error, Event, EventId, EventType, Fate, Interceptor, Outcome, WriteHook,
+    BoxFuture, Delivery, Error, Event, EventId, EventType, Interceptor, Outcome, TxOutcome, WriteHook,
     interceptor::InterceptorError,
 };
 use postrider_engine::OutboxBuilder;
@@ -44,7 +44,7 @@ struct Record {
 struct Entry {
     event: Event,
     /// What became of its transaction; none while that is open, and for an event that was refused.
-    fate: Option<Fate>,
+    outcome: Option<TxOutcome>,
 }
 
 impl Recorder {
@@ -63,7 +63,7 @@ impl Recorder {
     /// An event whose receipt was dropped without a word counts once it was delivered: before, only the table knows.
     pub fn written(&self) -> Vec<Event> {
         let record = self.lock();
-        let committed = |entry: &&Entry| entry.fate == Some(Fate::Committed);
+        let committed = |entry: &&Entry| entry.outcome == Some(TxOutcome::Committed);
         record.written.iter().filter(committed).map(|entry| entry.event.clone()).collect()
     }
 
@@ -97,8 +97,8 @@ impl Recorder {
     /// Asks the table about events whose receipts were dropped without a word.
     pub(super) fn ask(&self, is_committed: impl Fn(&EventId) -> bool) {
         for entry in &mut self.lock().written {
-            if entry.fate == Some(Fate::Unknown) && is_committed(entry.event.id()) {
-                entry.fate = Some(Fate::Committed);
+            if entry.outcome == Some(TxOutcome::Unknown) && is_committed(entry.event.id()) {
+                entry.outcome = Some(TxOutcome::Committed);
             }
         }
     }
@@ -123,17 +123,17 @@ struct Hook(Recorder);
 
 impl WriteHook for Hook {
     fn before_write(&self, event: Event) -> Result<Option<Event>, Error> {
-        self.0.lock().written.push(Entry { event: event.clone(), fate: None });
+        self.0.lock().written.push(Entry { event: event.clone(), outcome: None });
         Ok(Some(event))
     }
 
-    fn after(&self, ids: &[EventId], fate: Fate) {
+    fn after(&self, ids: &[EventId], outcome: TxOutcome) {
         let mut record = self.0.lock();
         for id in ids {
             // The latest, if an id was written more than once: an earlier one was refused or rolled back.
-            let open = |entry: &&mut Entry| entry.event.id() == id && entry.fate.is_none();
+            let open = |entry: &&mut Entry| entry.event.id() == id && entry.outcome.is_none();
             if let Some(entry) = record.written.iter_mut().rfind(open) {
-                entry.fate = Some(fate);
+                entry.outcome = Some(outcome);
             }
         }
     }

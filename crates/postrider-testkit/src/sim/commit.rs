@@ -16,7 +16,7 @@ pub(super) struct CommitFate {
     pub(super) lose_reply: bool,
 }
 
-/// Begins transactions with this fate.
+/// Begins transactions with this outcome.
 pub(super) struct Fated<'a>(pub(super) &'a MemoryStore, pub(super) CommitFate);
 
 /// Marks what [`Fated`] begins.
@@ -24,7 +24,7 @@ pub(super) struct Simulated;
 
 pub(super) struct FatedTx {
     inner: MemoryTx,
-    fate: CommitFate,
+    outcome: CommitFate,
 }
 
 impl TxSource<Simulated> for Fated<'_> {
@@ -34,7 +34,7 @@ impl TxSource<Simulated> for Fated<'_> {
     where
         Self: 'a,
     {
-        Box::pin(std::future::ready(Ok(FatedTx { inner: self.0.begin(), fate: self.1 })))
+        Box::pin(std::future::ready(Ok(FatedTx { inner: self.0.begin(), outcome: self.1 })))
     }
 }
 
@@ -65,10 +65,10 @@ impl OwnedTx for FatedTx {
     fn commit(self) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
             OwnedTx::commit(self.inner).await?;
-            if !self.fate.reply_after.is_zero() {
-                tokio::time::sleep(self.fate.reply_after).await;
+            if !self.outcome.reply_after.is_zero() {
+                tokio::time::sleep(self.outcome.reply_after).await;
             }
-            if self.fate.lose_reply {
+            if self.outcome.lose_reply {
                 return Err(StoreError::new(StoreErrorKind::Unreachable, "commit", "reply lost").into());
             }
             Ok(())

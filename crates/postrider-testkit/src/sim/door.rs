@@ -73,18 +73,18 @@ impl Door {
     }
 
     async fn receive(&self, batch: &[Delivery]) -> Vec<Outcome> {
-        let fate = self.receiver.draw(batch);
+        let plan = self.receiver.draw(batch);
         let under_way = UnderWay::begin(self, batch);
-        pass(fate.before).await;
+        pass(plan.before).await;
         if let Some(killer) = batch.iter().find(|delivery| self.receiver.is_killer(delivery)) {
             self.note(Happening::Killed(killer.id().clone()));
             self.killed.kill();
             return std::future::pending().await;
         }
-        let moods: Vec<Mood> = match fate.whole {
+        let moods: Vec<Mood> = match plan.whole {
             // Nothing of a batch is done if one of its events makes it fail.
-            None if fate.spoiled.is_some() => vec![Mood::Fail; batch.len()],
-            None | Some(Whole::TooFew) => fate.moods,
+            None if plan.spoiled.is_some() => vec![Mood::Fail; batch.len()],
+            None | Some(Whole::TooFew) => plan.moods,
             Some(Whole::Hang { .. }) if self.receiver.to() == To::Handler => vec![Mood::Well; batch.len()],
             Some(Whole::Lose | Whole::Hang { effect: true }) => vec![Mood::Unknown; batch.len()],
             Some(Whole::Fail | Whole::Panic | Whole::Hang { effect: false }) => vec![Mood::Fail; batch.len()],
@@ -92,13 +92,13 @@ impl Door {
             Some(Whole::Reject) => vec![Mood::Reject; batch.len()],
         };
         for (place, (delivery, mood)) in batch.iter().zip(&moods).enumerate() {
-            if mood.has_effect() && (place < fate.outcomes || fate.rest_has_effect) {
+            if mood.has_effect() && (place < plan.outcomes || plan.rest_has_effect) {
                 self.note(Happening::Effect(delivery.id().clone()));
             }
         }
         // A crash in here loses the answer to something that took effect.
-        pass(fate.after).await;
-        match fate.whole {
+        pass(plan.after).await;
+        match plan.whole {
             Some(Whole::Hang { .. }) if self.receiver.to() != To::Handler => std::future::pending().await,
             Some(Whole::Panic) => {
                 batch.iter().for_each(|delivery| self.answered(delivery, "panicked", under_way.call));
@@ -108,11 +108,11 @@ impl Door {
             _ => {}
         }
         let together = batch.len() > 1
-            && fate.outcomes == batch.len()
+            && plan.outcomes == batch.len()
             && moods.iter().all(|mood| {
                 mood.is_failure() && Some(mood.answer()) == moods.first().map(|mood| mood.answer())
             });
-        let as_a_whole = fate.whole.is_none() && fate.spoiled == Some(Spoiled::AsAWhole);
+        let as_a_whole = plan.whole.is_none() && plan.spoiled == Some(Spoiled::AsAWhole);
         let mut outcomes = Vec::with_capacity(batch.len());
         for (place, (delivery, mood)) in batch.iter().zip(moods).enumerate() {
             let (word, outcome) = match mood.answer() {
@@ -121,7 +121,7 @@ impl Door {
                 answer => answer,
             };
             let word = if batch.len() == 1 && word == "together" { "failed" } else { word };
-            if place < fate.outcomes {
+            if place < plan.outcomes {
                 self.answered(delivery, word, under_way.call);
                 outcomes.push(outcome);
             } else {

@@ -48,7 +48,7 @@ struct Shared {
 }
 
 /// What happens to one call.
-struct Fate {
+struct FaultPlan {
     refuse: bool,
     lose_reply: bool,
     before: Duration,
@@ -95,11 +95,11 @@ impl FaultyStore {
         self.shared.healed.store(true, Relaxed);
     }
 
-    fn draw(&self, verb: &'static str) -> Fate {
+    fn draw(&self, verb: &'static str) -> FaultPlan {
         let mut rng = self.shared.rng.lock().unwrap_or_else(PoisonError::into_inner);
         if self.shared.healed.load(Relaxed) {
             let (before, after) = (Duration::ZERO, Duration::ZERO);
-            return Fate { refuse: false, lose_reply: false, before, after, hung: None };
+            return FaultPlan { refuse: false, lose_reply: false, before, after, hung: None };
         }
         let rates = self.shared.rates;
         let stall = if verb == "settle" { rates.stall.max(rates.stall_settle) } else { rates.stall };
@@ -114,7 +114,7 @@ impl FaultyStore {
         };
         let (before, after) = (pause(), pause());
         let trouble = &self.shared.trouble;
-        Fate {
+        FaultPlan {
             refuse: rng.chance(rates.refuse) || trouble.refuses(verb),
             lose_reply: rng.chance(rates.lose_reply),
             before,
@@ -128,16 +128,16 @@ impl FaultyStore {
         verb: &'static str,
         run: impl FnOnce() -> BoxFuture<'a, Result<T>> + Send + 'a,
     ) -> BoxFuture<'a, Result<T>> {
-        let fate = self.draw(verb);
-        if verb == "settle" && fate.before > self.shared.lease {
+        let plan = self.draw(verb);
+        if verb == "settle" && plan.before > self.shared.lease {
             self.shared.history.note(Happening::SettleStalled);
         }
         Box::pin(async move {
-            pass(fate.before).await;
-            if fate.refuse {
+            pass(plan.before).await;
+            if plan.refuse {
                 return Err(self.fault(verb, "refused"));
             }
-            if let Some(hung) = fate.hung {
+            if let Some(hung) = plan.hung {
                 self.shared.history.note(Happening::Fault(verb, "never answered"));
                 if hung.takes_effect {
                     let _ = run().await;
@@ -149,8 +149,8 @@ impl FaultyStore {
             if result.as_ref().is_err_and(is_went_back) {
                 return result;
             }
-            pass(fate.after).await;
-            if fate.lose_reply {
+            pass(plan.after).await;
+            if plan.lose_reply {
                 return Err(self.fault(verb, "reply lost"));
             }
             result

@@ -114,7 +114,7 @@ pub(super) enum Happening {
     },
     /// A claim left so many rows where they were.
     PassedOver(usize),
-    /// A claim went back to what was passed over.
+    /// A claim went back to what was skipped.
     Walked,
     /// More events were in memory than may be.
     Overfull(u64, u64),

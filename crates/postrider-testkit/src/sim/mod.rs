@@ -1,6 +1,6 @@
 //! The simulator: a whole run of writers, engine and faults, decided by one number.
 //!
-//! Time is tokio's and paused, so an hour takes a moment; ids, jitter, faults and the fates of events come from the
+//! Time is tokio's and paused, so an hour takes a moment; ids, jitter, faults and the outcomes of events come from the
 //! seed; one thread runs everything. So the same seed gives the same history, to the letter, and a seed that breaks a
 //! promise breaks it again.
 //!

@@ -9,9 +9,9 @@ use std::{
 use postrider_core::{
     BoxFuture, EventId, Result, Store, Target,
     store::{
-        Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Lane, Lease, LeaseRequest, Leased,
-        ListedEvent, Listing, Marked, Orphans, Pause, Paused, Renewed, Seq, Settled, Settlement, Stats,
-        Subject, Taken, TypeCount,
+        AcquiredLane, Claim, Claimed, DeadLetter, EventStatus, Features, HeldKey, Hold, Lane, Lease,
+        LeaseRequest, Leased, ListedEvent, Listing, Marked, Orphans, Pause, Paused, Renewed, Seq, Settled,
+        Settlement, Stats, Subject, TypeCount,
     },
 };
 use postrider_engine::{
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::history::Name;
 
-/// How long a row that was claimed by itself is kept for whoever claimed it.
+/// How long a row that was claimed by itself is kept for anyone who claimed it.
 const ROW_LOCK: Duration = Duration::from_secs(2);
 
 #[derive(Clone)]
@@ -50,7 +50,7 @@ impl MutatedStore {
         &self.inner
     }
 
-    /// The tokens that pass the fence now, whoever they belong to.
+    /// The tokens that pass the fence now, anyone who they belong to.
     fn passing(&self, leases: &[Lease]) -> Vec<Lease> {
         let held = self.inner.leases();
         let passing = |lease: &Lease| held.iter().find(|held| held.lane == lease.lane).copied();
@@ -63,7 +63,7 @@ impl MutatedStore {
         leased.taken.iter_mut().for_each(|taken| taken.suspect_to = 0);
         for lease in self.inner.leases() {
             if !leased.taken.iter().any(|taken| taken.lease.lane == lease.lane) {
-                leased.taken.push(Taken { lease, suspect_to: 0 });
+                leased.taken.push(AcquiredLane { lease, suspect_to: 0 });
             }
         }
         Ok(leased)

@@ -143,7 +143,7 @@ impl Mood {
 }
 
 /// What becomes of a call.
-pub(super) struct Fate {
+pub(super) struct SendPlan {
     pub(super) before: Duration,
     pub(super) after: Duration,
     pub(super) whole: Option<Whole>,
@@ -343,7 +343,7 @@ impl Receiver {
     }
 
     /// Draws what becomes of a call.
-    pub(super) fn draw(&self, batch: &[Delivery]) -> Fate {
+    pub(super) fn draw(&self, batch: &[Delivery]) -> SendPlan {
         let poisoned: Vec<bool> = batch.iter().map(|delivery| self.is_poison(delivery)).collect();
         let spoilers: Vec<bool> = batch.iter().map(|delivery| self.is_spoiler(delivery)).collect();
         let mut rng = self.0.rng.lock().unwrap_or_else(PoisonError::into_inner);
@@ -391,7 +391,7 @@ impl Receiver {
             (Some(Whole::TooFew), Some(_)) => 0,
             _ => batch.len(),
         };
-        Fate { before, after, whole, moods, spoiled, outcomes: few, rest_has_effect: rng.chance(0.5) }
+        SendPlan { before, after, whole, moods, spoiled, outcomes: few, rest_has_effect: rng.chance(0.5) }
     }
 
     fn whole(&self, rng: &mut Rng) -> Option<Whole> {

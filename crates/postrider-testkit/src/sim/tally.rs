@@ -77,9 +77,9 @@ tally! {
     healthy,
     /// Events that an outside receiver refuses whenever it is asked for them.
     poisons,
-    /// Rows that claims passed over.
+    /// Rows that claims skipped.
     passed_over,
-    /// Claims that went back to what was passed over.
+    /// Claims that went back to what was skipped.
     walks,
     /// Pauses that an operator began.
     pauses,

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use postrider_core::store::{Admission, Change, Claim, Glance, Lane, Lease, Seq, Settled, Settlement};
+use postrider_core::store::{Admission, Change, Claim, Lane, Lease, RowSummary, Seq, Settled, Settlement};
 use postrider_engine::memory::MemoryStore;
 
 use super::history::{Happening, History, Name};
@@ -51,7 +51,7 @@ pub(super) struct PassedOver {
 }
 
 impl Admission for PassedOver {
-    fn admits(&self, row: &Glance<'_>) -> bool {
+    fn admits(&self, row: &RowSummary<'_>) -> bool {
         let wanted = self.inner.as_ref().is_none_or(|inner| inner.admits(row));
         self.rows.fetch_add(usize::from(!wanted), Relaxed);
         wanted

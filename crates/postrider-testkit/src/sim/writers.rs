@@ -173,7 +173,7 @@ impl OneWriter {
         };
         let times_back = self.store.times_back();
         let Ok(mut tx) = outbox.begin(Fated(&self.store, commit)).await else { return };
-        let fate = self.rng.next_f64();
+        let outcome = self.rng.next_f64();
         let undo_last = drafts.len() > 1 && self.rng.chance(0.2);
         let last = drafts.len() - 1;
         for (n, draft) in drafts.iter().enumerate() {
@@ -191,7 +191,7 @@ impl OneWriter {
             let undone = drafts.split_off(last);
             self.note(&undone, false);
         }
-        if fate < 0.15 {
+        if outcome < 0.15 {
             self.note(&drafts, false);
             drop(tx);
         } else {

@@ -6,8 +6,8 @@ use std::{
 };
 
 use postrider::{
-    Backoff, BatchOrder, BoxFuture, DeadHeads, Delivery, Event, Health, Outcome, Route, RouteSettings,
-    Routes, Sink, SinkTraits, store::EventStatus,
+    Backoff, BatchOrder, BoxFuture, Delivery, Event, Health, OnDead, Outcome, Route, RouteSettings, Routes,
+    Sink, SinkTraits, store::EventStatus,
 };
 use tokio::time::Instant;
 
@@ -219,7 +219,7 @@ async fn what_is_said_for_a_route_holds_for_it_alone() {
     let settings = RouteSettings {
         max_attempts: Some(2),
         retry: Some(Arc::new(Backoff::fixed(ms(10)))),
-        dead_heads: Some(DeadHeads::Skip),
+        on_dead: Some(OnDead::Skip),
         ..RouteSettings::default()
     };
     let routes = Routes::new()

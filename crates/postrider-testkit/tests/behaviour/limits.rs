@@ -1,4 +1,4 @@
-//! Limits of receivers, and events that always meet one: whoever limits is obeyed, and whoever alone is limited waits alone.
+//! Limits of receivers, and events that always meet one: anyone who limits is obeyed, and anyone who alone is limited waits alone.
 
 use std::{collections::VecDeque, sync::Mutex, time::Duration};
 

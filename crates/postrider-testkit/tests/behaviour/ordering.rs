@@ -6,7 +6,7 @@ use std::{
 };
 
 use postrider::{
-    Backoff, DeadHeads, Delivery, EventId, KeyOrder, Outbox, Outcome,
+    Backoff, Delivery, EventId, KeyOrder, OnDead, Outbox, Outcome,
     rng::Rng,
     store::{EventStatus, HoldReason},
 };
@@ -189,7 +189,7 @@ async fn a_dead_head_blocks_its_key_until_it_is_discarded(site: Site) {
     assert_eq!(site.status(&ids[0]).await, EventStatus::Absent);
 }
 
-/// An outbox with a key whose dead head was deleted from the table, with two events parked behind it.
+/// An outbox with a key whose dead event that holds its key was deleted from the table, with two events parked behind it.
 async fn with_an_orphaned_key(site: &Site, seen: &Recorder) -> Outbox {
     let (outbox, ids) = with_a_blocked_key(site, seen).await;
     site.delete_row(&ids[0]).await;
@@ -250,7 +250,7 @@ async fn under_the_skip_policy_a_key_goes_on_without_its_dead_head(site: Site) {
     let outbox = site
         .outbox()
         .on("Tested", seen.answers(answer))
-        .dead_heads(DeadHeads::Skip)
+        .on_dead(OnDead::Skip)
         .max_attempts(2)
         .retry(Backoff::fixed(ms(5)))
         .start()

@@ -181,7 +181,7 @@ async fn peeks_that_are_switched_off_fail_or_hang_leave_everything_to_polls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn thousands_of_announcements_become_a_few_claims() {
+async fn thousands_of_notifications_become_a_few_claims() {
     let site = Site::memory(8);
     let (doors, seen) = (Doors::before(site.store.clone()), Recorder::default());
     let outbox = site.outbox().shared_store(doors.clone()).on("A", seen.delivers()).start().await.unwrap();
@@ -195,8 +195,8 @@ async fn thousands_of_announcements_become_a_few_claims() {
         }
     }
     let claims = doors.claim.calls() - before;
-    assert!((5..=40).contains(&claims), "{claims} claims for 3000 announcements in 0.75 s");
-    // What they announce is delivered all the same.
+    assert!((5..=40).contains(&claims), "{claims} claims for 3000 notification in 0.75 s");
+    // What they tell of is delivered all the same.
     let written = Instant::now();
     site.write_untold(&outbox, plain("A")).await;
     doors.heard.notify_one();

@@ -79,7 +79,7 @@ async fn no_more_handlers_run_at_once_than_there_are_workers(site: Site) {
     site.write_all(&outbox, (0..10).map(|_| plain("A"))).await;
     site.write_hot(&outbox, plain("A")).await;
     gate.until_arrivals(4).await;
-    // Whoever wanted to start a fifth had the time to.
+    // Anyone who wanted to start a fifth had the time to.
     crate::parts::pass(ms(100)).await;
     assert_eq!(gate.waiting(), 4);
     gate.let_through();

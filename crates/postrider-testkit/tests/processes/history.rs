@@ -31,7 +31,7 @@ pub(crate) enum What {
     /// An attempt failed.
     Failed { id: String, attempt: u32 },
     /// A lane was taken; zero if it had been given back clean.
-    Taken { lane: u32, epoch: u64, suspect_to: u64 },
+    AcquiredLane { lane: u32, epoch: u64, suspect_to: u64 },
     /// A settle is on its way, with this as one of its delivered events.
     Settling { call: u64, lane: u32, seq: u64 },
     /// Its answer came.
@@ -56,7 +56,9 @@ impl What {
                 write!(line, "delivered {id} {key} {number} {lane} {attempt} {at_ms}")
             }
             Self::Failed { id, attempt } => write!(line, "failed {id} {attempt}"),
-            Self::Taken { lane, epoch, suspect_to } => write!(line, "taken {lane} {epoch} {suspect_to}"),
+            Self::AcquiredLane { lane, epoch, suspect_to } => {
+                write!(line, "taken {lane} {epoch} {suspect_to}")
+            }
             Self::Settling { call, lane, seq } => write!(line, "settling {call} {lane} {seq}"),
             Self::Settled { call } => write!(line, "settled {call}"),
             Self::Refused { call, lanes } => write!(line, "refused {call} {lanes}"),
@@ -82,9 +84,11 @@ impl What {
                 at_ms: at_ms.parse()?,
             },
             ["failed", id, attempt] => Self::Failed { id: id.into(), attempt: attempt.parse()? },
-            ["taken", lane, epoch, suspect_to] => {
-                Self::Taken { lane: lane.parse()?, epoch: epoch.parse()?, suspect_to: suspect_to.parse()? }
-            }
+            ["taken", lane, epoch, suspect_to] => Self::AcquiredLane {
+                lane: lane.parse()?,
+                epoch: epoch.parse()?,
+                suspect_to: suspect_to.parse()?,
+            },
             ["settling", call, lane, seq] => {
                 Self::Settling { call: call.parse()?, lane: lane.parse()?, seq: seq.parse()? }
             }

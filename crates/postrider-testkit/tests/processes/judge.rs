@@ -7,12 +7,12 @@ use std::{
 
 use crate::{
     history::{Entry, What},
-    writers::{Fate, Written},
+    writers::{TxOutcome, Written},
 };
 
 /// What was found.
 #[derive(Debug, Default)]
-pub(crate) struct Verdict {
+pub(crate) struct Conclusion {
     pub(crate) committed: usize,
     pub(crate) rolled_back: usize,
     pub(crate) unknown: usize,
@@ -33,7 +33,7 @@ pub(crate) struct Verdict {
     pub(crate) unexplained: Vec<String>,
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Conclusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { committed, rolled_back, unknown, discarded, deliveries, failed, duplicates, .. } = self;
         let Self { of_slowness, unclean_takes, fenced, refused, calm_max, .. } = self;
@@ -53,8 +53,8 @@ impl fmt::Display for Verdict {
 }
 
 /// Holds the history against what was written and against what the database says is delivered.
-pub(crate) fn judge(entries: &[Entry], written: &[Written], done: &BTreeSet<String>) -> Verdict {
-    let mut verdict = Verdict::default();
+pub(crate) fn judge(entries: &[Entry], written: &[Written], done: &BTreeSet<String>) -> Conclusion {
+    let mut conclusion = Conclusion::default();
     let mut delivered: HashMap<&str, usize> = HashMap::new();
     let mut discarded: HashMap<&str, usize> = HashMap::new();
     let mut calm = 0;
@@ -62,41 +62,41 @@ pub(crate) fn judge(entries: &[Entry], written: &[Written], done: &BTreeSet<Stri
         match &entry.what {
             What::Fault { .. } => calm = 0,
             What::Delivered { id, .. } => {
-                verdict.deliveries += 1;
+                conclusion.deliveries += 1;
                 calm += 1;
-                verdict.calm_max = verdict.calm_max.max(calm);
+                conclusion.calm_max = conclusion.calm_max.max(calm);
                 delivered.entry(id).or_insert(moment);
             }
             What::Discarding { id } => _ = discarded.entry(id).or_insert(moment),
-            What::Failed { .. } => verdict.failed += 1,
-            What::Fenced { events } => verdict.fenced += events,
-            What::Refused { .. } => verdict.refused += 1,
-            What::Taken { suspect_to: 1.., .. } => verdict.unclean_takes += 1,
+            What::Failed { .. } => conclusion.failed += 1,
+            What::Fenced { events } => conclusion.fenced += events,
+            What::Refused { .. } => conclusion.refused += 1,
+            What::AcquiredLane { suspect_to: 1.., .. } => conclusion.unclean_takes += 1,
             _ => {}
         }
     }
-    verdict.discarded = discarded.len();
+    conclusion.discarded = discarded.len();
 
     // A commit whose answer was lost happened if the event is, or was, in the table.
-    let is_written = |event: &&Written| match event.fate {
-        Fate::Committed => true,
-        Fate::RolledBack => false,
-        Fate::Unknown => done.contains(&event.id) || discarded.contains_key(event.id.as_str()),
+    let is_written = |event: &&Written| match event.outcome {
+        TxOutcome::Committed => true,
+        TxOutcome::RolledBack => false,
+        TxOutcome::Unknown => done.contains(&event.id) || discarded.contains_key(event.id.as_str()),
     };
     let mut keys: BTreeMap<&str, Vec<&Written>> = BTreeMap::new();
     for event in written.iter().filter(is_written) {
         let id = event.id.as_str();
-        verdict.committed += 1;
-        verdict.unknown += usize::from(event.fate == Fate::Unknown);
+        conclusion.committed += 1;
+        conclusion.unknown += usize::from(event.outcome == TxOutcome::Unknown);
         let over = discarded.contains_key(id);
         if !over && (!delivered.contains_key(id) || !done.contains(id)) {
-            verdict.lost.push(format!("{event:?}"));
+            conclusion.lost.push(format!("{event:?}"));
         }
         keys.entry(&event.key).or_default().push(event);
     }
-    verdict.rolled_back = written.iter().filter(|event| event.fate == Fate::RolledBack).count();
+    conclusion.rolled_back = written.iter().filter(|event| event.outcome == TxOutcome::RolledBack).count();
     let known: BTreeSet<&str> = written.iter().filter(is_written).map(|event| event.id.as_str()).collect();
-    verdict.phantoms.extend(delivered.keys().filter(|id| !known.contains(*id)).map(|id| (*id).to_owned()));
+    conclusion.phantoms.extend(delivered.keys().filter(|id| !known.contains(*id)).map(|id| (*id).to_owned()));
 
     for (key, mut events) in keys {
         events.sort_by_key(|event| event.number);
@@ -107,11 +107,11 @@ pub(crate) fn judge(entries: &[Entry], written: &[Written], done: &BTreeSet<Stri
         };
         let moments: Vec<_> = events.iter().filter_map(|event| over(event)).collect();
         if !moments.is_sorted() {
-            verdict.out_of_order.push(format!("{key}: {moments:?}"));
+            conclusion.out_of_order.push(format!("{key}: {moments:?}"));
         }
     }
-    duplicates(entries, &mut verdict);
-    verdict
+    duplicates(entries, &mut conclusion);
+    conclusion
 }
 
 /// A lease of a lane: who holds it, and since when.
@@ -124,7 +124,7 @@ struct Held<'a> {
 
 /// An event arrives again only under another lease than before, and one of the leases in between ended unclean. A lane that was
 /// given back clean leaves nothing to come again.
-fn duplicates(entries: &[Entry], verdict: &mut Verdict) {
+fn duplicates(entries: &[Entry], conclusion: &mut Conclusion) {
     let mut holds: HashMap<(&str, u32), Held<'_>> = HashMap::new();
     let mut unclean: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     let mut before: HashMap<&str, Held<'_>> = HashMap::new();
@@ -133,7 +133,7 @@ fn duplicates(entries: &[Entry], verdict: &mut Verdict) {
         let by = entry.by.as_str();
         match &entry.what {
             What::Fault { what } => faults.push((moment, what)),
-            What::Taken { lane, epoch, suspect_to } => {
+            What::AcquiredLane { lane, epoch, suspect_to } => {
                 holds.insert((by, *lane), Held { by, epoch: *epoch, since: moment });
                 if *suspect_to > 0 {
                     unclean.entry(*lane).or_default().push(*epoch);
@@ -141,24 +141,24 @@ fn duplicates(entries: &[Entry], verdict: &mut Verdict) {
             }
             What::Delivered { id, lane, .. } => {
                 let Some(now) = holds.get(&(by, *lane)).copied() else {
-                    verdict
+                    conclusion
                         .unexplained
                         .push(format!("{id} was delivered by {by}, which never took lane {lane}"));
                     continue;
                 };
                 let Some(first) = before.insert(id, now) else { continue };
-                verdict.duplicates += 1;
+                conclusion.duplicates += 1;
                 let (low, high) = if first.epoch < now.epoch { (first, now) } else { (now, first) };
                 let mut takes = unclean.get(lane).into_iter().flatten();
                 if !takes.any(|epoch| *epoch > low.epoch && *epoch <= high.epoch) {
-                    verdict.unexplained.push(format!(
+                    conclusion.unexplained.push(format!(
                         "{id} of lane {lane}: by {} under epoch {}, and by {by} under epoch {}",
                         first.by, first.epoch, now.epoch
                     ));
                 }
                 let hurt = |what: &str| what.ends_with(":all") || what.ends_with(&format!(":{}", low.by));
                 if !faults.iter().any(|(at, what)| *at > low.since && hurt(what)) {
-                    verdict.of_slowness += 1;
+                    conclusion.of_slowness += 1;
                 }
             }
             _ => {}
@@ -168,19 +168,19 @@ fn duplicates(entries: &[Entry], verdict: &mut Verdict) {
 
 /// The judge, tried on histories that are wrong in one way each.
 pub(crate) fn sees_every_kind_of_wrong() -> Result<(), String> {
-    let written = |id: &str, number, fate| Written { id: id.into(), key: "k".into(), number, fate };
+    let written = |id: &str, number, outcome| Written { id: id.into(), key: "k".into(), number, outcome };
     let taken = |by: &str, epoch, suspect_to| Entry {
         by: by.into(),
-        what: What::Taken { lane: 1, epoch, suspect_to },
+        what: What::AcquiredLane { lane: 1, epoch, suspect_to },
     };
     let delivered = |by: &str, id: &str| Entry {
         by: by.into(),
         what: What::Delivered { id: id.into(), key: "k".into(), number: 0, lane: 1, attempt: 1, at_ms: 0 },
     };
     let discarding = |id: &str| Entry { by: "operator".into(), what: What::Discarding { id: id.into() } };
-    let two = [written("one", 1, Fate::Committed), written("two", 2, Fate::Committed)];
-    let ghost = [written("one", 1, Fate::Committed), written("two", 2, Fate::RolledBack)];
-    let lost_answer = [written("one", 1, Fate::Committed), written("two", 2, Fate::Unknown)];
+    let two = [written("one", 1, TxOutcome::Committed), written("two", 2, TxOutcome::Committed)];
+    let ghost = [written("one", 1, TxOutcome::Committed), written("two", 2, TxOutcome::RolledBack)];
+    let lost_answer = [written("one", 1, TxOutcome::Committed), written("two", 2, TxOutcome::Unknown)];
     let done = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<BTreeSet<_>>();
     let (one, both) = (done(&["one"]), done(&["one", "two"]));
     let take = || taken("a", 1, 0);

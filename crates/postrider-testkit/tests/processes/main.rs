@@ -98,7 +98,7 @@ async fn run(kind: Kind) -> Result<(), Failure> {
         stage.recovered().await.map_err(|error| format!("after {fault:?}: {error}"))?;
         println!("  {fault:?}: {:.1} s", started.elapsed().as_secs_f64());
         // So that the faults are spread over all events, and no fault meets only the leavings of the one before. Some wait behind
-        // dead heads until the end.
+        // dead events that hold their keys until the end.
         stage.delivered(allowed / 10 * 9, DRAIN).await?;
     }
     let started = Instant::now();
@@ -114,18 +114,22 @@ async fn run(kind: Kind) -> Result<(), Failure> {
     for seat in &mut stage.seats {
         seat.take_process()?.end().await?;
     }
-    let verdict = judge::judge(stage.reader.read_on()?, &written, &done);
-    println!("  {kind:?}: {verdict}");
-    let wrong = [&verdict.lost, &verdict.out_of_order, &verdict.phantoms, &verdict.unexplained];
+    let conclusion = judge::judge(stage.reader.read_on()?, &written, &done);
+    println!("  {kind:?}: {conclusion}");
+    let wrong = [&conclusion.lost, &conclusion.out_of_order, &conclusion.phantoms, &conclusion.unexplained];
     if wrong.iter().any(|wrong| !wrong.is_empty()) {
         let some: Vec<_> = wrong.iter().map(|wrong| wrong.iter().take(5).collect::<Vec<_>>()).collect();
         return Err(format!("promises are broken, see {}: {some:?}", folder.display()).into());
     }
-    // What waited behind dead heads comes all at once, at the end.
-    if verdict.calm_max > verdict.deliveries / 4 {
+    // What waited behind dead events that hold their keys comes all at once, at the end.
+    if conclusion.calm_max > conclusion.deliveries / 4 {
         return Err("the faults were not spread over the events".into());
     }
-    if verdict.fenced == 0 || verdict.refused == 0 || verdict.duplicates == 0 || verdict.discarded == 0 {
+    if conclusion.fenced == 0
+        || conclusion.refused == 0
+        || conclusion.duplicates == 0
+        || conclusion.discarded == 0
+    {
         return Err("nothing was fenced, refused, discarded or came again: the faults did not bite".into());
     }
     fs::remove_dir_all(folder)?;

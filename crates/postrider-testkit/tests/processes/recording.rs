@@ -69,7 +69,7 @@ impl Store for Recording {
             let leased = self.store.lease(request).await?;
             for taken in &leased.taken {
                 let Lease { lane, token } = taken.lease;
-                self.note(&What::Taken { lane, epoch: token.epoch, suspect_to: taken.suspect_to });
+                self.note(&What::AcquiredLane { lane, epoch: token.epoch, suspect_to: taken.suspect_to });
             }
             Ok(leased)
         })
@@ -118,10 +118,10 @@ impl Store for Recording {
         pause(subject: &'a Subject, reason: &'a str) -> Paused;
         resume(subject: &'a Subject) -> Option<Pause>;
         pauses() -> Vec<Pause>;
-        announced() -> ();
+        notified() -> ();
     }
 
-    fn announce(&self) {
-        self.store.announce();
+    fn notify_others(&self) {
+        self.store.notify_others();
     }
 }

@@ -90,18 +90,19 @@ pub(crate) async fn play(stage: &mut Stage, fault: Fault) -> Result<(), Failure>
     }
 }
 
-/// SIGKILL at a moment when keys of its lanes wait for a retry and behind dead heads; they still do when others have the lanes.
+/// SIGKILL at a moment when keys of its lanes wait for a retry and behind dead events that hold their keys; they still do when others have the lanes.
 async fn kill_while_keys_wait(stage: &mut Stage, seat: usize) -> Result<(), Failure> {
     let name = stage.seat(seat)?.name()?;
     let of_reason =
         |held: &BTreeSet<Held>, word: &str| held.iter().filter(|(.., reason)| reason == word).count();
-    let before = until("keys wait for a retry, and behind dead heads", PATIENCE, async || {
-        let lanes = stage.database.lanes_of(&name).await?;
-        let mut held = stage.database.held().await?;
-        held.retain(|(lane, ..)| lanes.contains(lane));
-        Ok((of_reason(&held, "retry") >= 2 && of_reason(&held, "dead") >= 1).then_some(held))
-    })
-    .await?;
+    let before =
+        until("keys wait for a retry, and behind dead events that hold their keys", PATIENCE, async || {
+            let lanes = stage.database.lanes_of(&name).await?;
+            let mut held = stage.database.held().await?;
+            held.retain(|(lane, ..)| lanes.contains(lane));
+            Ok((of_reason(&held, "retry") >= 2 && of_reason(&held, "dead") >= 1).then_some(held))
+        })
+        .await?;
     kill(stage, seat)?;
     stage.taken_over(&name).await?;
     let after: BTreeSet<Held> = stage.database.held().await?.intersection(&before).cloned().collect();

@@ -30,7 +30,7 @@ const HASTE: u32 = 4;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum TxOutcome {
     Committed,
     RolledBack,
     /// The answer to the commit was lost.
@@ -42,7 +42,7 @@ pub(crate) struct Written {
     pub(crate) id: String,
     pub(crate) key: String,
     pub(crate) number: u32,
-    pub(crate) fate: Fate,
+    pub(crate) outcome: TxOutcome,
 }
 
 /// How many events are to be written by now, and how fast. Without a limit: the rest, and then it is over.
@@ -90,14 +90,14 @@ async fn write(url: String, writer: usize, total: usize, quota: Arc<Quota>) -> R
             })
             .collect();
         match put(&outbox, &store, &payloads, keep).await {
-            Ok((ids, fate)) => {
+            Ok((ids, outcome)) => {
                 reached_at = Instant::now();
-                kept += if fate == Fate::Committed { ids.len() } else { 0 };
+                kept += if outcome == TxOutcome::Committed { ids.len() } else { 0 };
                 written.extend(ids.into_iter().zip(payloads).map(|(id, payload)| Written {
                     id,
                     key: payload.key,
                     number: payload.number,
-                    fate,
+                    outcome,
                 }));
             }
             // Nothing of it is there: its numbers stay unused.
@@ -126,7 +126,7 @@ async fn put(
     store: &AnyStore,
     payloads: &[Payload],
     keep: bool,
-) -> Result<(Vec<String>, Fate), Failure> {
+) -> Result<(Vec<String>, TxOutcome), Failure> {
     match store {
         AnyStore::Postgres(store) => put_into(outbox.begin(store).await?, payloads, keep).await,
         AnyStore::Mysql(store) => put_into(outbox.begin(store).await?, payloads, keep).await,
@@ -137,7 +137,7 @@ async fn put_into<O: OwnedTx>(
     mut tx: Tx<O>,
     payloads: &[Payload],
     keep: bool,
-) -> Result<(Vec<String>, Fate), Failure> {
+) -> Result<(Vec<String>, TxOutcome), Failure> {
     let mut events = Vec::new();
     for payload in payloads {
         events.push(Event::json("Counted", payload)?.key(payload.key.clone()));
@@ -147,7 +147,7 @@ async fn put_into<O: OwnedTx>(
     if !keep {
         // If it fails the transaction ends with its connection.
         let _ = tx.rollback().await;
-        return Ok((ids, Fate::RolledBack));
+        return Ok((ids, TxOutcome::RolledBack));
     }
-    Ok((ids, if tx.commit().await.is_ok() { Fate::Committed } else { Fate::Unknown }))
+    Ok((ids, if tx.commit().await.is_ok() { TxOutcome::Committed } else { TxOutcome::Unknown }))
 }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use postrider::{DeadHeads, Delivery, Outbox, Outcome, Route, RouteSettings, Routes, handler};
+use postrider::{Delivery, OnDead, Outbox, Outcome, Route, RouteSettings, Routes, handler};
 use postrider_core::{RetryPolicy, Store, rng::Rng};
 use postrider_sqlx::profile::{Profile, ProfileStore};
 use postrider_testkit::conformance::Checked;
@@ -64,20 +64,20 @@ async fn a_builder_takes_what_the_system_has_unless_it_is_told_something_else() 
         + &flowcatalyst::items("outbox_events")
         + "DELETE FROM outbox_events WHERE message_group IS NULL OR message_group = 'b'";
     database.run(&again).await?;
-    // Three retries at once, and a dead event holds up nobody: all twenty of the group are dead within the patience of this test.
+    // Three retries at once, and a dead event holds up nobody: all twenty of the group are dead within the timeout of this test.
     assert_eq!(sends(&database, |builder| builder).await?, vec![4; 20]);
     database.run(&again).await?;
     assert_eq!(sends(&database, |builder| builder.max_attempts(2)).await?, vec![2; 20]);
 
     let store = ProfileStore::connect(&database.url, Profile::flowcatalyst_events()).await?;
-    let block = RouteSettings { dead_heads: Some(DeadHeads::Block), ..RouteSettings::default() };
+    let block = RouteSettings { on_dead: Some(OnDead::Block), ..RouteSettings::default() };
     let route = Route::new("*", handler(async |_: Delivery| ())).settings(block);
     for builder in [
-        Outbox::builder().otherwise(async |_| ()).dead_heads(DeadHeads::Block),
+        Outbox::builder().otherwise(async |_| ()).on_dead(OnDead::Block),
         Outbox::builder().routes(Routes::new().route(route)),
     ] {
         let told = builder.store(store.clone()).start().await.map(|_| ()).unwrap_err().to_string();
-        assert!(told.contains("dead_heads is block; it must be skip"), "{told}");
+        assert!(told.contains("on_dead is block; it must be skip"), "{told}");
     }
     database.drop().await
 }

@@ -10,7 +10,7 @@ use std::{
 
 use postrider::{
     Delivery, Outbox, Outcome, Store,
-    store::{Admission, Change, Glance, HoldReason, Subject},
+    store::{Admission, Change, HoldReason, RowSummary, Subject},
 };
 use postrider_sqlx::profile::{Profile, ProfileStore};
 use postrider_testkit::conformance::{
@@ -140,7 +140,7 @@ async fn a_paused_type_holds_up_its_own_keys_only_and_comes_in_order_when_it_is_
 struct OnlyUp(AtomicUsize);
 
 impl Admission for OnlyUp {
-    fn admits(&self, row: &Glance<'_>) -> bool {
+    fn admits(&self, row: &RowSummary<'_>) -> bool {
         self.0.fetch_add(1, Relaxed);
         row.event_type == "UP"
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider::{DeadHeads, Delivery, Outbox, Settings};
+use postrider::{Delivery, OnDead, Outbox, Settings};
 use postrider_sqlx::profile::{Field, Profile, ProfileStore};
 use postrider_testkit::conformance::{Checked, Failure};
 
@@ -33,7 +33,7 @@ async fn abandoned_claims_are_taken_back_while_the_queue_is_full() -> Checked {
             .cold_queue(4)
             .claim_batch(4)
             .drain_timeout(Duration::ZERO)
-            .dead_heads(DeadHeads::Skip)
+            .on_dead(OnDead::Skip)
             .otherwise(|_: Delivery| std::future::pending::<()>())
             .start()
             .await?;
@@ -68,7 +68,7 @@ async fn without_retention_nothing_that_was_delivered_is_left() -> Checked {
             .store(ProfileStore::connect(&database.url, profile()?).await?)
             .poll(Duration::from_millis(10), Duration::from_millis(20))
             .retention(Duration::ZERO)
-            .dead_heads(DeadHeads::Skip)
+            .on_dead(OnDead::Skip)
             .otherwise(async |_: Delivery| ())
             .start()
             .await?;

@@ -191,7 +191,7 @@ async fn a_right_that_is_missing_is_named_with_its_table() -> Checked {
         let store = ProfileStore::connect(&url, Profile::debezium()).await?;
         let told = store.migrate().await.map_err(|error| error.to_string()).unwrap_err();
         assert!(told.contains("cannot create our tables") && told.contains("schema_sql"), "{kind:?}: {told}");
-        // Whoever may applies them; then a user who may not create tables can use them.
+        // Anyone who may applies them; then a user who may not create tables can use them.
         database.run(&store.schema_sql()).await?;
         for ours in ["lane", "dead", "pause"] {
             let rights = "SELECT, INSERT, UPDATE, DELETE";

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use postrider::{DeadHeads, Delivery, Outbox, Outcome};
+use postrider::{Delivery, OnDead, Outbox, Outcome};
 use postrider_sqlx::profile::{Profile, ProfileStore};
 use postrider_testkit::conformance::{Checked, Failure};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row};
@@ -240,7 +240,7 @@ pub(crate) async fn deliver(
         .poll(Duration::from_millis(10), Duration::from_millis(100))
         .retry_with(|_, _| Duration::from_millis(20))
         .max_attempts(attempts)
-        .dead_heads(DeadHeads::Skip)
+        .on_dead(OnDead::Skip)
         .otherwise(move |delivery: Delivery| {
             let came = Arc::clone(&came);
             async move {

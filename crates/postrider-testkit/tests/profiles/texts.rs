@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider::{DeadHeads, Delivery, Outbox, Outcome};
+use postrider::{Delivery, OnDead, Outbox, Outcome};
 use postrider_sqlx::profile::{Profile, ProfileStore};
 use postrider_testkit::conformance::Checked;
 
@@ -28,7 +28,7 @@ async fn deliver(url: &str, profile: Profile) -> Result<Outbox, postrider_testki
         .poll(Duration::from_millis(10), Duration::from_millis(100))
         .retry_with(|_, _| Duration::from_millis(20))
         .max_attempts(2)
-        .dead_heads(DeadHeads::Skip)
+        .on_dead(OnDead::Skip)
         .otherwise(|delivery: Delivery| {
             let text = delivery.payload().as_text().unwrap_or_default();
             let fails = text.contains("poison") || text.contains("late") && delivery.attempt == 1;

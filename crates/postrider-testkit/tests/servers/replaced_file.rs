@@ -125,7 +125,7 @@ async fn a_file_that_another_is_put_in_place_of_is_delivered_from() -> Result<()
     Ok(())
 }
 
-/// The log of the old file beside the new one: whoever opens them reads a mixture of both.
+/// The log of the old file beside the new one: anyone who opens them reads a mixture of both.
 #[tokio::test]
 async fn a_file_that_was_replaced_without_its_write_ahead_log_is_not_opened() -> Result<(), Failure> {
     let scene = opened("mixed.db").await?;

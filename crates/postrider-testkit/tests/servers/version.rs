@@ -15,7 +15,7 @@ async fn pool_of_an_old_server(database: &Database) -> Result<PgPool, Failure> {
     database
         .run(
             "CREATE SCHEMA old; \
-             CREATE FUNCTION old.version() RETURNS text LANGUAGE sql AS $$ SELECT 'PostgreSQL 14.19 on a shelf' $$",
+             CREATE FUNCTION old.version() RETURNS text LANGUAGE sql AS $$ SELECT 'PostgreSQL 14.19 on a scope' $$",
         )
         .await?;
     let options: PgConnectOptions = database.url()?.parse()?;

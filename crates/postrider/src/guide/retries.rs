@@ -71,4 +71,4 @@
 //! # Ok(()) }
 //! ```
 //!
-//! With [`DeadHeads::Skip`](crate::DeadHeads::Skip) a key goes on without its dead event.
+//! With [`OnDead::Skip`](crate::OnDead::Skip) a key goes on without its dead event.

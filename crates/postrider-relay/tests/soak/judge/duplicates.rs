@@ -1,6 +1,6 @@
 //! An event may come again only if something explains it.
 
-use super::{Case, Promise, Verdict, seconds};
+use super::{Case, Conclusion, Promise, seconds};
 use crate::{
     incidents::{Incident, Scope},
     ledger::{Again, Event},
@@ -12,15 +12,15 @@ use crate::{
 /// What a process has under way when a fault ends may still arrive so much later.
 const AFTERWARDS: Micros = 3 * SECOND;
 
-pub(super) fn judge(case: &Case<'_>, verdict: &mut Verdict) {
+pub(super) fn judge(case: &Case<'_>, conclusion: &mut Conclusion) {
     for again in &case.book.again {
         let Some(event) = case.book.event(again.number) else { continue };
-        verdict.duplicates += 1;
+        conclusion.duplicates += 1;
         if is_explained(case.incidents, event, again) {
             continue;
         }
         if is_of_slowness(case.troubles, again) {
-            verdict.of_slowness += 1;
+            conclusion.of_slowness += 1;
             continue;
         }
         let what = format!(
@@ -32,7 +32,7 @@ pub(super) fn judge(case: &Case<'_>, verdict: &mut Verdict) {
             again.now.by,
             seconds(again.now.at)
         );
-        verdict.wrong(Promise::Unexplained, what);
+        conclusion.wrong(Promise::Unexplained, what);
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::{Case, Promise, Verdict, numbered, seconds, spans::Spans};
+use super::{Case, Conclusion, Promise, numbered, seconds, spans::Spans};
 use crate::{
     ledger::{NEVER, TxOutcome},
     time::{Micros, SECOND},
@@ -22,7 +22,7 @@ struct Key {
     over_at: Micros,
 }
 
-pub(super) fn judge(case: &Case<'_>, verdict: &mut Verdict) {
+pub(super) fn judge(case: &Case<'_>, conclusion: &mut Conclusion) {
     let spans = Spans::of(case.incidents, case.orphaned, case.seats);
     let mut keys: HashMap<u32, Key> = HashMap::new();
     let committed = numbered(case.book).filter(|(_, event)| event.outcome == TxOutcome::Committed);
@@ -43,7 +43,7 @@ pub(super) fn judge(case: &Case<'_>, verdict: &mut Verdict) {
         let released_at = if released_at < first.at { released_at } else { 0 };
         let since = event.committed_at.max(behind).max(released_at);
         if spans.is_clear(number, event, (since.saturating_sub(PROMISED), first.at)) {
-            verdict.clear_lags.push(first.at.saturating_sub(since));
+            conclusion.clear_lags.push(first.at.saturating_sub(since));
         }
         let clear_at = spans.clear_from(number, event, (since, first.at), PROMISED);
         if first.at > clear_at.saturating_add(PROMISED) {
@@ -54,14 +54,14 @@ pub(super) fn judge(case: &Case<'_>, verdict: &mut Verdict) {
                 seconds(event.committed_at),
                 seconds(key.over_at)
             );
-            verdict.wrong(Promise::Late, what);
+            conclusion.wrong(Promise::Late, what);
         } else if first.at > event.committed_at.saturating_add(PROMISED) {
-            verdict.late_for_a_reason += 1;
+            conclusion.late_for_a_reason += 1;
         }
         if event.key != 0 {
             let over_at = event.last.map_or(first.at, |last| last.at).max(key.over_at);
             keys.insert(event.key, Key { clear_at: key.clear_at.max(clear_at), over_at });
         }
     }
-    verdict.clear_lags.sort_unstable();
+    conclusion.clear_lags.sort_unstable();
 }

@@ -59,7 +59,7 @@ use crate::connections::LockedLanes;
 const ROWS_MIN: usize = 128;
 
 /// Least number of rows that a claim looks at where they may not be wanted.
-const GLANCED_MIN: usize = 1000;
+const SCANNED_MIN: usize = 1000;
 
 /// Payloads that come with their rows, before it is known which are wanted, may take one part in so many of a claim's bytes in each statement.
 const INLINE_SHARE: usize = 4;
@@ -147,7 +147,7 @@ impl Claiming<'_> {
         claim: &Claim,
     ) -> sqlx::Result<Lists> {
         // Of what may not be wanted, more is read than could be returned.
-        let limit = if claim.admission.is_some() { claim.limit.max(GLANCED_MIN) } else { claim.limit };
+        let limit = if claim.admission.is_some() { claim.limit.max(SCANNED_MIN) } else { claim.limit };
         let numbers: Vec<Lane> = lanes.iter().map(|lane| lane.lease.lane).collect();
         let freed = match gate.returning {
             true => returning::read(reader, conn, &numbers, limit).await?,

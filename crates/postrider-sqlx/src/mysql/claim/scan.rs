@@ -3,7 +3,7 @@
 use postrider_core::{
     Timestamp,
     select::{self, Disposition, Facts, Hold, Rules},
-    store::{Glance, Lane, Seq},
+    store::{Lane, RowSummary, Seq},
 };
 use sqlx::mysql::MySqlRow;
 
@@ -77,8 +77,8 @@ impl select::Row for Row {
         }
     }
 
-    fn glance(&self) -> Glance<'_> {
-        Glance {
+    fn summary(&self) -> RowSummary<'_> {
+        RowSummary {
             lane: self.lane,
             seq: self.seq,
             event_type: &self.event_type,

@@ -2,7 +2,7 @@ use std::{sync::Arc, time::Duration};
 
 use postrider_core::{
     CallerTx, Store,
-    store::{Admission, Claim, Claimed, Glance, LaneClaim, Lease, Position, Seq},
+    store::{Admission, Claim, Claimed, LaneClaim, Lease, Position, RowSummary, Seq},
     tx::OnDuplicate,
 };
 
@@ -121,7 +121,7 @@ async fn sixty_thousand_late_rows_are_read_page_by_page() {
 struct Nothing;
 
 impl Admission for Nothing {
-    fn admits(&self, _: &Glance<'_>) -> bool {
+    fn admits(&self, _: &RowSummary<'_>) -> bool {
         false
     }
 }

@@ -1,6 +1,6 @@
 //! Every statement that runs often walks an index, whatever is in the table.
 
-use postrider_core::store::{Listing, Seq, Shelf};
+use postrider_core::store::{ListScope, Listing, Seq};
 use sqlx::{AssertSqlSafe, Row};
 
 use super::{
@@ -182,7 +182,7 @@ async fn operators_find_events_by_an_index() {
     check(&store, &store.0.orphans.find, "e", "PRIMARY", 1).await;
     check(&store, &store.0.hold.orphaned, "h", "PRIMARY", 1).await;
     for (id, index) in [(Some("a".into()), "postrider_done_id"), (None, "postrider_done_at")] {
-        let page = Listing { id, ..Listing::newest(Shelf::Delivered, 10) };
+        let page = Listing { id, ..Listing::newest(ListScope::Delivered, 10) };
         let page = list::statement(&store.0.target.prefix, &page);
         let steps = plan(&store, &page).await;
         assert!(steps.iter().all(|step| step.key == index), "{}\n{steps:#?}", page.text());

@@ -239,7 +239,7 @@ async fn the_number_of_lanes_changes_only_while_the_outbox_is_empty_and_nobody_d
     write(&narrow, &events).await;
     assert_eq!(number(&narrow, "SELECT CAST(MAX(lane) AS SIGNED) FROM postrider_event").await, 3);
     assert_eq!(number(&narrow, "SELECT COUNT(*) FROM postrider_lane").await, 4);
-    // Whoever asks for no number takes what there is.
+    // Anyone who asks for no number takes what there is.
     let adopted = database.migrated().await;
     assert_eq!(adopted.features().lanes, 4);
 }

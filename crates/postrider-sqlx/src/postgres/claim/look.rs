@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use postrider_core::{
     Timestamp,
     select::{self, Facts, FreedKey, Hold, RETURNING_KEYS_MAX, RETURNING_OF_A_KEY_MAX},
-    store::{Claim, ClaimedEvent, Glance, Lane, LaneClaim, Seq},
+    store::{Claim, ClaimedEvent, Lane, LaneClaim, RowSummary, Seq},
 };
 use sqlx::{PgConnection, Row, postgres::PgRow};
 
@@ -57,9 +57,9 @@ impl select::Row for Seen {
         self.facts
     }
 
-    fn glance(&self) -> Glance<'_> {
+    fn summary(&self) -> RowSummary<'_> {
         let words = self.words.as_deref();
-        Glance {
+        RowSummary {
             lane: self.lane(),
             seq: self.seq(),
             event_type: words.map_or("", |words| &words.event_type),
@@ -147,7 +147,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Rows that are passed over are no candidates, so with an admission more are looked at than can come.
+    /// Rows that are skipped are no candidates, so with an admission more are looked at than can come.
     pub(super) fn of(claim: &Claim, lanes_in_all: u32) -> Self {
         let fresh = match claim.admission {
             Some(_) => claim.limit.saturating_mul(4).max(1024),

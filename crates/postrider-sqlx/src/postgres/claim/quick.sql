@@ -10,7 +10,7 @@
 -- claim. What is the same for all of them or follows from the rest is left empty: each number that is sent costs half of what finding its row does.
 --
 -- Up to $12 each lane is sought. Beyond it no lane has met anything, and the rows of all are read as they lie: one walk, where 64 lanes are 64
--- searches. Whoever has few of the lanes, or much that is parked between, says so by $12 = $5. Adding zero to the status keeps the walk on the
+-- searches. Anyone who has few of the lanes, or much that is parked between, says so by $12 = $5. Adding zero to the status keeps the walk on the
 -- primary key, which knows the order, and late rows from an index that begins with the lane.
 --
 -- What is late is found as in the careful claim.

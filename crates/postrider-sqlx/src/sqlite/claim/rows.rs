@@ -7,7 +7,7 @@ use postrider_core::{
     Timestamp,
     event::limits,
     select::{self, Facts, FreedKey, RETURNING_KEYS_MAX, RETURNING_OF_A_KEY_MAX},
-    store::{Glance, Lane, Seq},
+    store::{Lane, RowSummary, Seq},
     tx::Prefix,
 };
 use sqlx::{Row, Sqlite, SqliteConnection, query::Query, sqlite::SqliteArguments};
@@ -200,8 +200,8 @@ impl select::Row for Summary {
         self.facts
     }
 
-    fn glance(&self) -> Glance<'_> {
-        Glance {
+    fn summary(&self) -> RowSummary<'_> {
+        RowSummary {
             lane: self.facts.lane,
             seq: self.facts.seq,
             event_type: &self.event_type,

@@ -64,7 +64,7 @@ pub(super) fn delivered(entries: &[Entry], scenario: &Scenario, broken: &mut Vec
     }
 }
 
-/// A walk over what was passed over begins anew for as long as a transaction is open. If a claim reads few rows, it does not get far by then.
+/// A walk over what was skipped begins anew for as long as a transaction is open. If a claim reads few rows, it does not get far by then.
 fn open_us(scenario: &Scenario) -> u64 {
     let is_stuck = scenario.scanned < MANY_ROWS && scenario.commits_late > 0.0;
     if is_stuck { 2 * LATE_US_MAX } else { 0 }

@@ -11,8 +11,8 @@ use std::{
 use postrider::{
     BoxFuture, EventId, Result, Store, StoreError, StoreErrorKind, Target,
     store::{
-        Admission, Claim, Claimed, DeadLetter, EventStatus, Features, Glance, Hold, Lane, Lease,
-        LeaseRequest, Leased, ListedEvent, Listing, Marked, Pause, Paused, Peek, Renewed, Seq, Settled,
+        Admission, Claim, Claimed, DeadLetter, EventStatus, Features, Hold, Lane, Lease, LeaseRequest,
+        Leased, ListedEvent, Listing, Marked, Pause, Paused, Peek, Renewed, RowSummary, Seq, Settled,
         Settlement, Stats, Subject, TypeCount,
     },
 };
@@ -135,7 +135,7 @@ struct Counting {
 }
 
 impl Admission for Counting {
-    fn admits(&self, row: &Glance<'_>) -> bool {
+    fn admits(&self, row: &RowSummary<'_>) -> bool {
         self.asked.fetch_add(1, SeqCst);
         self.inner.admits(row)
     }
@@ -253,7 +253,7 @@ impl Store for Doors {
         Box::pin(self.pauses.through(Box::pin(async move { self.inner.pauses().await })))
     }
 
-    fn announced(&self) -> BoxFuture<'_, Result<()>> {
+    fn notified(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.heard.notified().await;
             Ok(())

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use postrider::{Error, Event, EventId, Fate, Receipt, WriteHook, store::EventStatus};
+use postrider::{Error, Event, EventId, Receipt, TxOutcome, WriteHook, store::EventStatus};
 
 use crate::parts::{Recorder, Site, on_every_store, plain};
 
@@ -17,17 +17,17 @@ on_every_store![
 ];
 
 /// What became of the events of one write.
-pub(super) type Told = (Vec<EventId>, Fate);
+pub(super) type Told = (Vec<EventId>, TxOutcome);
 
-/// A hook that marks, suppresses and refuses events by their type, and remembers their fates.
+/// A hook that marks, suppresses and refuses events by their type, and remembers their outcomes.
 #[derive(Clone, Default)]
 pub(super) struct Hook {
-    fates: Arc<Mutex<Vec<Told>>>,
+    outcomes: Arc<Mutex<Vec<Told>>>,
 }
 
 impl Hook {
     pub(super) fn taken(&self) -> Vec<Told> {
-        std::mem::take(&mut *self.fates.lock().unwrap())
+        std::mem::take(&mut *self.outcomes.lock().unwrap())
     }
 }
 
@@ -40,8 +40,8 @@ impl WriteHook for Hook {
         }
     }
 
-    fn after(&self, ids: &[EventId], fate: Fate) {
-        self.fates.lock().unwrap().push((ids.to_vec(), fate));
+    fn after(&self, ids: &[EventId], outcome: TxOutcome) {
+        self.outcomes.lock().unwrap().push((ids.to_vec(), outcome));
     }
 }
 
@@ -78,14 +78,14 @@ async fn a_hook_observes_the_fate_of_each_write_once(site: Site) {
     let outbox = site.outbox().write_hook(hook.clone()).write_only().await.unwrap();
     // Where the outbox owns the commit.
     let id = site.write_hot(&outbox, plain("A")).await;
-    assert_eq!(hook.taken(), [(vec![id], Fate::Committed)]);
+    assert_eq!(hook.taken(), [(vec![id], TxOutcome::Committed)]);
     let failed: Result<(), Error> = owned!(site, outbox, async |tx| {
         tx.write(plain("A").id("failed")).await?;
         tx.write(plain("A").id("failed too")).await?;
         Err(Error::Hook("no".into()))
     });
     failed.unwrap_err();
-    assert_eq!(hook.taken(), [(vec!["failed".into(), "failed too".into()], Fate::RolledBack)]);
+    assert_eq!(hook.taken(), [(vec!["failed".into(), "failed too".into()], TxOutcome::RolledBack)]);
     let caught = {
         let work = AssertUnwindSafe(async {
             let _: Result<(), Error> = owned!(site, outbox, async |tx| {
@@ -96,20 +96,20 @@ async fn a_hook_observes_the_fate_of_each_write_once(site: Site) {
         catch(work).await
     };
     assert!(caught.is_err());
-    assert_eq!(hook.taken(), [(vec!["panicked".into()], Fate::RolledBack)]);
+    assert_eq!(hook.taken(), [(vec!["panicked".into()], TxOutcome::RolledBack)]);
 
     // Where it does not, the receipt says.
     let told = |receipt: Receipt, tell: fn(Receipt)| tell(receipt);
-    for (tell, fate) in [
-        (Receipt::committed as fn(Receipt), Fate::Committed),
-        (Receipt::rolled_back, Fate::RolledBack),
-        (drop, Fate::Unknown),
+    for (tell, outcome) in [
+        (Receipt::committed as fn(Receipt), TxOutcome::Committed),
+        (Receipt::rolled_back, TxOutcome::RolledBack),
+        (drop, TxOutcome::Unknown),
     ] {
         let receipt = in_transaction!(site, |tx| outbox.write(tx, plain("A")).await.unwrap());
         let id = receipt.id().clone();
         assert_eq!(hook.taken(), []);
         told(receipt, tell);
-        assert_eq!(hook.taken(), [(vec![id], fate)]);
+        assert_eq!(hook.taken(), [(vec![id], outcome)]);
     }
 }
 

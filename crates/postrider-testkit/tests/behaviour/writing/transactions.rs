@@ -1,6 +1,6 @@
 //! What commits, what does not, and what is left of it.
 
-use postrider::{Error, Event, EventId, Fate, Outbox, Receipt, sqlite::SqliteStore, store::EventStatus};
+use postrider::{Error, Event, EventId, Outbox, Receipt, TxOutcome, sqlite::SqliteStore, store::EventStatus};
 
 use super::{Handle, clone_of, hooks::Hook};
 use crate::parts::{Recorder, Site, Tally, eventually, keyed, ms, on_every_store, plain};
@@ -189,7 +189,7 @@ async fn an_event_behind_a_rolled_back_savepoint_is_not_handed_over(site: Site) 
     let told_committed: Vec<EventId> = hook
         .taken()
         .into_iter()
-        .filter(|(_, fate)| *fate == Fate::Committed)
+        .filter(|(_, outcome)| *outcome == TxOutcome::Committed)
         .flat_map(|(ids, _)| ids)
         .collect();
     assert_eq!(told_committed, ["kept"], "the hook was told that an event committed which is not there");
@@ -221,7 +221,7 @@ async fn a_commit_that_fails_hands_nothing_over() {
         })
         .await;
     assert!(failed.is_err());
-    assert!(hook.taken().iter().all(|(_, fate)| *fate != Fate::Committed));
+    assert!(hook.taken().iter().all(|(_, outcome)| *outcome != TxOutcome::Committed));
     // The connection is free again, and nothing of the transaction is left.
     let other = site.write_hot(&outbox, plain("A")).await;
     site.until_done(&other).await;

@@ -1,4 +1,4 @@
-//! The verdict on a run: a table, a sentence and one JSON object, all read from the ledger.
+//! The conclusion on a run: a table, a sentence and one JSON object, all read from the ledger.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{
     view::plural,
 };
 use crate::{
-    Verdict,
+    Conclusion,
     failure::Failure,
     terminal::{self, Terminal},
 };
@@ -44,9 +44,9 @@ impl Report {
         Ok(Self { counts: ledger.counts().await?, dead, took, delivered })
     }
 
-    pub(crate) fn verdict(&self) -> Verdict {
+    pub(crate) fn conclusion(&self) -> Conclusion {
         let Counts { lost, out_of_order, phantom, .. } = self.counts;
-        if (lost, out_of_order, phantom) == (0, 0, 0) { Verdict::Good } else { Verdict::Bad }
+        if (lost, out_of_order, phantom) == (0, 0, 0) { Conclusion::Good } else { Conclusion::Bad }
     }
 
     pub(crate) fn print(&self, terminal: Terminal) {
@@ -64,7 +64,7 @@ impl Report {
             plural(self.delivered, "event"),
             self.took.as_secs_f64()
         ));
-        terminal.print_verdict(self.verdict(), &self.sentence());
+        terminal.print_verdict(self.conclusion(), &self.sentence());
         terminal.print_json(self.object());
     }
 
@@ -118,7 +118,7 @@ impl Report {
 
     fn sentence(&self) -> String {
         let Counts { lost, out_of_order, phantom, pending, .. } = self.counts;
-        if self.verdict() == Verdict::Good {
+        if self.conclusion() == Conclusion::Good {
             let to_come = if pending > 0 { format!("; {pending} still to come") } else { String::new() };
             return format!("Good: nothing lost, out of order, or delivered though rolled back{to_come}.");
         }

@@ -20,7 +20,7 @@ const SENDING: u8 = 1;
 const AGAIN: u8 = 2;
 
 /// Rings for others, and hears them.
-pub(super) struct Bell {
+pub(super) struct Notifier {
     channel: String,
     /// Who rings: one's own ringing is no news.
     ringer: String,
@@ -30,7 +30,7 @@ pub(super) struct Bell {
     listener: Mutex<Option<PgListener>>,
 }
 
-impl Bell {
+impl Notifier {
     pub(super) fn new(prefix: &Prefix, options: Option<PgConnectOptions>) -> Self {
         let ringer = format!("{:016x}", Rng::from_entropy().next_u64());
         let channel = format!("{prefix}wake").to_ascii_lowercase();
@@ -54,14 +54,15 @@ impl Bell {
             self.state.store(IDLE, SeqCst);
             return;
         };
-        let bell = Arc::clone(self);
+        let notifier = Arc::clone(self);
         runtime.spawn(async move {
             loop {
-                bell.state.store(SENDING, SeqCst);
-                if let Err(error) = send(format!("NOTIFY {}, '{}'", bell.channel, bell.ringer)).await {
+                notifier.state.store(SENDING, SeqCst);
+                if let Err(error) = send(format!("NOTIFY {}, '{}'", notifier.channel, notifier.ringer)).await
+                {
                     tracing::debug!(%error, "could not wake others: they will poll");
                 }
-                if bell.state.compare_exchange(SENDING, IDLE, SeqCst, SeqCst).is_ok() {
+                if notifier.state.compare_exchange(SENDING, IDLE, SeqCst, SeqCst).is_ok() {
                     return;
                 }
             }
@@ -100,7 +101,7 @@ impl Bell {
         Ok(listener)
     }
 
-    /// Closes the connection that listens. Whoever waits for a ring is told that there will be none.
+    /// Closes the connection that listens. Anyone who waits for a ring is told that there will be none.
     pub(super) async fn close(&self) {
         let Some(ears) = &self.ears else { return };
         // From now on the pool counts as closed: a wait for a ring ends, and gives the listener free.
