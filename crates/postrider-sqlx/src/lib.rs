@@ -32,6 +32,8 @@
 //! ```
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod caller_tx;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod connections;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod dropped;
@@ -42,7 +44,7 @@ pub mod mysql;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod oldest;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-mod operator_verbs;
+mod shared_verbs;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(all(feature = "profiles", any(feature = "mysql", feature = "postgres")))]

@@ -23,7 +23,7 @@ async fn each_event_has_the_outcome_of_its_own_result() {
     let outcomes = outcomes_of(named).await;
     assert_eq!(letters(&outcomes), "dxr");
     assert!(
-        outcomes[1].error().unwrap().ends_with("400 Bad Request of this event: no such customer"),
+        outcomes[1].error().unwrap().ends_with("400 Bad Request for this event: no such customer"),
         "{outcomes:?}"
     );
     let numbers = r#"[{"status":207},{"status":503},{"status":408}]"#;

@@ -77,7 +77,7 @@ use crate::{
         retry::retried,
     },
     high_water::HighWater,
-    operator_verbs::{operator_verbs, verb},
+    shared_verbs::{shared_verbs, verb},
 };
 
 /// Most connections of the verbs: a claim, what it marks, what is paused. Settles have their own, for batches and for attempts that are counted one by one;
@@ -418,15 +418,6 @@ impl Store for MysqlStore {
         })
     }
 
-    fn join<'a>(&'a self, instance: &'a str, ttl: Duration) -> BoxFuture<'a, Result<u32>> {
-        self.set_lease(ttl);
-        verb!(self.run_keeping, "join", lease::join(instance, ttl))
-    }
-
-    fn leave<'a>(&'a self, instance: &'a str) -> BoxFuture<'a, Result<()>> {
-        verb!(self.run_keeping, "leave", lease::leave(instance))
-    }
-
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
         let Inner { lease: sql, lanes, .. } = &*self.0;
         self.set_lease(request.ttl);
@@ -519,5 +510,5 @@ impl Store for MysqlStore {
         })
     }
 
-    operator_verbs!(pause: run);
+    shared_verbs!(pause: run);
 }

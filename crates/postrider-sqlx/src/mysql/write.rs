@@ -12,39 +12,20 @@ use super::{
     insert,
     statement::{LIST_MAX, Listed, filled, natural, text},
 };
-use crate::Sqlx;
+use crate::{Sqlx, caller_tx::caller_tx};
 
 /// The driver's name in messages.
 const DRIVER: &str = "sqlx (MySQL)";
 
-impl CallerTx<Sqlx> for &mut Transaction<'_, MySql> {
-    fn insert<'a>(
-        self,
-        target: &'a Target,
-        events: &'a [Event],
-        on_duplicate: OnDuplicate,
-    ) -> BoxFuture<'a, Result<Vec<bool>>>
-    where
-        Self: 'a,
-    {
-        Box::pin(insert_all(self, target, events, on_duplicate))
-    }
-}
+caller_tx!(Transaction<'_, MySql>, |tx, target, events, on_duplicate| {
+    insert_all(tx, target, events, on_duplicate).await
+});
 
-/// A bare connection is asked whether it is in a transaction, and refused if it is not.
-impl CallerTx<Sqlx> for &mut MySqlConnection {
-    fn insert<'a>(
-        self,
-        target: &'a Target,
-        events: &'a [Event],
-        on_duplicate: OnDuplicate,
-    ) -> BoxFuture<'a, Result<Vec<bool>>>
-    where
-        Self: 'a,
-    {
-        Box::pin(insert_all(self, target, events, on_duplicate))
-    }
-}
+caller_tx!(
+    /// A bare connection is asked whether it is in a transaction, and refused if it is not.
+    MySqlConnection,
+    |conn, target, events, on_duplicate| insert_all(conn, target, events, on_duplicate).await
+);
 
 impl TxSource<Sqlx> for &MySqlPool {
     type Tx = MysqlTx;

@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, Connection, Postgres};
 use super::connect::{Plans, Settings};
 use crate::{
     connections::{Conn, limits::Limits},
-    operator_verbs::Ending,
+    shared_verbs::Ending,
 };
 
 /// How plans are to be made for our statements, whatever is known of the tables: by the order of an index, which is the order that is asked

@@ -28,7 +28,7 @@ use crate::{
         release::released,
         renewal::{Locked, renewed},
     },
-    operator_verbs::{operator_verbs, verb},
+    shared_verbs::{shared_verbs, verb},
 };
 
 impl Store for PgStore {
@@ -77,15 +77,6 @@ impl Store for PgStore {
             lanes.store(self.run_in(Way::Migration, "create the tables", migrate).await??, Relaxed);
             Ok(())
         })
-    }
-
-    fn join<'a>(&'a self, instance: &'a str, ttl: Duration) -> BoxFuture<'a, Result<u32>> {
-        self.set_lease(ttl);
-        verb!(self.run_keeping, "join", lease::join(instance, ttl))
-    }
-
-    fn leave<'a>(&'a self, instance: &'a str) -> BoxFuture<'a, Result<()>> {
-        verb!(self.run_keeping, "leave", lease::leave(instance))
     }
 
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
@@ -225,7 +216,7 @@ impl Store for PgStore {
         })
     }
 
-    operator_verbs!(pause: run_whole);
+    shared_verbs!(pause: run_whole);
 
     fn notify_others(&self) {
         let store = self.clone();

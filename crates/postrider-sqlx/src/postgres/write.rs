@@ -12,45 +12,26 @@ use super::{
     error::{fault, of_sqlx},
     statement::{natural, splice},
 };
-use crate::Sqlx;
+use crate::{Sqlx, caller_tx::caller_tx};
 
 /// The driver's name in messages.
 const DRIVER: &str = "sqlx (PostgreSQL)";
 
-impl CallerTx<Sqlx> for &mut Transaction<'_, Postgres> {
-    fn insert<'a>(
-        self,
-        target: &'a Target,
-        events: &'a [Event],
-        on_duplicate: OnDuplicate,
-    ) -> BoxFuture<'a, Result<Vec<bool>>>
-    where
-        Self: 'a,
-    {
-        Box::pin(async move { insert_all(&mut Through(self), target, events, on_duplicate).await })
-    }
-}
+caller_tx!(Transaction<'_, Postgres>, |tx, target, events, on_duplicate| {
+    insert_all(&mut Through(tx), target, events, on_duplicate).await
+});
 
-/// A bare connection is asked whether it is in a transaction, and refused if it is not.
-impl CallerTx<Sqlx> for &mut PgConnection {
-    fn insert<'a>(
-        self,
-        target: &'a Target,
-        events: &'a [Event],
-        on_duplicate: OnDuplicate,
-    ) -> BoxFuture<'a, Result<Vec<bool>>>
-    where
-        Self: 'a,
-    {
-        Box::pin(async move {
-            target.require(Dialect::Postgres, DRIVER)?;
-            // What sqlx believes is not asked: the caller may have said BEGIN itself.
-            let answer = sqlx::raw_sql(ASK).execute(&mut *self).await;
-            require_transaction(answer.map(drop).map_err(fault), DRIVER, target)?;
-            insert_all(&mut Through(self), target, events, on_duplicate).await
-        })
+caller_tx!(
+    /// A bare connection is asked whether it is in a transaction, and refused if it is not.
+    PgConnection,
+    |conn, target, events, on_duplicate| {
+        target.require(Dialect::Postgres, DRIVER)?;
+        // What sqlx believes is not asked: the caller may have said BEGIN itself.
+        let answer = sqlx::raw_sql(ASK).execute(&mut *conn).await;
+        require_transaction(answer.map(drop).map_err(fault), DRIVER, target)?;
+        insert_all(&mut Through(conn), target, events, on_duplicate).await
     }
-}
+);
 
 impl TxSource<Sqlx> for &PgPool {
     type Tx = PgTx;

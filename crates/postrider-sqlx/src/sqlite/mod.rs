@@ -68,7 +68,7 @@ use crate::{
         retry::retried,
     },
     high_water::HighWater,
-    operator_verbs::{operator_verbs, verb},
+    shared_verbs::{shared_verbs, verb},
 };
 
 /// An outbox in a SQLite database. Cloning it copies a pointer.
@@ -371,15 +371,6 @@ impl Store for SqliteStore {
         })
     }
 
-    fn join<'a>(&'a self, instance: &'a str, ttl: Duration) -> BoxFuture<'a, Result<u32>> {
-        self.set_lease(ttl);
-        verb!(self.run_keeping, "join", lease::join(instance, ttl))
-    }
-
-    fn leave<'a>(&'a self, instance: &'a str) -> BoxFuture<'a, Result<()>> {
-        verb!(self.run_keeping, "leave", lease::leave(instance))
-    }
-
     fn lease<'a>(&'a self, request: &'a LeaseRequest) -> BoxFuture<'a, Result<Leased>> {
         let Inner { lease: sql, .. } = &*self.0;
         self.set_lease(request.ttl);
@@ -444,5 +435,5 @@ impl Store for SqliteStore {
         })
     }
 
-    operator_verbs!(pause: run);
+    shared_verbs!(pause: run);
 }

@@ -17,7 +17,7 @@ use sqlx::{
     sqlite::SqliteArguments,
 };
 
-use crate::Sqlx;
+use crate::{Sqlx, caller_tx::caller_tx};
 
 use super::{
     SqliteStore, connect,
@@ -29,38 +29,19 @@ use super::{
 /// The driver's name in messages.
 const DRIVER: &str = "sqlx (SQLite)";
 
-impl CallerTx<Sqlx> for &mut Transaction<'_, Sqlite> {
-    fn insert<'a>(
-        self,
-        target: &'a Target,
-        events: &'a [Event],
-        on_duplicate: OnDuplicate,
-    ) -> BoxFuture<'a, Result<Vec<bool>>>
-    where
-        Self: 'a,
-    {
-        Box::pin(insert_all(self, target, events, on_duplicate))
-    }
-}
+caller_tx!(Transaction<'_, Sqlite>, |tx, target, events, on_duplicate| {
+    insert_all(tx, target, events, on_duplicate).await
+});
 
-/// A bare connection is asked whether it is in a transaction, and refused if it is not.
-impl CallerTx<Sqlx> for &mut SqliteConnection {
-    fn insert<'a>(
-        self,
-        target: &'a Target,
-        events: &'a [Event],
-        on_duplicate: OnDuplicate,
-    ) -> BoxFuture<'a, Result<Vec<bool>>>
-    where
-        Self: 'a,
-    {
-        Box::pin(async move {
-            target.require(Dialect::Sqlite, DRIVER)?;
-            require_transaction(self, target).await?;
-            insert_all(self, target, events, on_duplicate).await
-        })
+caller_tx!(
+    /// A bare connection is asked whether it is in a transaction, and refused if it is not.
+    SqliteConnection,
+    |conn, target, events, on_duplicate| {
+        target.require(Dialect::Sqlite, DRIVER)?;
+        require_transaction(conn, target).await?;
+        insert_all(conn, target, events, on_duplicate).await
     }
-}
+);
 
 /// Transactions that Postrider begins take the write lock at once: they will write, and a lock that is taken later can
 /// be refused.

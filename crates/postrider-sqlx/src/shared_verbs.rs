@@ -1,4 +1,4 @@
-//! The verbs of operators, which every SQL store answers in the same way: one statement, or a few in one transaction, on a connection of their own.
+//! The verbs that every SQL store answers in the same way: those of operators, and how an instance joins and leaves.
 
 use sqlx::{Database, pool::PoolConnection};
 
@@ -27,16 +27,25 @@ macro_rules! verb {
         let inner = &*$store.0;
         $store.$run($what, move |mut conn| async move {
             let done = $module::$verb(inner, &mut conn, $($argument),*).await?;
-            $crate::operator_verbs::Ending::end(conn).await?;
+            $crate::shared_verbs::Ending::end(conn).await?;
             Ok(done)
         })
     }};
 }
 pub(crate) use verb;
 
-/// The verbs of operators, for an `impl Store`. `$pause` names the method of the store that runs a pause.
-macro_rules! operator_verbs {
+/// These verbs, for an `impl Store`. `$pause` names the method of the store that runs a pause.
+macro_rules! shared_verbs {
     (pause: $pause:ident) => {
+        fn join<'a>(&'a self, instance: &'a str, ttl: Duration) -> BoxFuture<'a, Result<u32>> {
+            self.set_lease(ttl);
+            verb!(self.run_keeping, "join", lease::join(instance, ttl))
+        }
+
+        fn leave<'a>(&'a self, instance: &'a str) -> BoxFuture<'a, Result<()>> {
+            verb!(self.run_keeping, "leave", lease::leave(instance))
+        }
+
         fn dead(&self, after: Seq, limit: usize) -> BoxFuture<'_, Result<Vec<DeadLetter>>> {
             verb!(self.run_long, "list dead letters", operate::dead(after, limit))
         }
@@ -109,4 +118,4 @@ macro_rules! operator_verbs {
         }
     };
 }
-pub(crate) use operator_verbs;
+pub(crate) use shared_verbs;
