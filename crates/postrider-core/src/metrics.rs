@@ -8,8 +8,6 @@ use std::{
 /// Receives measurements from the writer, the engine and its poller. Every method does nothing by default, so an
 /// implementation takes what it wants. They are called on the engine's own tasks, so they must be quick. A panic in one of
 /// them is logged and ends nothing; what it was told is not measured.
-///
-/// The first eight are those of the source system; the rest is what an operator needs beyond them.
 pub trait Metrics: Send + Sync + 'static {
     /// An event was handed over in memory after its commit.
     fn hot_enqueued(&self) {}

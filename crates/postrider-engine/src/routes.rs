@@ -174,7 +174,7 @@ impl Routes {
         self.sink_otherwise(handler(function))
     }
 
-    /// A handler for every event, after the handler of its route. It also delivers events without a route.
+    /// A handler for every event that the handler of its route has delivered, after that one. It also delivers events without a route.
     pub fn always<F, R>(mut self, function: F) -> Self
     where
         F: Fn(Delivery) -> R + Send + Sync + 'static,

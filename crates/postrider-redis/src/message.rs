@@ -15,7 +15,7 @@ pub(crate) fn command(config: &RedisConfig, event: &Event) -> Result<Cmd, String
     if message.headers.iter().any(|(name, _)| *name == *config.payload_field) {
         let field = &config.payload_field;
         return Err(format!(
-            "the event has a header {field:?}, which is the field of the payload: set payload_field to another name"
+            "the event has a header {field:?}, which is the field of the payload: rename the header"
         ));
     }
     // The names and values are known, so only the lengths between them are estimated.

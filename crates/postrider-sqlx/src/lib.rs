@@ -6,10 +6,10 @@
 //! * [`sqlite`]: the outbox in a SQLite database, and the writers for the transactions of `sqlx` and `rusqlite`
 //! * [`mysql`]: the outbox in a MySQL or MariaDB database, and the writers for the transactions of `sqlx`
 //! * `connections`: what verbs run on, for how long, and again
-//! * `choose`: whose turn it is in a claim
+//! * `shared_verbs`, `caller_tx`: what all three stores do in the same way; what a claim returns is chosen by [`postrider_core::select`](mod@postrider_core::select)
 //! * `high_water`: whether a database went back in time
 //! * [`Server`]: which product a database is, and which version of it
-//! * `profile`: delivery from tables that somebody else designed, in PostgreSQL, MySQL and MariaDB
+//! * `profile`: delivery from external outbox tables, in PostgreSQL, MySQL and MariaDB
 //!
 #![cfg_attr(feature = "sqlite", doc = "```")]
 #![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
