@@ -3,7 +3,7 @@
 use std::{
     fmt::{Debug, Write},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, Once,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -12,7 +12,7 @@ use tracing::{
     Event, Level, Metadata, Subscriber,
     field::{Field, Visit},
     span,
-    subscriber::DefaultGuard,
+    subscriber::{DefaultGuard, Interest},
 };
 
 #[derive(Clone, Default)]
@@ -24,6 +24,10 @@ pub(crate) struct Log {
 impl Log {
     /// Listens to this thread until the guard is dropped.
     pub(crate) fn listen() -> (Self, DefaultGuard) {
+        // Where some threads have a subscriber and others have none, a place that logs may stay switched off for all that begin to listen at the
+        // same moment. One that is there for all threads keeps it on, and throws away what it is given.
+        static EVERYWHERE: Once = Once::new();
+        EVERYWHERE.call_once(|| tracing::subscriber::set_global_default(Nobody).unwrap());
         let log = Self::default();
         let guard = tracing::subscriber::set_default(log.clone());
         (log, guard)
@@ -35,6 +39,33 @@ impl Log {
     }
 }
 
+/// Listens to every thread and keeps nothing.
+struct Nobody;
+
+impl Subscriber for Nobody {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        false
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, _: &Event<'_>) {}
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
 struct Line(String);
 
 impl Visit for Line {
@@ -44,6 +75,10 @@ impl Visit for Line {
 }
 
 impl Subscriber for Log {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }
