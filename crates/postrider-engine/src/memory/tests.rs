@@ -145,7 +145,7 @@ impl Admission for Closed {
 }
 
 /// How many rows of an outbox with so many events each claim skips, until one says that there is no more.
-async fn passed_over(store: &MemoryStore, count: usize, delay: Duration) -> Vec<usize> {
+async fn skipped(store: &MemoryStore, count: usize, delay: Duration) -> Vec<usize> {
     let request = LeaseRequest {
         owner: "a".into(),
         ttl: Duration::from_secs(15),
@@ -182,11 +182,19 @@ async fn passed_over(store: &MemoryStore, count: usize, delay: Duration) -> Vec<
 #[tokio::test]
 async fn a_claim_walks_over_no_more_than_it_may_and_the_next_one_goes_on() {
     for lanes in [1, 8] {
-        let fresh = passed_over(&MemoryStore::new(lanes), 25_000, Duration::ZERO).await;
+        let fresh = skipped(&MemoryStore::new(lanes), 25_000, Duration::ZERO).await;
         assert_eq!(fresh, [10_000, 10_000, 5000]);
         // Three claims to find that they wait.
-        let waiting = passed_over(&MemoryStore::new(lanes), 25_000, Duration::from_secs(60)).await;
+        let waiting = skipped(&MemoryStore::new(lanes), 25_000, Duration::from_secs(60)).await;
         assert_eq!(waiting.iter().sum::<usize>(), 25_000);
         assert!(waiting.iter().all(|count| *count <= 10_000), "{waiting:?}");
     }
+}
+
+#[tokio::test]
+async fn a_claim_that_may_read_one_row_reads_a_waiting_one() {
+    let store = MemoryStore::new(1);
+    store.scan_at_most(1);
+    let counts = skipped(&store, 3, Duration::from_secs(60)).await;
+    assert_eq!(counts.iter().sum::<usize>(), 3, "{counts:?}");
 }

@@ -1,6 +1,6 @@
 //! Held keys: a key waits behind its head, and nothing else does.
 
-use postrider_core::store::{Change, EventStatus, HoldReason};
+use postrider_core::store::{Change, EventStatus, HoldReason, Seq};
 
 use super::{
     Checked, StoreHarness,
@@ -111,6 +111,38 @@ pub async fn three_hundred_freed_keys_all_come_back<H: StoreHarness>() -> Checke
     let got = scene.drain().await?;
     assert_eq!(super::scene::sorted(got), ids(&[heads, followers].concat()));
     assert_eq!(scene.store.stats().await?.held_keys, 0);
+    Ok(())
+}
+
+/// What the engine has in memory of many freed keys keeps those behind them from nothing, however few events a claim asks for.
+pub async fn freed_keys_come_back_behind_many_that_are_in_memory<H: StoreHarness>() -> Checked {
+    let mut scene = Scene::<H>::fresh().await?;
+    if !(scene.keeps().parked) {
+        return Ok(());
+    }
+    let (mut heads, mut followers) = (Vec::new(), Vec::new());
+    for n in 0..40 {
+        heads.extend(keyed::<1>(&format!("key {n}"))?);
+        followers.extend(keyed::<2>(&format!("key {n}"))?);
+    }
+    scene.harness.write(&heads).await?;
+    for head in &scene.claim().await?.events {
+        scene.settle(head, retry(1)).await?;
+    }
+    scene.harness.write(&followers).await?;
+    assert!(scene.claim().await?.events.is_empty());
+    scene.pass(PAST_BACKOFF).await?;
+    let heads = scene.claim().await?.events;
+    scene.done(&heads).await?;
+    let back = scene.claim().await?.events;
+    assert_eq!(back.len(), followers.len());
+    let mut in_memory: Vec<Seq> = back.iter().map(|event| event.seq).collect();
+    in_memory.sort_unstable();
+    let rest = in_memory.split_off(64);
+    let claimed = scene.owner.claim(&scene.store, 10, 1 << 20, &in_memory).await?;
+    let mut got: Vec<Seq> = claimed.events.iter().map(|event| event.seq).collect();
+    got.sort_unstable();
+    assert_eq!(got, rest[..10]);
     Ok(())
 }
 

@@ -113,6 +113,7 @@ macro_rules! delivery_conformance {
                 followers_come_back_in_order_when_the_head_is_delivered
                 a_hundred_followers_come_back_in_batches_and_none_is_lost
                 three_hundred_freed_keys_all_come_back
+                freed_keys_come_back_behind_many_that_are_in_memory
                 new_events_of_a_returning_key_stay_behind
                 an_event_that_arrives_as_its_key_becomes_free_is_not_stranded
                 a_hold_of_nothing_is_taken_away_by_a_claim

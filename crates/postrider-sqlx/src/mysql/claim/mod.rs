@@ -150,7 +150,7 @@ impl Claiming<'_> {
         let limit = if claim.admission.is_some() { claim.limit.max(SCANNED_MIN) } else { claim.limit };
         let numbers: Vec<Lane> = lanes.iter().map(|lane| lane.lease.lane).collect();
         let freed = match gate.returning {
-            true => returning::read(reader, conn, &numbers, limit).await?,
+            true => returning::read(reader, rules, conn, lanes, limit).await?,
             false => (Vec::new(), false),
         };
         let stretches: Vec<Stretch> = lanes.iter().map(|lane| Stretch::of(lane)).collect();
