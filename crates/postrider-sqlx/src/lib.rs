@@ -43,13 +43,13 @@ mod high_water;
 pub mod mysql;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod oldest;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-mod shared_verbs;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(all(feature = "profiles", any(feature = "mysql", feature = "postgres")))]
 pub mod profile;
 mod server;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod shared_verbs;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

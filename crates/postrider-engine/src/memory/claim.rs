@@ -80,7 +80,8 @@ impl<'a> Reading<'a> {
         selector.extend(List::Fresh, Vec::new(), false);
         selector.extend(List::Waiting, Vec::new(), waiting.is_at_end());
         // Waiting rows may take half of what a claim reads.
-        let (mut fresh_left, mut waiting_left) = (tables.scanned_rows_max, tables.scanned_rows_max.div_ceil(2));
+        let (mut fresh_left, mut waiting_left) =
+            (tables.scanned_rows_max, tables.scanned_rows_max.div_ceil(2));
         let mut read_to = 0;
         while let Some(list) = selector.run() {
             match list {
