@@ -20,11 +20,11 @@ pub(super) async fn read(
     candidates_max: usize,
 ) -> sqlx::Result<(Vec<FreedKey<Row, Key>>, bool)> {
     let lanes: Vec<Lane> = claims.iter().map(|claim| claim.lease.lane).collect();
-    let met_of = |lane: Lane| claims.iter().find(|claim| claim.lease.lane == lane).map(|claim| claim.from.met);
+    let met_of =
+        |lane: Lane| claims.iter().find(|claim| claim.lease.lane == lane).map(|claim| claim.from.met);
     // What the engine has stays parked until it is settled: it must not keep other keys from being read.
-    let can_return = |row: &&Row| {
-        met_of(row.lane).is_some_and(|met| row.seq <= met) && !rules.is_in_flight(row.seq)
-    };
+    let can_return =
+        |row: &&Row| met_of(row.lane).is_some_and(|met| row.seq <= met) && !rules.is_in_flight(row.seq);
     let keys = reader.returning(conn, &lanes, RETURNING_KEYS_MAX + 1).await?;
     let (mut freed, mut candidates) = (Vec::with_capacity(keys.len()), 0);
     for keys in keys.chunks(KEYS_AT_A_TIME) {
