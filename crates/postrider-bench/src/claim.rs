@@ -47,7 +47,7 @@ const LONG: Duration = Duration::from_secs(24 * 3600);
 const BEAT: Duration = Duration::from_millis(50);
 
 /// Timeout for parking.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 pub(super) async fn measure(scale: Scale, rounds: Rounds) -> Result<Vec<Figure>, Failure> {
     let files = Files::create()?;
@@ -121,8 +121,8 @@ async fn park(store: SqliteStore, count: u64) -> Result<(), Failure> {
         bar.set_position(parked);
         if parked == count {
             break;
-        } else if started.elapsed() > PATIENCE {
-            return Err(Failure::bad(format!("{parked} of {count} events were parked in {PATIENCE:?}")));
+        } else if started.elapsed() > TIMEOUT {
+            return Err(Failure::bad(format!("{parked} of {count} events were parked in {TIMEOUT:?}")));
         }
         tokio::time::sleep(BEAT).await;
     }
@@ -159,7 +159,7 @@ impl Claimant {
 
     /// Continues behind the skipped events, with 200 fresh ones there.
     async fn past_what_is_down(files: &Files, name: &str) -> Result<Self, Failure> {
-        let end = pass_over(files.open(name).await?).await?;
+        let end = skip(files.open(name).await?).await?;
         let mut this = Self::of(files, name).await?;
         this.claim.admission = Some(Arc::new(NotDown));
         this.claim.lanes.iter_mut().for_each(|lane| lane.from = end);
@@ -179,7 +179,7 @@ impl Claimant {
 }
 
 /// Claims until all events of the receiver that is down are skipped, and returns where they end.
-async fn pass_over(store: SqliteStore) -> Result<Position, Failure> {
+async fn skip(store: SqliteStore) -> Result<Position, Failure> {
     let leases = lease(&store).await?;
     let lanes = leases.iter().map(|lease| LaneClaim::after(*lease, Position::START)).collect();
     let mut claim = Claim::new(lanes, CLAIM);

@@ -36,7 +36,7 @@ const MICROS_MAX: f64 = 50.0;
 const TICK: Duration = Duration::from_millis(20);
 
 /// Timeout of an event, after which it has taken another path.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) async fn measure(scale: Scale, rounds: Rounds) -> Result<Vec<Figure>, Failure> {
     let count = scale.pick(100, 10);
@@ -94,7 +94,7 @@ async fn write(
     for _ in 0..count {
         ticks.tick().await;
         outbox.transaction(&store, async |tx| tx.write(Event::json_text("OrderPlaced", "{}")).await).await?;
-        match timeout(PATIENCE, arrivals.recv()).await {
+        match timeout(TIMEOUT, arrivals.recv()).await {
             Ok(Some((micros, Source::Hot))) => took.push(micros.as_secs_f64() * 1e6),
             other => return Err(Failure::bad(format!("an event did not come in memory: {other:?}"))),
         }

@@ -29,7 +29,7 @@ pub(super) fn print(terminal: Terminal, figures: &[Figure], enforced: bool) -> C
     object.extend(of_machine.map(|(name, value)| (name.to_owned(), value)));
 
     let (conclusion, sentence) = conclusion(figures, enforced);
-    terminal.print_verdict(conclusion, &sentence);
+    terminal.print_conclusion(conclusion, &sentence);
     terminal.print_json(object);
     conclusion
 }
@@ -59,13 +59,13 @@ mod tests {
     }
 
     #[test]
-    fn one_figure_that_misses_its_limit_makes_the_verdict_bad() {
+    fn one_figure_that_misses_its_limit_makes_the_conclusion_bad() {
         let (conclusion, sentence) = conclusion(&figures(), true);
         assert_eq!((conclusion, sentence.as_str()), (Conclusion::Bad, "Bad: missed missed the limit."));
     }
 
     #[test]
-    fn without_limits_every_verdict_is_good() {
+    fn without_limits_every_conclusion_is_good() {
         assert_eq!(conclusion(&figures(), false).0, Conclusion::Good);
     }
 }

@@ -200,7 +200,7 @@ pub enum ConfigError {
         /// What is wrong with it.
         error: TemplateError,
     },
-    /// A name of a foreign table, or of a column of it, is neither a plain identifier nor in quotes.
+    /// A name of an external outbox table, or of a column of it, is neither a plain identifier nor in quotes.
     ForeignName {
         /// What was given.
         value: String,

@@ -42,7 +42,7 @@ impl Dialect {
             Self::Sqlite => "SQLite",
             Self::Postgres => "PostgreSQL",
             Self::Mysql => "MySQL",
-            Self::Profile => "a table that somebody else designed",
+            Self::Profile => "an external outbox table",
         }
     }
 }

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_status_has_its_verdict() {
+    fn every_status_has_its_conclusion() {
         use Meaning::{Delivered, Refused, Retry, TooFast, Unavailable, Unknown};
         let named = [
             (400, Refused),

@@ -31,7 +31,7 @@ impl Terminal {
     }
 
     /// Prints the sentence of a conclusion, in colour on a terminal.
-    pub fn print_verdict(self, conclusion: Conclusion, sentence: &str) {
+    pub fn print_conclusion(self, conclusion: Conclusion, sentence: &str) {
         if !self.json {
             let _ = writeln!(stdout(), "{}", self.paint(conclusion, &plain_lines(sentence)));
         }

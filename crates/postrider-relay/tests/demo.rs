@@ -26,7 +26,7 @@ fn with_json_one_line_on_stdout_is_all_that_is_said() {
 }
 
 #[test]
-fn without_json_the_verdict_is_on_stdout_and_has_no_colour_in_a_pipe() {
+fn without_json_the_conclusion_is_on_stdout_and_has_no_colour_in_a_pipe() {
     // With this seed an event dies, which the demo tells of itself.
     let run = demo(["--events", "20", "--exit", "--seed", "1368820752"]);
     let (stdout, stderr) = command::texts(&run);
@@ -49,7 +49,7 @@ fn a_second_start_goes_on_with_the_file_and_counts_all_of_it() {
 }
 
 #[test]
-fn a_file_that_was_tampered_with_gets_a_bad_verdict_and_exit_status_1() {
+fn a_file_that_was_tampered_with_gets_a_bad_conclusion_and_exit_status_1() {
     let db = fresh("tampered");
     demo(["--events", "50", "--exit", "--json", "--seed", "5", "--db", &db]);
     // One delivery is forgotten, one is made up, and one is moved before that of an earlier event of its key.

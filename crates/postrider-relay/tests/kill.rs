@@ -14,7 +14,7 @@ use postrider::rng::Rng;
 use sqlx::{ConnectOptions, SqliteConnection, sqlite::SqliteConnectOptions};
 
 /// Longest that a start may take to make the progress that it is killed for.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A start that ends only when it is told to.
 struct Victim(Child);
@@ -79,7 +79,7 @@ enum Table {
 
 /// Waits until a table has grown by so many rows.
 async fn until_grown(db: &str, table: Table, by: i64) {
-    assert!(grows(db, table, by, PATIENCE).await, "{table:?} did not grow by {by} within {PATIENCE:?}");
+    assert!(grows(db, table, by, TIMEOUT).await, "{table:?} did not grow by {by} within {TIMEOUT:?}");
 }
 
 /// Whether a table grows by so many rows within so long.
@@ -129,7 +129,7 @@ fn after_a_kill_the_next_start_goes_on_within_three_seconds() {
 }
 
 #[test]
-fn asked_to_end_it_ends_with_the_verdict() {
+fn asked_to_end_it_ends_with_the_conclusion() {
     for signal in ["-INT", "-TERM"] {
         let db = fresh(&format!("asked{signal}"));
         let victim = Victim::start(&db, 3);

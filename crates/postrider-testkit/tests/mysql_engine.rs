@@ -17,7 +17,7 @@ use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 const WRITERS: u32 = 6;
 const KEYS_OF_A_WRITER: u32 = 4;
 const EVENTS_OF_A_WRITER: u32 = 120;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn instance(url: &str, seen: &mpsc::UnboundedSender<Delivery>) -> Result<Outbox, Failure> {
     let seen = seen.clone();
@@ -80,7 +80,7 @@ async fn every_event_comes_in_the_order_of_its_key_over_three_instances_of_which
     let mut came: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     let mut distinct: BTreeSet<(String, u32)> = BTreeSet::new();
     while distinct.len() < (WRITERS * EVENTS_OF_A_WRITER) as usize {
-        let delivery = timeout(PATIENCE, deliveries.recv())
+        let delivery = timeout(TIMEOUT, deliveries.recv())
             .await
             .map_err(|_| format!("{} events came, and then none for a minute", distinct.len()))?
             .ok_or("all instances have ended")?;
@@ -130,7 +130,7 @@ async fn a_type_that_is_paused_waits_and_comes_in_order_when_it_is_resumed() -> 
             assert_eq!(came.keys().collect::<Vec<_>>(), ["key 10"]);
             outbox.resume(&paused).await?;
         }
-        let delivery = timeout(PATIENCE, deliveries.recv()).await?.ok_or("the instance has ended")?;
+        let delivery = timeout(TIMEOUT, deliveries.recv()).await?.ok_or("the instance has ended")?;
         came.entry(delivery.key().unwrap_or_default().to_owned()).or_default().push(delivery.read_json()?);
     }
     for (key, numbers) in &came {

@@ -143,7 +143,7 @@ mod mutants {
     }
 
     #[test]
-    fn a_key_that_is_forgotten_when_it_was_passed_over_is_found() {
+    fn a_key_that_is_forgotten_when_it_was_skipped_is_found() {
         breaks("ordered", Mutation::SkippedKeysForgotten);
     }
 

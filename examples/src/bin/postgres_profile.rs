@@ -1,4 +1,4 @@
-//! Delivery from a table that somebody else designed: FlowCatalyst's, with rows that its own program wrote.
+//! Delivery from an external outbox table: FlowCatalyst's, with rows that its own program wrote.
 //!
 //! Needs the features `postgres` and `profiles` of `postrider`.
 //!

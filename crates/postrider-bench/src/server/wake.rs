@@ -30,7 +30,7 @@ const NOTIFY_MS_MAX: f64 = 5.0;
 const TICK: Duration = Duration::from_millis(20);
 
 /// Timeout of an event.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A poll interval that is too long to matter.
 const POLL_MAX: Duration = Duration::from_secs(20);
@@ -69,9 +69,9 @@ pub(super) async fn measure(
                 ticks.tick().await;
                 let event = Event::json_text("OrderPlaced", "{}").aggregate("Order", number);
                 outbox.transaction(store, async |tx| tx.write(event).await).await?;
-                match timeout(PATIENCE, arrivals.recv()).await {
+                match timeout(TIMEOUT, arrivals.recv()).await {
                     Ok(Some(time)) => took.push(time.as_secs_f64() * 1e3),
-                    _ => return Err(Failure::bad(format!("an event did not come in {PATIENCE:?}"))),
+                    _ => return Err(Failure::bad(format!("an event did not come in {TIMEOUT:?}"))),
                 }
             }
             Ok(median(took))

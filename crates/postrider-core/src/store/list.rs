@@ -12,7 +12,7 @@ pub enum ListScope {
     Undelivered,
     /// Dead ones, in the order of their places.
     Dead,
-    /// Delivered ones that are kept, in the order in which they were delivered. Tables that somebody else designed have no such order:
+    /// Delivered ones that are kept, in the order in which they were delivered. external outbox tables have no such order:
     /// there it is that of their places.
     Delivered,
 }

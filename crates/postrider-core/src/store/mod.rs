@@ -60,7 +60,7 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Creates or upgrades our tables. Safe when many start at once; refuses a foreign table of our name.
+    /// Creates or upgrades our tables. Safe when many start at once; refuses an external outbox table of our name.
     fn migrate(&self) -> BoxFuture<'_, Result<()>>;
 
     /// Tries what delivering does, and leaves nothing behind: an error says which table, right or setting is missing. With `migrate`,

@@ -24,7 +24,7 @@ pub struct DeadLetter {
     pub blocks: bool,
     /// When it was inserted.
     pub created_at: Timestamp,
-    /// When it went dead, where that is kept: tables that somebody else designed may have no room for it.
+    /// When it went dead, where that is kept: external outbox tables may have no room for it.
     pub died_at: Option<Timestamp>,
 }
 

@@ -25,7 +25,7 @@ use rdkafka::{
     message::{Headers, OwnedMessage},
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a hasty sink has for a send.
 pub(crate) const HASTE: Duration = Duration::from_secs(3);
 
@@ -82,7 +82,7 @@ fn read(topic: &str) -> Result<Vec<OwnedMessage>, Failure> {
         .set("enable.partition.eof", "false")
         .set("fetch.wait.max.ms", "10")
         .create()?;
-    let (_, end) = consumer.fetch_watermarks(topic, 0, PATIENCE)?;
+    let (_, end) = consumer.fetch_watermarks(topic, 0, TIMEOUT)?;
     let mut records = Vec::new();
     if end == 0 {
         return Ok(records);
@@ -91,7 +91,7 @@ fn read(topic: &str) -> Result<Vec<OwnedMessage>, Failure> {
     from.add_partition_offset(topic, 0, Offset::Beginning)?;
     consumer.assign(&from)?;
     loop {
-        let record = consumer.poll(PATIENCE).ok_or("what is in a topic can be read")??;
+        let record = consumer.poll(TIMEOUT).ok_or("what is in a topic can be read")??;
         let last = record.offset() + 1 >= end;
         records.push(record.detach());
         if last {

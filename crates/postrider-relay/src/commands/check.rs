@@ -87,7 +87,7 @@ pub(crate) async fn run(args: Args) -> Result<Conclusion, Failure> {
         answer.insert("connections".to_owned(), Value::Array(list.collect()));
         terminal.print(found);
     }
-    terminal.print_verdict(
+    terminal.print_conclusion(
         conclusion,
         match conclusion {
             Conclusion::Good => "The configuration is valid.",

@@ -64,7 +64,7 @@ impl Report {
             plural(self.delivered, "event"),
             self.took.as_secs_f64()
         ));
-        terminal.print_verdict(self.conclusion(), &self.sentence());
+        terminal.print_conclusion(self.conclusion(), &self.sentence());
         terminal.print_json(self.object());
     }
 

@@ -1,4 +1,4 @@
-//! Several relays on one database: on Postrider's own tables all of them deliver; from a table that somebody else designed one
+//! Several relays on one database: on Postrider's own tables all of them deliver; from an external outbox table one
 //! does, and another takes over.
 
 use std::path::PathBuf;

@@ -8,7 +8,7 @@ use crate::{
     database::{Database, Kind},
     place::{Folder, said},
     server::Lent,
-    time::PATIENCE,
+    time::TIMEOUT,
 };
 
 /// Stands before the commands in the document.
@@ -52,7 +52,7 @@ async fn the_readme_goes_from_an_insert_in_psql_to_a_consumed_kafka_message_in_u
     shell.args(["-eu", "-c", script]).current_dir(folder.path()).kill_on_drop(true);
     shell.env("PATH", path()).env("DATABASE_URL", &database.url).env("KAFKA", kafka.address());
     let running = shell.stdin(Stdio::null()).output();
-    let output = tokio::time::timeout(PATIENCE, running).await.expect("the commands end").unwrap();
+    let output = tokio::time::timeout(TIMEOUT, running).await.expect("the commands end").unwrap();
     assert!(output.status.success(), "{}", said(&output));
     let (_, shown) = DOCUMENT.split_once(MARK).unwrap().1.split_once("prints `").unwrap();
     let (payload, _) = shown.split_once('`').unwrap();

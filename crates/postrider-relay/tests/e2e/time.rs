@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 /// Longer than anything here takes, on a busy machine too.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 const BETWEEN: Duration = Duration::from_millis(20);
 
 /// Asks until the answer is something.
 pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(answer) = ask().await {
             return answer;

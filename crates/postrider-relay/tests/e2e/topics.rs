@@ -20,7 +20,7 @@ use rdkafka::{
 };
 use redis::Commands;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A message as its consumer sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,13 +60,13 @@ impl Kafka {
             .set("fetch.wait.max.ms", "10")
             .create()
             .unwrap();
-        let (_, end) = consumer.fetch_watermarks(topic, 0, PATIENCE).unwrap();
+        let (_, end) = consumer.fetch_watermarks(topic, 0, TIMEOUT).unwrap();
         let mut from = TopicPartitionList::new();
         from.add_partition_offset(topic, 0, Offset::Beginning).unwrap();
         consumer.assign(&from).unwrap();
         let (mut messages, mut read) = (Vec::new(), 0);
         while read < end {
-            let record = consumer.poll(PATIENCE).expect("what is in a topic can be read").unwrap();
+            let record = consumer.poll(TIMEOUT).expect("what is in a topic can be read").unwrap();
             read = record.offset() + 1;
             let headers = record.headers().into_iter().flat_map(|headers| headers.iter());
             messages.push(Message {

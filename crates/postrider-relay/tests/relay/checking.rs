@@ -281,7 +281,7 @@ const EXTERNAL: [(&str, &str); 2] = [
     ),
 ];
 
-/// The same for tables that somebody else designed: a right to them or to ours that is missing, a missing schema, a read-only database.
+/// The same for external outbox tables: a right to them or to ours that is missing, a missing schema, a read-only database.
 #[tokio::test(flavor = "multi_thread")]
 async fn where_nothing_can_work_on_somebody_elses_table_a_check_is_not_good_and_a_run_ends_with_the_reason() {
     for kind in BOTH {

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    place::{Folder, PATIENCE, Receiver, Relay, eventually, get, insert, run, signal},
+    place::{Folder, Receiver, Relay, TIMEOUT, eventually, get, insert, run, signal},
     time::ended_within,
 };
 
@@ -125,7 +125,7 @@ async fn a_log_that_nobody_reads_stops_no_delivery_and_no_health_check() {
     command.env("POSTRIDER_LOG", "debug").stdout(Stdio::null()).stderr(writer);
     let mut child = command.spawn().unwrap();
     let delivering = eventually("all events arrive", async || receiver.payloads().len() == EVENTS);
-    let in_time = tokio::time::timeout(PATIENCE / 2, delivering).await;
+    let in_time = tokio::time::timeout(TIMEOUT / 2, delivering).await;
     if in_time.is_err() {
         _ = child.kill();
         panic!("{} of {EVENTS} events arrived", receiver.payloads().len());
@@ -179,7 +179,7 @@ async fn the_operations_port_lets_no_client_wait_for_ever_or_send_without_end() 
     let answer = async |mut client: TcpStream| {
         let mut answer = Vec::new();
         // Whether it is closed with or without a word is open; that it is closed is not.
-        let read = tokio::time::timeout(PATIENCE, client.read_to_end(&mut answer)).await;
+        let read = tokio::time::timeout(TIMEOUT, client.read_to_end(&mut answer)).await;
         _ = read.unwrap();
         String::from_utf8(answer).unwrap()
     };
@@ -232,7 +232,7 @@ async fn the_operations_port_reads_no_body_of_a_request() {
             let mut answer = [0; 12];
             reading.read_exact(&mut answer).await.unwrap();
             assert_eq!(String::from_utf8_lossy(&answer), format!("HTTP/1.1 {status}"), "{request}, {length}");
-            let sent = tokio::time::timeout(PATIENCE, sending).await.expect("it is closed").unwrap();
+            let sent = tokio::time::timeout(TIMEOUT, sending).await.expect("it is closed").unwrap();
             assert!(sent < BODY_MAX, "{request}, {length}: {sent} bytes were taken");
         }
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::{
-    place::{Folder, PATIENCE, Receiver, Relay, eventually, insert, postrider, said},
+    place::{Folder, Receiver, Relay, TIMEOUT, eventually, insert, postrider, said},
     server::{Database, Kind},
 };
 
@@ -52,7 +52,7 @@ async fn what_is_for_a_receiver_that_is_down_or_switched_off_is_left_and_the_res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_fails_or_dies_in_a_run_makes_its_verdict_bad() {
+async fn only_what_fails_or_dies_in_a_run_makes_its_conclusion_bad() {
     let (folder, orders, bills) = (Folder::new(), Receiver::start().await, Receiver::start().await);
     let mut database = folder.database().await;
     insert(&mut database, "Nobodys", "Bill:1", "1").await;
@@ -142,7 +142,7 @@ async fn a_log_that_nobody_reads_holds_nothing_up() {
         .kill_on_drop(true);
     let mut relay = relay.spawn().unwrap();
     drop(relay.stderr.take());
-    let ended = tokio::time::timeout(PATIENCE, relay.wait()).await;
+    let ended = tokio::time::timeout(TIMEOUT, relay.wait()).await;
     assert_eq!(ended.expect("it ends").unwrap().code(), Some(1));
     assert_eq!(orders.payloads(), [json!(1)]);
 }
@@ -166,7 +166,7 @@ async fn on_postgresql(folder: &Folder, orders: &Receiver) -> (Database, PathBuf
 /// A run that ends by itself, with its exit status and what it said.
 fn ended(file: &std::path::Path) -> (Option<i32>, String) {
     let mut relay = Relay::start_with(file, &["--once"], &[]);
-    let status = relay.ended_within(PATIENCE);
+    let status = relay.ended_within(TIMEOUT);
     (status, relay.log.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
 }
 

@@ -24,7 +24,7 @@ use sqlx::{ConnectOptions, SqliteConnection, sqlite::SqliteConnectOptions};
 use crate::time::ended_within;
 
 /// Longer than anything here takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A folder that is gone when the test is over.
 pub(crate) struct Folder(PathBuf);
@@ -169,7 +169,7 @@ impl Program {
 
     /// The next line.
     pub(crate) fn line(&mut self) -> Value {
-        serde_json::from_str(&self.lines.recv_timeout(PATIENCE).unwrap()).unwrap()
+        serde_json::from_str(&self.lines.recv_timeout(TIMEOUT).unwrap()).unwrap()
     }
 
     pub(crate) fn signal(&self, name: &str) {
@@ -178,7 +178,7 @@ impl Program {
 
     /// Waits for its end, and gives its exit status.
     pub(crate) fn ended(&mut self) -> i32 {
-        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+        while let Ok(line) = self.lines.recv_timeout(TIMEOUT) {
             drop(line);
         }
         self.child.wait().unwrap().code().unwrap_or(-1)
@@ -241,7 +241,7 @@ impl Relay {
 
     /// Waits for a line with this message, and gives its fields.
     pub(crate) fn until_logged(&mut self, message: &str) -> Value {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let line = self.lines.recv_timeout(left);
@@ -272,7 +272,7 @@ impl Relay {
 
     /// Waits for its end, and gives its exit status.
     pub(crate) fn ended(&mut self) -> i32 {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
@@ -295,7 +295,7 @@ impl Drop for Relay {
 
 /// Asks until the answer is right.
 pub(crate) async fn eventually(what: &str, mut is: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut ticks = tokio::time::interval(Duration::from_millis(10));
     while !is().await {
         assert!(Instant::now() < deadline, "it never came to this: {what}");

@@ -1,4 +1,4 @@
-//! Which promises hold on a foreign table.
+//! Which promises hold on an external outbox table.
 
 use super::{Field, mind, shape::Shape, spec::Mark, window};
 

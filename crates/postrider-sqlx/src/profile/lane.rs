@@ -1,4 +1,4 @@
-//! The one lane of a foreign table: who delivers from it, in a small table of ours beside it. Its token is the fence.
+//! The one lane of an external outbox table: who delivers from it, in a small table of ours beside it. Its token is the fence.
 
 use std::time::Duration;
 

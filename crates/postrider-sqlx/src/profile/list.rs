@@ -1,4 +1,4 @@
-//! Lists of events and counts of them. A foreign table may have an index for neither: the rows are sorted then.
+//! Lists of events and counts of them. A external outbox table may have an index for neither: the rows are sorted then.
 
 use postrider_core::{
     EventId, GLOBAL_AGGREGATE, Payload, Timestamp,

@@ -1,6 +1,6 @@
 //! What the active instance keeps in memory: which rows it has, which of them wait, and which keys are held.
 //!
-//! A foreign table has no column for an event's place in the order that fits into a number, so places are given out here, and mean
+//! A external outbox table has no column for an event's place in the order that fits into a number, so places are given out here, and mean
 //! nothing to another instance.
 
 use std::{

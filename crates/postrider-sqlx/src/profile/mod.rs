@@ -1,4 +1,4 @@
-//! Delivery from tables that somebody else designed, in PostgreSQL, MySQL and MariaDB.
+//! Delivery from external outbox tables, in PostgreSQL, MySQL and MariaDB.
 //!
 //! A [`Profile`] says what such a table looks like and how that system's own program would write to it; the table is never created or
 //! altered. One instance delivers at a time, under a lease in a small table of ours beside it; the others stand by. Nothing is
@@ -103,7 +103,7 @@ impl ProfileStore {
             profile = profile.name,
             table = %profile.table,
             promises = store.guarantees(),
-            "delivering from a table that somebody else designed"
+            "delivering from an external outbox table"
         );
         Ok(store)
     }

@@ -73,7 +73,7 @@ pub(super) fn died_at(shape: &Shape) -> String {
     }
 }
 
-/// Dead letters. A foreign table has no number for a place: it is the row's number among the dead.
+/// Dead letters. A external outbox table has no number for a place: it is the row's number among the dead.
 pub(super) async fn dead(
     shape: &Shape,
     tx: &mut Tx,

@@ -9,7 +9,7 @@ use postrider_core::{
 
 use super::{Name, TableName};
 
-/// What a column of a foreign table holds.
+/// What a column of an external outbox table holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Field {

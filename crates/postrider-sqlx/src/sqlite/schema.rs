@@ -90,7 +90,7 @@ async fn upgrade(conn: &mut SqliteConnection, prefix: &Prefix) -> sqlx::Result<R
 async fn version(conn: &mut SqliteConnection, prefix: &Prefix) -> sqlx::Result<Result<u32, SchemaError>> {
     let found = our_names(conn, prefix).await?;
     let meta = format!("{prefix}meta");
-    // SQLite's names know no case, so a foreign table may be spelled another way than ours.
+    // SQLite's names know no case, so an external outbox table may be spelled another way than ours.
     if !found.iter().any(|name| name.eq_ignore_ascii_case(&meta)) {
         return Ok(match found.into_iter().next() {
             Some(table) => Err(SchemaError::Foreign { table }),

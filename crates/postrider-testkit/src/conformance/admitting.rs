@@ -56,7 +56,7 @@ async fn returning<H: StoreHarness, const N: usize>(scene: &mut Scene<H>) -> Res
 }
 
 /// What is not wanted is skipped: it does not come, stays as it is, and the next claim does not meet it.
-pub async fn what_is_not_wanted_is_passed_over_and_not_met_again<H: StoreHarness>() -> Checked {
+pub async fn what_is_not_wanted_is_skipped_and_not_met_again<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
     let gate = Gate::new(is_up);
     scene.owner.admit(Some(gate.clone()));
@@ -74,7 +74,7 @@ pub async fn what_is_not_wanted_is_passed_over_and_not_met_again<H: StoreHarness
 }
 
 /// A look from an earlier position finds what was skipped, in its order.
-pub async fn a_look_from_an_earlier_position_finds_what_was_passed_over<H: StoreHarness>() -> Checked {
+pub async fn a_look_from_an_earlier_position_finds_what_was_skipped<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
     scene.keyed::<2>("before").await?;
     scene.claim_exactly::<2>().await?;

@@ -191,13 +191,13 @@ pub async fn an_event_begins_as_new_with_no_attempts<H: StoreHarness>() -> Check
 
 /// A transaction that commits behind one with larger places in the order is met by a later claim. Only for stores where
 /// that can happen. Section 6.3 of the design, late commits.
-pub async fn a_transaction_that_commits_late_is_not_passed_over<H: StoreHarness>() -> Checked {
+pub async fn a_transaction_that_commits_late_is_not_skipped<H: StoreHarness>() -> Checked {
     met_though_it_committed_late::<H>(false).await
 }
 
 /// The same for what a transaction wrote after a savepoint: to some databases that is a transaction of its own. Sections 4.1 and 6.3 of
 /// the design
-pub async fn what_commits_late_behind_a_savepoint_is_not_passed_over<H: StoreHarness>() -> Checked {
+pub async fn what_commits_late_behind_a_savepoint_is_not_skipped<H: StoreHarness>() -> Checked {
     met_though_it_committed_late::<H>(true).await
 }
 

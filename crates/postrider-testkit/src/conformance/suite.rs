@@ -70,8 +70,8 @@ macro_rules! delivery_conformance {
                 what_commits_late_and_is_not_wanted_is_met_once_and_keeps_nothing_back
             }
             admitting {
-                what_is_not_wanted_is_passed_over_and_not_met_again
-                a_look_from_an_earlier_position_finds_what_was_passed_over
+                what_is_not_wanted_is_skipped_and_not_met_again
+                a_look_from_an_earlier_position_finds_what_was_skipped
                 what_is_not_wanted_takes_no_place_and_is_not_more
                 what_does_not_fit_is_asked_about_by_the_next_claim
                 a_look_ends_where_it_is_told_to
@@ -254,8 +254,8 @@ macro_rules! writer_conformance {
                 an_id_is_a_duplicate_within_its_own_transaction_too
                 a_write_that_keeps_duplicates_says_which_events_are_new
                 an_event_begins_as_new_with_no_attempts
-                a_transaction_that_commits_late_is_not_passed_over
-                what_commits_late_behind_a_savepoint_is_not_passed_over
+                a_transaction_that_commits_late_is_not_skipped
+                what_commits_late_behind_a_savepoint_is_not_skipped
                 what_committed_late_comes_before_what_was_inserted_after_it
                 what_committed_late_behind_a_savepoint_comes_before_what_was_inserted_after_it
             }

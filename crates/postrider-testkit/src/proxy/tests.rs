@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{BUFFER_BYTES, Direction, Proxy};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A server that sends back what it gets and says how many bytes of it came.
 async fn echo() -> (String, mpsc::Receiver<usize>) {
@@ -40,7 +40,7 @@ async fn echo() -> (String, mpsc::Receiver<usize>) {
 async fn until(what: &str, condition: impl Fn() -> bool) {
     let started = Instant::now();
     while !condition() {
-        assert!(started.elapsed() < PATIENCE, "it did not come about: {what}");
+        assert!(started.elapsed() < TIMEOUT, "it did not come about: {what}");
         tokio::task::yield_now().await;
     }
 }
@@ -52,7 +52,7 @@ async fn says(client: &mut TcpStream, word: &[u8]) -> io::Result<Vec<u8>> {
 
 async fn hears(client: &mut TcpStream, bytes: usize) -> io::Result<Vec<u8>> {
     let mut answer = vec![0; bytes];
-    timeout(PATIENCE, client.read_exact(&mut answer)).await.expect("an answer or an end in time")?;
+    timeout(TIMEOUT, client.read_exact(&mut answer)).await.expect("an answer or an end in time")?;
     Ok(answer)
 }
 
@@ -161,7 +161,7 @@ async fn it_ends_with_its_connections_when_it_is_dropped() {
     let mut client = TcpStream::connect(proxy.address()).await.unwrap();
     says(&mut client, b"hello").await.unwrap();
     drop(proxy);
-    assert!(matches!(timeout(PATIENCE, client.read(&mut [0; 8])).await, Ok(Ok(0) | Err(_))));
+    assert!(matches!(timeout(TIMEOUT, client.read(&mut [0; 8])).await, Ok(Ok(0) | Err(_))));
 }
 
 #[tokio::test]

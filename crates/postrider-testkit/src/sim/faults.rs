@@ -258,9 +258,9 @@ impl Store for FaultyStore {
     fn claim<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Claimed>> {
         self.around("claim", move || {
             Box::pin(async move {
-                let (claim, passed_over) = watch::passed_over(claim);
+                let (claim, skipped) = watch::skipped(claim);
                 let claimed = self.inner.claim(&claim).await;
-                passed_over.note(&self.shared.history);
+                skipped.note(&self.shared.history);
                 claimed
             })
         })

@@ -113,7 +113,7 @@ pub(super) enum Happening {
         held: usize,
     },
     /// A claim left so many rows where they were.
-    PassedOver(usize),
+    Skipped(usize),
     /// A claim went back to what was skipped.
     Walked,
     /// More events were in memory than may be.
@@ -239,7 +239,7 @@ impl History {
                     tally.leases += lanes.len();
                     tally.held_takeovers += held;
                 }
-                Happening::PassedOver(rows) => tally.passed_over += rows,
+                Happening::Skipped(rows) => tally.skipped += rows,
                 Happening::Walked => tally.walks += 1,
                 Happening::Paused(_) => tally.pauses += 1,
                 Happening::SawPauses { subjects, .. } => {

@@ -78,7 +78,7 @@ tally! {
     /// Events that an outside receiver refuses whenever it is asked for them.
     poisons,
     /// Rows that claims skipped.
-    passed_over,
+    skipped,
     /// Claims that went back to what was skipped.
     walks,
     /// Pauses that an operator began.

@@ -44,13 +44,13 @@ pub(super) fn died(by: &Name, settlements: &[Settlement], settled: &Settled, his
 
 /// Counts what a claim leaves where it is.
 #[derive(Debug)]
-pub(super) struct PassedOver {
+pub(super) struct Skipped {
     inner: Option<Arc<dyn Admission>>,
     rows: AtomicUsize,
     walk: bool,
 }
 
-impl Admission for PassedOver {
+impl Admission for Skipped {
     fn admits(&self, row: &RowSummary<'_>) -> bool {
         let wanted = self.inner.as_ref().is_none_or(|inner| inner.admits(row));
         self.rows.fetch_add(usize::from(!wanted), Relaxed);
@@ -58,11 +58,11 @@ impl Admission for PassedOver {
     }
 }
 
-impl PassedOver {
+impl Skipped {
     pub(super) fn note(&self, history: &History) {
         match self.rows.load(Relaxed) {
             0 => {}
-            rows => history.note(Happening::PassedOver(rows)),
+            rows => history.note(Happening::Skipped(rows)),
         }
         if self.walk {
             history.note(Happening::Walked);
@@ -71,8 +71,8 @@ impl PassedOver {
 }
 
 /// The same claim, whose admission is counted.
-pub(super) fn passed_over(claim: &Claim) -> (Claim, Arc<PassedOver>) {
-    let counted = Arc::new(PassedOver {
+pub(super) fn skipped(claim: &Claim) -> (Claim, Arc<Skipped>) {
+    let counted = Arc::new(Skipped {
         inner: claim.admission.clone(),
         rows: AtomicUsize::new(0),
         walk: claim.lanes.iter().any(|lane| lane.to != Seq::MAX),

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tracing::Level;
 
 use crate::parts::{
-    Doors, Folder, Gate, Log, PATIENCE, Recorder, Site, eventually, keyed, ms, on_every_store, plain, secs,
+    Doors, Folder, Gate, Log, Recorder, Site, TIMEOUT, eventually, keyed, ms, on_every_store, plain, secs,
     settle_down,
 };
 
@@ -306,7 +306,7 @@ async fn no_connection_is_held_while_a_handler_runs() {
     let options = SqliteConnectOptions::new().filename(folder.file()).create_if_missing(true);
     let pool = SqlitePoolOptions::new()
         .max_connections(1)
-        .acquire_timeout(PATIENCE)
+        .acquire_timeout(TIMEOUT)
         .connect_with(options)
         .await
         .unwrap();

@@ -9,7 +9,7 @@ use std::{
 
 use postrider_testkit::conformance::Failure;
 
-use crate::time::{PATIENCE, until};
+use crate::time::{TIMEOUT, until};
 
 /// A library that makes a process believe in another time of day.
 #[derive(Debug, Clone)]
@@ -77,7 +77,7 @@ impl Process {
     pub(crate) async fn end(mut self) -> Result<(), Failure> {
         drop(self.child.stdin.take());
         let status =
-            until(&format!("{} ends", self.name), PATIENCE, async || Ok(self.child.try_wait()?)).await?;
+            until(&format!("{} ends", self.name), TIMEOUT, async || Ok(self.child.try_wait()?)).await?;
         if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", self.name).into()) }
     }
 }

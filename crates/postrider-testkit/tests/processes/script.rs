@@ -12,7 +12,7 @@ use crate::{
     history::{Entry, What},
     server::End,
     stage::Stage,
-    time::{PATIENCE, pass, until},
+    time::{TIMEOUT, pass, until},
 };
 
 /// How long nobody can reach the database.
@@ -96,7 +96,7 @@ async fn kill_while_keys_wait(stage: &mut Stage, seat: usize) -> Result<(), Fail
     let of_reason =
         |held: &BTreeSet<Held>, word: &str| held.iter().filter(|(.., reason)| reason == word).count();
     let before =
-        until("keys wait for a retry, and behind dead events that hold their keys", PATIENCE, async || {
+        until("keys wait for a retry, and behind dead events that hold their keys", TIMEOUT, async || {
             let lanes = stage.database.lanes_of(&name).await?;
             let mut held = stage.database.held().await?;
             held.retain(|(lane, ..)| lanes.contains(lane));

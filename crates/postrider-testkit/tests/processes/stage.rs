@@ -13,7 +13,7 @@ use crate::{
     history::{Entry, Pen, Reader, What},
     instance::{history, mended},
     process::{Process, WrongClock},
-    time::{PATIENCE, until},
+    time::{TIMEOUT, until},
 };
 
 /// Most dead letters that the operator looks at at once.
@@ -132,14 +132,13 @@ impl Stage {
         what: &str,
         said: impl Fn(&Entry) -> Option<T>,
     ) -> Result<T, Failure> {
-        until(what, PATIENCE, async || Ok(self.reader.after(mark)?.iter().find_map(&said))).await
+        until(what, TIMEOUT, async || Ok(self.reader.after(mark)?.iter().find_map(&said))).await
     }
 
     /// Waits until the database knows of no lane that this instance holds: others have taken them all.
     pub(crate) async fn taken_over(&self, name: &str) -> Result<(), Failure> {
         let what = format!("others take the lanes of {name}");
-        until(&what, PATIENCE, async || Ok(self.database.lanes_of(name).await?.is_empty().then_some(())))
-            .await
+        until(&what, TIMEOUT, async || Ok(self.database.lanes_of(name).await?.is_empty().then_some(()))).await
     }
 
     /// Waits until everybody has lanes and delivers.
@@ -150,7 +149,7 @@ impl Stage {
             // A query may meet a session that was just ended.
             let lanes =
                 async || Ok(self.database.lanes_of(&name).await.ok().filter(|lanes| !lanes.is_empty()));
-            until(&what, PATIENCE, lanes).await?;
+            until(&what, TIMEOUT, lanes).await?;
             let mark = self.mark()?;
             let delivers = |entry: &Entry| {
                 (entry.by == name && matches!(entry.what, What::Delivered { .. })).then_some(())

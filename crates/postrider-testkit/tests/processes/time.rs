@@ -8,7 +8,7 @@ use std::{
 use postrider_testkit::conformance::Failure;
 
 /// Longest that a fault may take to show its effect. The machine may be busy, and leases are a matter of seconds.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How soon to look again, at first and at last.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));

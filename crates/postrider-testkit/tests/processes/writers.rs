@@ -27,7 +27,7 @@ const BEYOND: u32 = 10;
 const HASTE: u32 = 4;
 
 /// A writer that cannot reach the database tries again, for so long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TxOutcome {
@@ -101,7 +101,7 @@ async fn write(url: String, writer: usize, total: usize, quota: Arc<Quota>) -> R
                 }));
             }
             // Nothing of it is there: its numbers stay unused.
-            Err(error) if reached_at.elapsed() > PATIENCE => return Err(error),
+            Err(error) if reached_at.elapsed() > TIMEOUT => return Err(error),
             Err(_) => {}
         }
     }

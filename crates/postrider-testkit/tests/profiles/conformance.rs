@@ -1,4 +1,4 @@
-//! The conformance suite on tables that somebody else designed, as far as they have room for what it asks.
+//! The conformance suite on external outbox tables, as far as they have room for what it asks.
 
 use std::{
     fmt::Write as _,
@@ -19,7 +19,7 @@ use postrider_testkit::{
 
 use super::server::{Database, Kind};
 
-/// A foreign table under test.
+/// A external outbox table under test.
 pub(super) trait Table: Send + Sync + 'static {
     const KIND: Kind;
     const NAME: &'static str;

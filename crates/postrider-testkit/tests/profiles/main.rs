@@ -1,4 +1,4 @@
-//! Delivery from tables that somebody else designed: each system's own DDL, rows written with its own SQL, on PostgreSQL and MariaDB.
+//! Delivery from external outbox tables: each system's own DDL, rows written with its own SQL, on PostgreSQL and MariaDB.
 
 mod conformance;
 mod custom;

@@ -15,7 +15,7 @@ use postrider_sqlx::profile::{Profile, ProfileStore};
 use postrider_testkit::conformance::{Checked, Failure};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -191,7 +191,7 @@ impl Database {
             if lines == expected {
                 return Ok(());
             }
-            if started.elapsed() > PATIENCE {
+            if started.elapsed() > TIMEOUT {
                 return Err(format!("{:?}: {sql} gives {lines:?} and not {expected:?}", self.kind).into());
             }
         }

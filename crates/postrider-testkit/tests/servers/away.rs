@@ -17,7 +17,7 @@ use tracing::Level;
 use crate::{
     database::{Database, Kind, lazy_store},
     log::Log,
-    time::{PATIENCE, pass, until},
+    time::{TIMEOUT, pass, until},
 };
 
 const LEASE: Duration = Duration::from_secs(6);
@@ -59,7 +59,7 @@ impl Scene {
 
     async fn all_delivered(&self) -> Result<(), Failure> {
         let all = async || Ok((self.store.stats().await?.done == self.written).then_some(()));
-        until("all is delivered and settled", PATIENCE, all).await
+        until("all is delivered and settled", TIMEOUT, all).await
     }
 
     fn lines(&self) -> usize {
@@ -68,7 +68,7 @@ impl Scene {
 
     async fn says(&self, text: &str, since: usize) -> Result<(), Failure> {
         let count = || self.log.count(Level::WARN, text) + self.log.count(Level::ERROR, text);
-        until(text, PATIENCE, async || Ok((count() > since).then_some(()))).await
+        until(text, TIMEOUT, async || Ok((count() > since).then_some(()))).await
     }
 }
 
@@ -115,7 +115,7 @@ async fn a_server_goes_away_in_every_phase(kind: Kind) -> Result<(), Failure> {
 
     // While an event is with its receiver: what it said is settled when the server is back.
     scene.write().await?;
-    until("the receiver has it", PATIENCE, async || Ok((received.load(SeqCst) == 3).then_some(()))).await?;
+    until("the receiver has it", TIMEOUT, async || Ok((received.load(SeqCst) == 3).then_some(()))).await?;
     scene.go_away();
     gate.add_permits(1);
     scene.says("settle failed: retrying", 0).await?;
@@ -136,7 +136,7 @@ async fn a_server_goes_away_in_every_phase(kind: Kind) -> Result<(), Failure> {
     scene.go_away();
     let ending = Instant::now();
     let report = outbox.shutdown().await;
-    assert!(!report.released && ending.elapsed() < PATIENCE, "{report:?}");
+    assert!(!report.released && ending.elapsed() < TIMEOUT, "{report:?}");
 
     let (lines, seconds) = (scene.lines(), started.elapsed().as_secs_f64());
     assert!((lines as f64) < LINES_PER_SECOND * seconds, "{lines} lines in {seconds:.0} s");

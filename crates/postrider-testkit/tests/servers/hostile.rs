@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, Connection, MySqlConnection, mysql::MySqlConnectOption
 
 use crate::{
     server::Server,
-    time::{PATIENCE, until},
+    time::{TIMEOUT, until},
 };
 
 /// What every session begins with, unless it says otherwise.
@@ -72,7 +72,7 @@ async fn everything_is_delivered_from_a_mariadb_whose_defaults_are_against_us() 
         receipts.committed();
     }
     let all = async || Ok((outbox.stats().await?.done == 80).then_some(()));
-    until("all is delivered and settled", PATIENCE, all).await?;
+    until("all is delivered and settled", TIMEOUT, all).await?;
     let in_order: Vec<String> = (0..10).map(|n| n.to_string()).collect();
     for (key, seen) in &*orders.lock().unwrap() {
         assert_eq!(*seen, in_order, "{key}");

@@ -15,7 +15,7 @@ use tokio::task::{JoinSet, LocalSet};
 
 use crate::{
     database::{Database, Kind, lazy_store},
-    time::{PATIENCE, until},
+    time::{TIMEOUT, until},
 };
 
 /// How long opening may take at a server that says nothing, on a busy machine. A store gives up after about five seconds.
@@ -67,7 +67,7 @@ async fn opened_at_a_server_that_falls_silent(
             }
             Ok((answers >= after).then(|| proxy.stall(Direction::ToClient)))
         };
-        until("it has answered", PATIENCE, look).await?;
+        until("it has answered", TIMEOUT, look).await?;
         std::future::pending::<Result<(), Failure>>().await
     };
     let began = Instant::now();

@@ -18,7 +18,7 @@ use tracing::Level;
 use crate::{
     database::TempFile,
     log::Log,
-    time::{PATIENCE, until},
+    time::{TIMEOUT, until},
 };
 
 const LEASE: Duration = Duration::from_secs(3);
@@ -68,7 +68,7 @@ impl Scene {
 
     async fn comes(&self, payload: &str) -> Result<(), Failure> {
         let came = async || Ok(self.came.lock().unwrap().iter().any(|one| one == payload).then_some(()));
-        until(&format!("{payload} is delivered"), PATIENCE, came).await
+        until(&format!("{payload} is delivered"), TIMEOUT, came).await
     }
 
     /// Makes another file with one event in it, and puts it where the outbox is.
@@ -92,11 +92,11 @@ impl Scene {
             let reasons = self.outbox.health().reasons;
             Ok(reasons.iter().any(|one| one.contains(reason)).then_some(()))
         };
-        until(&format!("not ready: {reason}"), PATIENCE, told).await
+        until(&format!("not ready: {reason}"), TIMEOUT, told).await
     }
 
     async fn is_ready(&self) -> Result<(), Failure> {
-        until("ready", PATIENCE, async || Ok(self.outbox.health().is_ready().then_some(()))).await
+        until("ready", TIMEOUT, async || Ok(self.outbox.health().is_ready().then_some(()))).await
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     database::{Database, Kind, TempFile, lazy_store},
-    time::{PATIENCE, pass, until},
+    time::{TIMEOUT, pass, until},
 };
 
 const LEASE: Duration = Duration::from_secs(6);
@@ -49,7 +49,7 @@ async fn delivered(database: &Database, store: &Arc<dyn Store>, lane: u32) -> Re
     );
     database.run(&insert).await?;
     let is_done = async || Ok((store.stats().await?.done > done).then_some(()));
-    until("it is delivered and settled", PATIENCE, is_done).await?;
+    until("it is delivered and settled", TIMEOUT, is_done).await?;
     Ok(began.elapsed())
 }
 
@@ -191,7 +191,7 @@ async fn a_program_that_uses_up_its_own_pool_of_sqlite_keeps_its_leases_and_its_
     sqlx::raw_sql("INSERT INTO postrider_event (event_type, payload) VALUES ('Tested', '{}')")
         .execute(beside.pool())
         .await?;
-    until("the handler has it", PATIENCE, async || Ok((received.load(SeqCst) == 1).then_some(()))).await?;
+    until("the handler has it", TIMEOUT, async || Ok((received.load(SeqCst) == 1).then_some(()))).await?;
     let all_of_it = pool.acquire().await?;
     pass(LEASE + BUSY).await;
     gate.add_permits(1);

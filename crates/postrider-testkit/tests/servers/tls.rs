@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use crate::{
     database::{Database, Kind},
     server::Server,
-    time::{PATIENCE, until},
+    time::{TIMEOUT, until},
 };
 
 fn chain(error: &Error) -> String {
@@ -67,7 +67,7 @@ async fn a_certificate_is_checked_against_the_root_that_is_named() -> Result<(),
 
     let by_name = server.url.replacen("127.0.0.1", "localhost", 1);
     let trusting = format!("{by_name}?sslmode=verify-full&sslrootcert={}", root.display());
-    let found = until("it serves by TLS", PATIENCE, async || Ok(connect(&trusting).await.ok())).await;
+    let found = until("it serves by TLS", TIMEOUT, async || Ok(connect(&trusting).await.ok())).await;
     // Somebody else's root, and a name that the certificate does not have.
     let unknown = connect(&format!("{by_name}?sslmode=verify-full")).await;
     let renamed = connect(&trusting.replacen("localhost", "127.0.0.1", 1)).await;

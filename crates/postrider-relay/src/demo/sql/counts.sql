@@ -1,4 +1,4 @@
--- The verdict, over the whole file. One statement, so that all of it is about the same moment.
+-- The conclusion, over the whole file. One statement, so that all of it is about the same moment.
 WITH
 first_delivery AS (
     SELECT event_id, min(n) AS n FROM shop_delivered GROUP BY event_id

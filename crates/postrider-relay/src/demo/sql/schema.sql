@@ -21,7 +21,7 @@ CREATE TABLE shop_written (
     event_key  TEXT,
     number     INTEGER, -- 1, 2, 3 within its key
     event_type TEXT NOT NULL,
-    fate       TEXT NOT NULL,
+    outcome       TEXT NOT NULL,
     UNIQUE (event_key, number)
 ) STRICT;
 

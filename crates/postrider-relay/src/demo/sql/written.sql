@@ -1,5 +1,5 @@
 -- Counts the events of the key up inside the transaction that writes them. SQLite has one writer, so no two get a number.
-INSERT INTO shop_written (event_id, event_key, number, event_type, fate)
+INSERT INTO shop_written (event_id, event_key, number, event_type, outcome)
 VALUES (
     ?1,
     ?2,

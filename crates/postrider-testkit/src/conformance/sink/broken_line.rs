@@ -14,7 +14,7 @@ const OF_A_KEY: usize = 40;
 /// How often each kind of break comes.
 const ROUNDS: usize = 2;
 /// How long all of it may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Delivers through the sink, whose server is behind the proxy, while the line is cut, the server is away, and its answers are
 /// lost. Gives the events in the order in which they were written: they have all arrived, which is for the caller to
@@ -41,9 +41,9 @@ pub async fn survives_a_broken_line(sink: Arc<dyn Sink>, proxy: &Proxy) -> Resul
         outbox.drain().await?;
         Ok::<_, Failure>(())
     };
-    let ended = tokio::time::timeout(PATIENCE, broken).await;
+    let ended = tokio::time::timeout(TIMEOUT, broken).await;
     let (stats, dead) = (outbox.stats().await?, outbox.dead(0, 1).await?);
-    ended.map_err(|_| format!("not everything was delivered within {PATIENCE:?}: {stats:?}"))??;
+    ended.map_err(|_| format!("not everything was delivered within {TIMEOUT:?}: {stats:?}"))??;
     assert!(stats.dead == 0 && stats.pending == 0, "{stats:?} {dead:?}");
     outbox.shutdown().await;
     Ok(events)

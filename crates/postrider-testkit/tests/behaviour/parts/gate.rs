@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use tokio::sync::watch;
 
-use super::{PATIENCE, eventually};
+use super::{TIMEOUT, eventually};
 
 pub(crate) struct Gate {
     open: watch::Sender<bool>,
@@ -61,7 +61,7 @@ impl Gate {
     }
 
     pub(crate) async fn until_arrivals(&self, count: usize) {
-        eventually(&format!("{count} at the gate within {PATIENCE:?}"), async || self.arrivals() >= count)
+        eventually(&format!("{count} at the gate within {TIMEOUT:?}"), async || self.arrivals() >= count)
             .await;
     }
 }

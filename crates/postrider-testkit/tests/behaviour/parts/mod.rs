@@ -18,7 +18,7 @@ pub(crate) use receiver::{Receiver, at, limited};
 pub(crate) use recorder::Recorder;
 pub(crate) use site::{Database, Folder, Site};
 pub(crate) use tally::Tally;
-pub(crate) use time::{PATIENCE, eventually, ms, pass, secs, settle_down};
+pub(crate) use time::{TIMEOUT, eventually, ms, pass, secs, settle_down};
 
 /// An event without a key.
 pub(crate) fn plain(event_type: &str) -> EventBuilder {

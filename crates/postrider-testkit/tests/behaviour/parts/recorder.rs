@@ -8,7 +8,7 @@ use std::{
 use postrider::{Delivery, EventId, Outcome};
 use tokio::{sync::Notify, time::Instant};
 
-use super::{Gate, PATIENCE, numbers};
+use super::{Gate, TIMEOUT, numbers};
 
 #[derive(Clone, Default)]
 pub(crate) struct Recorder(Arc<Inner>);
@@ -93,7 +93,7 @@ impl Recorder {
                 changed.await;
             }
         };
-        if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+        if tokio::time::timeout(TIMEOUT, waiting).await.is_err() {
             panic!("{} deliveries came where {count} were expected: {:?}", self.count(), self.ids());
         }
         self.seen()

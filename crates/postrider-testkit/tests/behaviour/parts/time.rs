@@ -5,13 +5,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// No test waits longer than this for anything; in paused time it costs nothing.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Looks until the condition holds; time passes meanwhile.
 pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !condition().await {
-        assert!(Instant::now() < deadline, "it did not come about within {PATIENCE:?}: {what}");
+        assert!(Instant::now() < deadline, "it did not come about within {TIMEOUT:?}: {what}");
         pass(ms(2)).await;
     }
 }
