@@ -12,6 +12,9 @@ use sqlx::{Row, postgres::PgRow};
 use super::statement::{integer, natural, time};
 
 /// The columns of what claims read, by their place: finding them by name would cost more than reading them.
+///
+/// Four statements answer in these columns: `claim.sql`, `quick.sql`, `idle.sql` and the one in `claim/mod.rs` that reads what was chosen. Their first row
+/// (kind 0) is no event and uses some of the columns for other things; `Moment::of` reads it.
 pub(super) mod column {
     pub(in super::super) const KIND: usize = 0;
     pub(in super::super) const LANE: usize = 1;

@@ -6,9 +6,9 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 use super::{error::is_no_match, home, statement::splice};
 use crate::dropped;
 
-/// All migrations in order; the first makes version 1. Each ends by writing its version into `meta`, so that tables
+/// All migrations in order; the first makes version 1. Nothing has been released, so the first is edited in place. Each ends by writing its version into `meta`, so that tables
 /// made by hand from the printed schema are the same. `{p}` stands for
-/// the prefix, `{n}` for the number of lanes.
+/// the prefix, `{n}` for the number of lanes, `{lanes}` for `lanes.sql`.
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_outbox.sql")];
 
 /// What depends on the number of lanes; repeated when that changes.
