@@ -15,7 +15,7 @@ pub(crate) fn command(config: &RedisConfig, event: &Event) -> Result<Cmd, String
     if message.headers.iter().any(|(name, _)| *name == *config.payload_field) {
         let field = &config.payload_field;
         return Err(format!(
-            "the event has a header {field:?}, which is the field of the payload: rename the header"
+            "the event has a header {field:?}, which is the field of the payload: rename the header, or set payload_field where the sink is built"
         ));
     }
     // The names and values are known, so only the lengths between them are estimated.
