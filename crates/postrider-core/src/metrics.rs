@@ -84,7 +84,7 @@ pub trait Metrics: Send + Sync + 'static {
     fn purged(&self, rows: u64) {
         let _ = rows;
     }
-    /// Events were made due again because anyone who had claimed them is gone. Only tables in which a claim is marked have such.
+    /// Events were made due again because the instance that had claimed them is gone. Only tables in which a claim is marked have such.
     fn recovered(&self, events: u64) {
         let _ = events;
     }

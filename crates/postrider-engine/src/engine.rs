@@ -175,7 +175,7 @@ impl Engine {
                 .others
                 .spawn(until(stop.clone(), watched(shared.clone(), "claim", claim::run)).in_current_span());
             tasks.others.spawn(
-                until(stop.clone(), watched(shared.clone(), "notify_others", commit_listener::run))
+                until(stop.clone(), watched(shared.clone(), "commit listener", commit_listener::run))
                     .in_current_span(),
             );
         }

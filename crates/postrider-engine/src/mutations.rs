@@ -7,7 +7,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mutation {
-    /// The store writes every settle, anyone who holds the lane.
+    /// The store writes every settle, no matter which instance holds the lane.
     NoFence,
     /// The store compares the token and then writes without a lock.
     FenceNotLocked,

@@ -656,7 +656,7 @@ impl Receiver {
     ///
     /// A notice from before this instance started is taken over: the first failure at a destination pulls its
     /// brake, and the first delivery ends the notice. Another instance's notice is left alone unless it is old:
-    /// anyone who still rejects everything raises it again.
+    /// an instance whose sink still rejects everything raises it again.
     pub(crate) fn update_rejection_notice(&mut self, listed: Option<Duration>) -> Option<RejectionNotice> {
         let first = !std::mem::replace(&mut self.has_inherited, true);
         let Some(lasts) = listed else { return self.rejects_everything().then_some(RejectionNotice::Raise) };

@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     pub(crate) outcomes: Notify,
     /// Notified when something has changed here that may allow a claim: room, a lane, a key.
     pub(crate) wake: Notify,
-    /// Notified of commits, here or elsewhere, anyone who has to deliver them.
+    /// Notified of commits, here or elsewhere: who waits for it has to deliver them.
     pub(crate) committed: Notify,
     /// Notified when a lane was lost or may be free.
     pub(crate) lanes: Notify,

@@ -14,7 +14,7 @@ use postrider_core::{
 
 use crate::{Engine, guarded_metrics::GuardedMetrics, settings::check_payload_max, trace};
 
-/// The writing half of an outbox. It needs no engine: anyone who owns the lanes delivers what it writes.
+/// The writing half of an outbox. It needs no engine: the instance that owns the lanes delivers what it writes.
 #[derive(Clone)]
 pub struct Writer {
     pub(crate) store: Arc<dyn Store>,

@@ -10,7 +10,7 @@
 //! * `operations/`: logs, health and metrics
 //! * `traces/`: spans of deliveries
 //! * `commands/`: the operators' commands
-//! * `demo/`: a small shop with an outbox, and the conclusion on it
+//! * `demo/`: a small shop with an outbox, and what came of it
 //! * `program`, `terminal`, `failure`, `signal`, `folder`: what every subcommand needs from its surroundings
 
 mod command_line;

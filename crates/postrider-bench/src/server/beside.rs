@@ -134,7 +134,7 @@ fn interleaved(count: u64) -> String {
         .replace(" FROM generate_series", ", p.parked FROM generate_series")
 }
 
-/// Makes the first parked event the dead event that holds its key of the others.
+/// Makes the first event a dead one that the others are parked behind.
 async fn block(store: &PgStore) -> Result<(), Failure> {
     let sql = "WITH head AS (
                    UPDATE postrider_event SET status = 3, parked = false

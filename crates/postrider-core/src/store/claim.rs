@@ -214,7 +214,7 @@ pub struct Claimed {
     pub more: bool,
     /// How long until the next waiting event is due.
     pub next_due: Option<Duration>,
-    /// Events that were made due again since the last claim, because anyone who had claimed them is gone.
+    /// Events that were made due again since the last claim, because the instance that had claimed them is gone.
     pub recovered: u64,
     /// The database's clock when it read.
     pub now: Timestamp,

@@ -78,7 +78,7 @@ impl Subject {
     ///
     /// # Errors
     ///
-    /// If there is no such kind: anyone who stored it knows more than this version does, and to read over it would be to send what is to wait.
+    /// If there is no such kind: anyone who stored it knows more than this one does, and to read over it would be to send what is to wait.
     pub fn from_stored(kind: &str, name: String) -> Result<Self, StoreError> {
         match kind {
             "source" => Ok(Self::Source),
@@ -130,7 +130,7 @@ pub struct Pause {
     pub subject: Subject,
     /// Since when, on the database's clock.
     pub since: Timestamp,
-    /// Why, as anyone who paused it said; empty if nothing was.
+    /// Why, in the words of the operator who paused it; empty if nothing was.
     pub reason: String,
 }
 

@@ -64,7 +64,7 @@ pub struct RouteSettings {
     pub retry: Option<Arc<dyn RetryPolicy>>,
     /// Attempts before an event is dead.
     pub max_attempts: Option<u32>,
-    /// What a dead event that holds its key does to its key.
+    /// What a dead event does to its key.
     pub on_dead: Option<OnDead>,
     /// Most events in one batch, if the sink takes as many.
     pub batch_max: Option<usize>,

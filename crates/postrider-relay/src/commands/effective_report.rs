@@ -93,16 +93,7 @@ impl<'a> EffectiveReport<'a> {
     }
 
     pub(super) fn routes(&self) -> comfy_table::Table {
-        let header = [
-            "source",
-            "event type",
-            "sink",
-            "attempts",
-            "backoff",
-            "batch",
-            "pace",
-            "dead events that hold their keys",
-        ];
+        let header = ["source", "event type", "sink", "attempts", "backoff", "batch", "pace", "on dead"];
         let mut rows = table(header, &[3, 5]);
         for EffectiveRoute { source, route, effective } in &self.routes {
             rows.add_row([

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Kill it with kill -9 as often as you like, and start it again with the same --db: it continues.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  postrider demo                               watch it; Ctrl-C ends it with the conclusion
+  postrider demo                               watch it; Ctrl-C ends it with the result
   postrider demo --events 2000 --exit --json   for scripts: the last line is one JSON object
   postrider demo --db shop.db                  keep the file, go on with it the next time")]
 pub(crate) struct Args {
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH")]
     pub(crate) db: Option<PathBuf>,
 
-    /// Print the conclusion as one JSON object, the last and only line on stdout
+    /// Print the result as one JSON object, the last and only line on stdout
     #[arg(long)]
     pub(crate) json: bool,
 

@@ -1,4 +1,4 @@
-//! `postrider demo`: a small shop on SQLite, its outbox, and a conclusion on both.
+//! `postrider demo`: a small shop on SQLite, its outbox, and what came of both.
 //!
 //! # Layout
 //!

@@ -35,7 +35,7 @@ enum Screen {
 impl View {
     /// The view of a start that commits `events` events and then may end by itself.
     pub(crate) fn new(terminal: Terminal, events: u64, ends: bool) -> Self {
-        let hint = if ends { "ends when nothing is pending" } else { "Ctrl-C ends it with the conclusion" };
+        let hint = if ends { "ends when nothing is pending" } else { "Ctrl-C ends it with the result" };
         let screen = match terminal.canvas() {
             Some(canvas) => Screen::Live { canvas, events, hint },
             None => Screen::Lines { terminal, next: LINE_EVERY },

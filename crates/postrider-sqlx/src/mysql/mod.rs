@@ -104,7 +104,7 @@ pub struct MysqlStore(Arc<Inner>);
 
 struct Inner {
     pool: MySqlPool,
-    /// What the verbs run on. Settles and renewals have their own: anyone who uses up the others costs no lease.
+    /// What the verbs run on. Settles and renewals have their own: a program that uses up the others costs no lease.
     verbs: Connections<MySql>,
     settling: Connections<MySql>,
     keeping: Connections<MySql>,

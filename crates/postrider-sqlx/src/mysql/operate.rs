@@ -185,7 +185,7 @@ fn changed(statement: &Listed, counts: &Listed, rows: u64) -> u64 {
     if std::ptr::eq(statement, counts) { rows } else { 0 }
 }
 
-/// Finds the dead among these, with the time, and locks their lanes: anyone who delivers must not change their keys meanwhile.
+/// Finds the dead among these, with the time, and locks their lanes: a delivering instance must not change their keys meanwhile.
 async fn lock_dead(
     sql: &Statements,
     lease: &lease::Statements,

@@ -51,7 +51,7 @@ pub(crate) fn parse(url: &str) -> Result<Named> {
     let url = format!("{scheme}://{place}?{}", others.join("&"));
     let options = PgConnectOptions::from_str(&url)
         .map_err(|error| of_sqlx(error, "the name of the PostgreSQL database cannot be read"))?;
-    // No number of ours has a fraction, and PgBouncer refuses anyone who asks for digits of them.
+    // No number of ours has a fraction, and PgBouncer refuses a client that asks for digits of them.
     let options = options.extra_float_digits(None).disable_statement_logging();
     Ok(Named { options, pooled })
 }
@@ -82,7 +82,7 @@ fn like(options: PgPoolOptions, connections: u32, limits: Limits) -> PgPoolOptio
 pub(crate) struct Opening {
     pub(crate) pool: PgPoolOptions,
     pub(crate) options: PgConnectOptions,
-    /// How a session begins; none behind a pooler, which refuses anyone who asks for settings.
+    /// How a session begins; none behind a pooler, which refuses a client that asks for settings.
     pub(crate) settings: Option<Settings>,
 }
 

@@ -86,7 +86,7 @@ pub struct PgStore(Arc<Inner>);
 struct Inner {
     /// For those who write.
     pool: PgPool,
-    /// For the verbs. Settles and renewals have their own: anyone who uses up the others costs no lease.
+    /// For the verbs. Settles and renewals have their own: a program that uses up the others costs no lease.
     verbs: Connections<Postgres>,
     settling: Connections<Postgres>,
     keeping: Connections<Postgres>,
@@ -205,7 +205,7 @@ impl PgStoreBuilder {
             None => connect::is_pooled(&named.options).await?,
         };
         let connections = self.connections.unwrap_or(CONNECTIONS);
-        // A pooler refuses anyone who asks for settings.
+        // A pooler refuses a client that asks for settings.
         let settings = (!pooled).then_some(Settings { plans: Plans::Ours, statements: None });
         let mut opening =
             Opening { pool: connect::pool(connections), options: named.options.clone(), settings };

@@ -17,7 +17,7 @@ use crate::connections::{
     retry::Tries,
 };
 
-/// What a transaction is for. Settles and renewals have connections of their own: anyone who uses up the others costs no lease.
+/// What a transaction is for. Settles and renewals have connections of their own: a program that uses up the others costs no lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     Verb,

@@ -248,7 +248,7 @@ pub(super) async fn release(
     recover::unmark(shape, tx, mind, &unsent).await?;
     recover::unmark_uncertain(shape, tx, mind).await?;
     let mut sql = shape.sql(format!("UPDATE {} SET owner = NULL, leased_until = NULL, ", shape.ours("lane")));
-    // The next owner needs the token of anyone who has left something behind.
+    // The next owner needs the token of the one that has left something behind.
     sql.push(if suspects == 0 { "nonce = NULL, clean = 1" } else { "clean = 0" });
     held(shape, &mut sql, lease);
     tx.execute(sql).await?;

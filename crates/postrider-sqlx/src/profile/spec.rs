@@ -300,7 +300,7 @@ pub struct Times {
 pub(super) enum Mark {
     /// By a status, and a time where there is a column for it.
     Status,
-    /// By the token of anyone who claimed it.
+    /// By the token of the instance that claimed it.
     Owner,
     /// Not at all.
     Nothing,

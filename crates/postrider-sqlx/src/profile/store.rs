@@ -113,7 +113,7 @@ impl Store for ProfileStore {
             };
             let renewed = renewed(&[lease], renew).await?;
             if renewed == Renewed::default() {
-                // Anyone who has it asks the database with it: the loss is not to wait for that, and they find out themselves.
+                // Anyone who has it asks the database with it: the loss is not to wait for that, and it finds out by itself.
                 if let Ok(mut mind) = self.0.mind.try_lock() {
                     mind.lease = mind.lease.filter(|known| *known != lease);
                 }
@@ -216,7 +216,7 @@ impl Store for ProfileStore {
         Box::pin(async move {
             let shape = &self.0.shape;
             let mut mind = self.0.mind.lock().await;
-            // Anyone who stands by cannot tell what is abandoned.
+            // An instance that stands by cannot tell what is abandoned.
             let Some(lease) = mind.lease else { return Ok(0) };
             run!(self, "recover events", |tx| recover::recover(shape, tx, &mut mind, lease, older_than))
         })

@@ -2,7 +2,7 @@
 //!
 //! Few external outbox tables have an index in the order that their rows are delivered in, so a claim that looked at the table each time would
 //! sort all that is pending for every few rows that it takes. A window is read once and many claims are served from it. Each of them goes over
-//! all of it from its beginning, so that what stands first in a key is met first, anyone who it is for; rows of held keys stay in it until their
+//! all of it from its beginning, so that what stands first in a key is met first, no matter which instance it is for; rows of held keys stay in it until their
 //! key is free. A row that is not in it was committed after all that is, and comes with the next one.
 
 use std::{sync::Arc, time::Duration};

@@ -270,7 +270,7 @@ pub async fn a_deferred_head_holds_its_key_without_an_attempt<H: StoreHarness>()
     Ok(())
 }
 
-/// A dead event that holds its key that blocks keeps its followers until an operator acts; other keys go on.
+/// A dead event that blocks its key keeps its followers until an operator acts; other keys go on.
 pub async fn a_dead_head_that_blocks_keeps_its_followers<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
     if !(scene.keeps().on_dead) {
@@ -297,7 +297,7 @@ pub async fn a_dead_head_that_blocks_keeps_its_followers<H: StoreHarness>() -> C
     Ok(())
 }
 
-/// A dead event that holds its key that is skipped frees its key: its followers come.
+/// A dead event that does not block its key frees it: its followers come.
 pub async fn a_dead_head_that_is_skipped_frees_its_key<H: StoreHarness>() -> Checked {
     let mut scene = Scene::<H>::fresh().await?;
     scene.keyed::<1>("k").await?;

@@ -47,7 +47,7 @@ async fn goes_on<H: StoreHarness>(change: Change) -> Checked {
     Ok(())
 }
 
-/// The followers of a dead event that holds its key that was deleted come in order, and so does what is new.
+/// The followers of a dead event that was deleted come in order, and so does what is new.
 pub async fn a_key_whose_dead_head_was_deleted_goes_on_in_order<H: StoreHarness>() -> Checked {
     goes_on::<H>(dead(true)).await
 }

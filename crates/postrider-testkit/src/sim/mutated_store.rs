@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::history::Name;
 
-/// How long a row that was claimed by itself is kept for anyone who claimed it.
+/// How long a row that was claimed by itself is kept for the instance that claimed it.
 const ROW_LOCK: Duration = Duration::from_secs(2);
 
 #[derive(Clone)]
@@ -50,7 +50,7 @@ impl MutatedStore {
         &self.inner
     }
 
-    /// The tokens that pass the fence now, anyone who they belong to.
+    /// The tokens that pass the fence now, no matter which instance they belong to.
     fn passing(&self, leases: &[Lease]) -> Vec<Lease> {
         let held = self.inner.leases();
         let passing = |lease: &Lease| held.iter().find(|held| held.lane == lease.lane).copied();

@@ -1,4 +1,4 @@
-//! Limits of receivers, and events that always meet one: anyone who limits is obeyed, and anyone who alone is limited waits alone.
+//! Limits of receivers, and events that always meet one: a receiver that limits is obeyed, and an event that alone is limited waits alone.
 
 use std::{collections::VecDeque, sync::Mutex, time::Duration};
 

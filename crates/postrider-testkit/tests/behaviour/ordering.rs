@@ -189,7 +189,7 @@ async fn a_dead_head_blocks_its_key_until_it_is_discarded(site: Site) {
     assert_eq!(site.status(&ids[0]).await, EventStatus::Absent);
 }
 
-/// An outbox with a key whose dead event that holds its key was deleted from the table, with two events parked behind it.
+/// An outbox with a key whose blocking dead event was deleted from the table, with two events parked behind it.
 async fn with_an_orphaned_key(site: &Site, seen: &Recorder) -> Outbox {
     let (outbox, ids) = with_a_blocked_key(site, seen).await;
     site.delete_row(&ids[0]).await;

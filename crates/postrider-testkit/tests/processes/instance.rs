@@ -63,7 +63,7 @@ pub(crate) fn history(folder: &Path) -> PathBuf {
     folder.join("history")
 }
 
-/// Runs until its standard input ends, as it does when anyone who started it ends, in whatever way.
+/// Runs until its standard input ends, as it does when the process that started it ends, in whatever way.
 pub(crate) fn main(name: String, url: String, folder: PathBuf) -> Result<(), Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -90,7 +90,7 @@ pub(crate) async fn play(stage: &mut Stage, fault: Fault) -> Result<(), Failure>
     }
 }
 
-/// SIGKILL at a moment when keys of its lanes wait for a retry and behind dead events that hold their keys; they still do when others have the lanes.
+/// SIGKILL at a moment when keys of its lanes wait for a retry and behind dead events; they still do when others have the lanes.
 async fn kill_while_keys_wait(stage: &mut Stage, seat: usize) -> Result<(), Failure> {
     let name = stage.seat(seat)?.name()?;
     let of_reason =

@@ -109,7 +109,7 @@ impl Stage {
         if off.abs() > 60 { Err(format!("the clock of {name} is off by {off} s").into()) } else { Ok(()) }
     }
 
-    /// From now on the clock of anyone who starts on this seat is wrong by so much.
+    /// From now on the clock of an instance that starts on this seat is wrong by so much.
     pub(crate) fn shift_clock(&mut self, seat: usize, shift_s: i64) -> Result<(), Failure> {
         self.seat_mut(seat)?.shift_s = shift_s;
         Ok(())
